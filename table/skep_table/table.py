@@ -264,6 +264,24 @@ class HudiTable:
             self._commits.put(instant, metadata, len(metadata.stats))
         return metadata
 
+    def known_commits(self, newest: int, size_bytes: int) -> dict[Instant, CommitMetadata]:
+        """The commit metadata of completed writes that is at hand, newest first.
+
+        Of the `newest` writes, what is not at hand is read at the same time, as long as these files have no more than
+        `size_bytes` together.
+        """
+        completed = list(self._completed_commits(None))
+        sizes, left, wanted = self.timeline.files.completed_bytes, size_bytes, []
+        for instant in completed[:newest]:
+            if self._commits.get(instant) is None:
+                left -= sizes.get(instant.requested_time, size_bytes)
+                if left < 0:
+                    break
+                wanted.append(instant)
+        self.context.threads.map(self.commit_metadata, wanted)
+        found = ((instant, self._commits.get(instant)) for instant in completed)
+        return {instant: metadata for instant, metadata in found if metadata is not None}
+
     def commit_partitions(self, instant: Instant) -> tuple[str, ...]:
         """The partition paths that a completed write wrote to or replaced in, sorted. FormatError when unreadable."""
         return self._part_of(instant, self.layout.decode_partitions, lambda commit: commit.partitions)

@@ -28,6 +28,7 @@ from skep_table.query.incremental import (
     view_of_changes,
 )
 from skep_table.query.indexes import metadata_of_snapshot, places_of, prune_by_partition_statistics
+from skep_table.query.named import check_named_files, named_partitions
 from skep_table.query.options import QueryType
 from skep_table.query.partitions import PartitionValues, partition_values
 from skep_table.query.predicate import Predicate
@@ -312,6 +313,8 @@ def _slices(scan: Scan, view: FileView, request: ReadRequest, steps: Steps | Non
         names = scan.partitions.select(places.partitions, scan.predicate)
         if steps is not None:
             steps.left_groups(places.by, {group for group in places.groups if group.partition_path in names})
+    lost = scan.partitions.select(named_partitions(scan.table, view), scan.predicate)
+    check_named_files(scan.table, view, list(dict.fromkeys([*names, *lost])), scan.as_of)
     slices = _of_request(scan, [found for name in names for found in view.slices(name)], request)
     if isinstance(view.listing, WrittenFiles):
         check_not_cleaned_away(scan.table, slices, request)

@@ -15,6 +15,7 @@ from skep_table.basefile import read_footer
 from skep_table.errors import FormatError
 from skep_table.instant_time import InstantTime
 from skep_table.names import BaseFileName, FileGroupId, LogFileName
+from skep_table.query.named import belongs_to
 from skep_table.runner import Runner, ThreadRunner
 from skep_table.storage import FileStatus, Storage
 from skep_table.table import HudiTable
@@ -68,7 +69,7 @@ def _newest(table: HudiTable) -> Mapping[str, tuple[InstantTime, WriteStat]]:
     base: dict[FileGroupId, tuple[InstantTime, WriteStat]] = {}
     logs: dict[FileGroupId, list[tuple[InstantTime, WriteStat]]] = {}
     replaced: dict[FileGroupId, InstantTime] = {}
-    belongs = partial(_belongs_to, table)
+    belongs = partial(belongs_to, table)
     for instant in table.timeline.data().completed():
         metadata = table.commit_metadata(instant)
         time = instant.requested_time
@@ -88,15 +89,6 @@ def _newest(table: HudiTable) -> Mapping[str, tuple[InstantTime, WriteStat]]:
         if group not in replaced:
             newest.update({stat.path: (time, stat) for time, stat in found})
     return newest
-
-
-def _belongs_to(table: HudiTable, wrote: InstantTime, stat: WriteStat, base_instant: InstantTime) -> bool:
-    """Whether a log file that `wrote` has written belongs to the slice of a base file, or to a later one."""
-    if table.format.logs.of_delta_commit:
-        completed = table.timeline.completion_time_of(wrote)
-        return completed is not None and completed.is_at_or_after_request(base_instant)
-    name = LogFileName.parse(stat.path.rpartition("/")[2])
-    return name is not None and name.instant_time.is_at_or_after(base_instant)
 
 
 def _unnamed(table: HudiTable, files: Iterable[FileStatus]) -> Iterator[FileFinding]:

@@ -51,10 +51,10 @@ class TimelineFiles:
     """What the listing of a timeline's folder shows beside the names of instants.
 
     `completed_ms`: when the completed file of each write was modified, in milliseconds; in layout 1 that is when it
-    completed. `properties`: the table's property file, None in layouts that keep the timeline in another folder.
-    `folders` are the names of the folders in `.hoodie`, None in those layouts. `log_compactions` are the requested
-    times of the log compactions, pending ones and those completed as delta commits. `moved`: the table may have
-    another timeline by now.
+    completed. `completed_bytes`: how large it is. `properties`: the table's property file, None in layouts that keep
+    the timeline in another folder. `folders` are the names of the folders in `.hoodie`, None in those layouts.
+    `log_compactions` are the requested times of the log compactions, pending ones and those completed as delta
+    commits. `moved`: the table may have another timeline by now.
     """
 
     completed_ms: Mapping[InstantTime, int] = field(default_factory=dict)
@@ -63,6 +63,7 @@ class TimelineFiles:
     folders: frozenset[str] | None = None
     log_compactions: frozenset[InstantTime] = frozenset()
     moved: bool = False
+    completed_bytes: Mapping[InstantTime, int] = field(default_factory=dict)
 
     @property
     def properties_are_settled(self) -> bool:
@@ -240,6 +241,7 @@ def load_timeline(
     """The active timeline by one listing of its folder; no instant file is opened."""
     furthest: dict[tuple[InstantTime, Action], Instant] = {}
     properties, latest, completed_ms, moved = None, 0, {}, False
+    completed_bytes = {}
     log_compactions = set()
     listed = storage.list_folder(layout.folder)
     for file in listed.files:
@@ -253,6 +255,7 @@ def load_timeline(
             log_compactions.add(instant.requested_time)
         if instant.is_completed and instant.action in DATA_ACTIONS:
             completed_ms[instant.requested_time] = file.modified_ms
+            completed_bytes[instant.requested_time] = file.size_bytes
         if layout.has_completion_times and instant.is_completed and instant.completion_time is None:
             # Files of layout 1 that were moved as they were.
             completed = time_of_modification(file.modified_ms, zone)
@@ -263,7 +266,7 @@ def load_timeline(
         if known is None or known.state < instant.state:
             furthest[key] = instant
     folders = frozenset(listed.folders) if layout.folder == META_FOLDER else None
-    files = TimelineFiles(completed_ms, properties, latest, folders, frozenset(log_compactions), moved)
+    files = TimelineFiles(completed_ms, properties, latest, folders, frozenset(log_compactions), moved, completed_bytes)
     return Timeline(furthest.values(), layout, archive, files=files)
 
 
