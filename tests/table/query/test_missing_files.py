@@ -37,7 +37,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> HudiTable:
 
 
 def opened(table: HudiTable) -> HudiTable:
-    """As another process finds it: nothing is known of its commits."""
+    """As another process finds it: none of its commits is in memory."""
     return HudiTable.open(table.storage.root)
 
 
