@@ -171,7 +171,7 @@ def assigned(
 
 
 def _leaf(values: pa.Array, wanted: pa.DataType, _path: str) -> pa.Array:
-    return pa.concat_arrays(_plain(pa.chunked_array([values]), wanted).chunks)
+    return pa.concat_arrays([pa.nulls(0, wanted), *_plain(pa.chunked_array([values]), wanted).chunks])
 
 
 def _plain(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:

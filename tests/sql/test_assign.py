@@ -60,6 +60,7 @@ def test_members_of_structs_are_assigned_by_position(within: Any) -> None:
     kind, value = within
     given, wanted = {"x": 7.9, "y": 5}, {"a": 7, "b": "5"}
     assert into([value(given), None, value(None)], kind(GIVEN), kind(PAIR)) == [value(wanted), None, value(None)]
+    assert into([None], kind(GIVEN), kind(PAIR)) == [None]
     swapped = pa.struct([("b", pa.int32()), ("a", pa.string())])
     assert into([value({"b": 1, "a": "2"})], kind(swapped), kind(PAIR)) == [value({"a": 1, "b": "2"})]
 
