@@ -12,26 +12,27 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum
 from tempfile import TemporaryDirectory
-from threading import Event, Lock
+from threading import Event, Lock, RLock
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 from sqlglot import exp
 
 from skep.rows import EMBEDDED_BYTES, Rows
-from skep.spark import SparkHolder
+from skep.spark import UTC, SparkHolder
 from skep.sql import SparkResult, SqlResult, print_table
 from skep.sql_filters import filter_on
 from skep_sql.columns import names_used
 from skep_sql.meaning import DiffersError, DuckQuery, duckdb_query
-from skep_sql.protocols import Relation
+from skep_sql.protocols import TIME_ZONE, Relation
+from skep_sql.settings import Settings
 from skep_sql.spark_types import spark_type
 from skep_table.errors import EnvironmentMissingError, InputError, SkepError, UnsupportedError
 from skep_table.write.given import arrow_table, row_input
 
 if TYPE_CHECKING:
     import duckdb
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 T = TypeVar("T")
 
@@ -54,31 +55,37 @@ _OF_SPEED: Final = (
 class LakeEngine:
     """Spark where the caller gave a session or one runs; else DuckDB where it is there and a query suits it.
 
-    `spark` starts a session for the queries that need one.
+    `spark` starts a session for the queries that need one; `settings` are those of the client, which hold for both.
     """
 
-    def __init__(self, spark: SparkHolder) -> None:
+    def __init__(self, spark: SparkHolder, settings: Settings | None = None) -> None:
         self._holder = spark
-        self._spark = SparkEngine(spark)
+        self._settings = settings or Settings()
+        self._spark = SparkEngine(spark, self._settings)
         self._duckdb = DuckEngine()
 
     @property
     def in_utc(self) -> bool:
-        """See `Engine`. By the session that runs, or that would be started."""
-        return self._holder.time_zone == "UTC"
+        """See `Engine`. By the client's setting, else by the session that runs, or that would be started."""
+        return self._spark.in_utc
 
-    def why_spark(self, relations: Mapping[str, Relation]) -> str | None:
-        """What leaves all queries over these relations to Spark."""
+    def why_spark(self, query: exp.Query, relations: Mapping[str, Relation]) -> str | None:
+        """What leaves a query to Spark, whatever it asks for."""
         if not DuckEngine.is_there():
             return "DuckDB is not installed (pip install 'skep[duckdb]')"
         if any(map(_is_spark, relations.values())):
             return "it reads a Spark frame"
-        named = [key.removeprefix("spark.sql.") for key in self._holder.conf if key.startswith("spark.sql.")]
+        given = {**self._holder.conf, **self._settings.engine}
+        named = [key.removeprefix("spark.sql.") for key in given if key.startswith("spark.sql.")]
         changed = [key for key in named if not key.startswith(_OF_SPEED)]
+        if not changed and given.get(TIME_ZONE, UTC) != UTC and _has_times(query, relations):
+            changed = [TIME_ZONE.removeprefix("spark.sql.")]
         return f"spark.sql.{changed[0]} is set" if changed else None
 
-    def _answered(self, relations: Mapping[str, Relation], ask: Callable[[SparkEngine | DuckEngine], T]) -> T:
-        why = "a session runs" if self._holder.is_started else self.why_spark(relations)
+    def _answered(
+        self, query: exp.Query, relations: Mapping[str, Relation], ask: Callable[[SparkEngine | DuckEngine], T]
+    ) -> T:
+        why = "a session runs" if self._holder.is_started else self.why_spark(query, relations)
         if why is None:
             try:
                 return ask(self._duckdb)
@@ -89,25 +96,25 @@ class LakeEngine:
 
     def schema(self, query: exp.Query, relations: Mapping[str, Relation]) -> pa.Schema:
         """See `Engine`."""
-        return self._answered(relations, lambda engine: engine.schema(query, relations))
+        return self._answered(query, relations, lambda engine: engine.schema(query, relations))
 
     def rows(self, query: exp.Query, relations: Mapping[str, Relation]) -> pa.Table:
         """See `Engine`."""
-        return self._answered(relations, lambda engine: engine.rows(query, relations))
+        return self._answered(query, relations, lambda engine: engine.rows(query, relations))
 
     def frame(self, query: exp.Query, relations: Mapping[str, Relation]) -> object:
         """See `Engine`."""
-        return self._answered(relations, lambda engine: engine.frame(query, relations))
+        return self._answered(query, relations, lambda engine: engine.frame(query, relations))
 
     def numbered(self, query: exp.Query, relations: Mapping[str, Relation], column: str) -> Relation:
         """See `Engine`."""
-        return self._answered(relations, lambda engine: engine.numbered(query, relations, column))
+        return self._answered(query, relations, lambda engine: engine.numbered(query, relations, column))
 
     def explained(self, query: exp.Query, relations: Mapping[str, Relation]) -> str:
         """See `Engine`. Spark's plan, where a session runs; none is started for it."""
         if self._holder.is_started:
             return self.on_spark(query, relations).explain()
-        needed = reads_needed(query, relations, in_utc=True)
+        needed = reads_needed(query, relations, in_utc=self.in_utc)
         return "\n".join(str(rows.files_chosen()) for rows in _reads(needed))
 
     # -- queries of their own
@@ -123,7 +130,7 @@ class LakeEngine:
             return self.on_spark(query, relations)
         is_strict = engine is EngineChoice.DUCKDB
         is_given = self._holder.given is not None and not is_strict
-        why = "the lake was given a session" if is_given else self.why_spark(relations)
+        why = "the lake was given a session" if is_given else self.why_spark(query, relations)
         found: DuckPlan | None = None
         if why is None:
             try:
@@ -162,8 +169,14 @@ def because(why: str | None) -> Iterator[None]:
 class SparkEngine:
     """Spark SQL. Each relation is a temporary view while a query is analysed: a session's own ones are not touched."""
 
-    def __init__(self, holder: SparkHolder) -> None:
+    def __init__(self, holder: SparkHolder, settings: Settings | None = None) -> None:
         self._holder = holder
+        self._settings = settings or Settings()
+
+    @property
+    def in_utc(self) -> bool:
+        """See `Engine`."""
+        return (self._settings.engine.get(TIME_ZONE) or self._holder.time_zone) == UTC
 
     def schema(self, query: exp.Query, relations: Mapping[str, Relation]) -> pa.Schema:
         """See `Engine`."""
@@ -186,13 +199,13 @@ class SparkEngine:
     def planned(self, query: exp.Query, relations: Mapping[str, Relation]) -> tuple[DataFrame, Sequence[Rows]]:
         """The answer as a frame, and the reads of tables that it is made of."""
         session, frames = self._holder.session, {}
-        needed = reads_needed(query, relations, in_utc=self._holder.time_zone == "UTC")
+        needed = reads_needed(query, relations, in_utc=self.in_utc)
         try:
             for name, relation in needed.items():
                 if id(relation) not in frames:
                     frames[id(relation)] = self._frame_of(relation)
                 frames[id(relation)].createOrReplaceTempView(name)
-            with _query_errors(query):
+            with _query_errors(query), _set(session, self._settings.engine):
                 frame = session.sql(query.sql("spark"))
         finally:
             for name in relations:  # the plan of the answer holds the frames themselves
@@ -213,6 +226,30 @@ class SparkEngine:
         from skep_writer import arrow_frame
 
         return arrow_frame(self._holder.session, arrow_table(relation))
+
+
+_PLANNING: Final = RLock()  # settings of one client are those of the session while its query is analysed
+
+
+@contextmanager
+def _set(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Expressions take their time zone, and whether they are ANSI's, from the session when they are analysed."""
+    with _PLANNING:
+        before = {key: session.conf.get(key, None) for key in settings}
+        try:
+            for key, value in settings.items():
+                try:
+                    session.conf.set(key, value)
+                except Exception as error:
+                    text = str(error).strip().partition("\n")[0]
+                    raise InputError(f"SET {key}={value}: {text}", option=key, found=value) from error
+            yield
+        finally:
+            for key, old in before.items():
+                if old is not None:
+                    session.conf.set(key, old)
+                elif session.conf.isModifiable(key):
+                    session.conf.unset(key)
 
 
 class QueryStoppedError(SkepError):
@@ -559,6 +596,18 @@ def reads_needed(query: exp.Query, relations: Mapping[str, Relation], *, in_utc:
             where = filter_on(nodes[name][0], relation.schema, in_utc=in_utc) if len(nodes[name]) == 1 else None
             needed[name] = reads.setdefault((id(relation), where), relation.narrowed(used).filtered(where))
     return needed
+
+
+def _has_times(query: exp.Query, relations: Mapping[str, Relation]) -> bool:
+    """Whether the query may depend on a time zone."""
+    fields = [field.type for each in relations.values() for field in getattr(each, "schema", ())]
+    named = any(node.is_type(*exp.DataType.TEMPORAL_TYPES) for node in query.find_all(exp.DataType))
+    return named or any(map(_holds_times, fields))
+
+
+def _holds_times(kind: pa.DataType) -> bool:
+    inner = (kind.field(at).type for at in range(kind.num_fields))
+    return pa.types.is_timestamp(kind) or any(map(_holds_times, inner))
 
 
 def _is_spark(relation: Relation) -> bool:

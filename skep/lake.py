@@ -285,7 +285,7 @@ class Lake:
         except NotATableError:
             if not is_hudi(entry) or (purge and not _is_empty(storage)):
                 raise
-            purge = False  # its files are deleted, the entry is left
+            purge = False  # only the entry is there
         for view in ("", *_VIEWS):
             other = self.metastore.find_table(full.database, full.name + view)
             if other is not None and other.storage.location == entry.storage.location:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from skep_sql.protocols import TIME_ZONE
 from skep_table.errors import InputError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ def register_source(spark: SparkSession) -> None:
     spark.dataSource.register(SkepSource)
 
 
-TIME_ZONE: Final = "spark.sql.session.timeZone"
 UTC: Final = "UTC"  # of sessions that are started here, as of DuckDB and of skep's own reader
 _STARTING: Final = threading.Lock()  # of several threads that need the session one starts it
 

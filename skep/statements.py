@@ -18,6 +18,7 @@ from skep_catalog.entities import Database
 from skep_sql.answer import Answer
 from skep_sql.protocols import EntryFacts, StoredView, Target
 from skep_sql.session import Session
+from skep_sql.settings import Settings
 from skep_sql.statements import Query, Statement
 from skep_table.errors import InputError, NoSuchTableError, NotATableError
 from skep_table.names import META_FOLDER
@@ -114,8 +115,9 @@ class LakeSession:
 
     def __init__(self, lake: Tables) -> None:
         self._lake = lake
-        self._engine = LakeEngine(lake.spark_holder)
-        self._session = Session(LakeCatalog(lake), self._engine)
+        settings = Settings()
+        self._engine = LakeEngine(lake.spark_holder, settings)
+        self._session = Session(LakeCatalog(lake), self._engine, settings)
 
     @property
     def session(self) -> Session:

@@ -204,7 +204,7 @@ def _columns(
 
 
 def _operation(table: HudiTable, settings: Settings) -> tuple[WriteOperation, dict[str, object]]:
-    """As Hudi infers it: upsert where there are a key and an ordering column, else insert."""
+    """As Hudi infers it; 0.15 where nothing is set: upsert for a key and an ordering column, else insert."""
     options: dict[str, object] = dict(settings.hoodie)
     properties = table.config.raw
     keyed = bool(table.config.record_key_fields)

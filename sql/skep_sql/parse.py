@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from sqlglot import exp
 
+from skep_sql.protocols import TIME_ZONE
 from skep_sql.statements import (
     AlterTable,
     Assignment,
@@ -364,6 +365,10 @@ def _use(words: Cursor) -> Statement:
 def _set(words: Cursor) -> Statement:
     if words.token is None or words.take("-", "v"):
         return SetOption()
+    if words.take("TIME", "ZONE"):
+        if not words.is_string():
+            raise words.fail("a time zone in quotes")
+        return SetOption(TIME_ZONE, words.string())
     text = words.text()[3:].strip()
     words.skip()
     key, equals, value = text.partition("=")

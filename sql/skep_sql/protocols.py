@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 # What a query reads under one of its names: the answer of a read, or a frame.
 Relation = Any
+
+TIME_ZONE: Final = "spark.sql.session.timeZone"  # in which engines take times without a zone
 
 
 class Engine(Protocol):

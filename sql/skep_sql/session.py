@@ -15,10 +15,10 @@ from skep_sql.statements import Statement
 class Session:
     """Settings and temporary views of one client. Not for use by several threads at once."""
 
-    def __init__(self, catalog: Catalog, engine: Engine) -> None:
+    def __init__(self, catalog: Catalog, engine: Engine, settings: Settings | None = None) -> None:
         self.catalog = catalog
         self.engine = engine
-        self.settings = Settings()
+        self.settings = settings or Settings()
         self.views: dict[str, View] = {}
 
     @property

@@ -20,11 +20,16 @@ _OF_STATEMENTS: Final = (
 )
 
 
+_OF_ENGINES: Final = "spark.sql."
+_NOT_OF_ENGINES: Final = (POLICY_KEY, "spark.sql.sources.partitionoverwritemode")
+
+
 class Settings:
     """Keys and values of one session, keys of `hoodie.` and of Spark alike."""
 
     def __init__(self) -> None:
         self._values: dict[str, str] = {}
+        self._spelt: dict[str, str] = {}  # key as above → as it was given
 
     def get(self, key: str) -> str | None:
         """None for a key that was not set."""
@@ -32,7 +37,8 @@ class Settings:
 
     def set(self, key: str, value: str) -> None:
         """Until the session ends or the key is reset."""
-        self._values[key.lower() if not key.startswith("hoodie.") else key] = value
+        kept = key.lower() if not key.startswith("hoodie.") else key
+        self._values[kept], self._spelt[kept] = value, key
 
     def reset(self, key: str | None = None) -> None:
         """One key, or all."""
@@ -51,6 +57,15 @@ class Settings:
         """The options that each write of the session takes."""
         return {
             key: value for key, value in self._values.items() if key.startswith("hoodie.") and key not in _OF_STATEMENTS
+        }
+
+    @property
+    def engine(self) -> Mapping[str, str]:
+        """What Spark's session is to have while it plans a query."""
+        return {
+            self._spelt[key]: value
+            for key, value in self._values.items()
+            if key.startswith(_OF_ENGINES) and key not in _NOT_OF_ENGINES
         }
 
     @property

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 
 from skep.lake import Lake
-from skep.spark import TIME_ZONE, SparkHolder
+from skep.spark import SparkHolder
 from skep_catalog.client import Metastore
+from skep_sql.protocols import TIME_ZONE
 from skep_table.errors import InputError
 from skep_writer import collect_arrow
 
@@ -66,7 +67,7 @@ INSERTS = {  # columns of a table, and what is put into it
     "(a INT, s STRUCT<x: INT, y: STRING>)": "VALUES (1, named_struct('x', 1, 'y', 'a')), (3, null)",
     "(a BIGINT, s STRUCT<x: INT, y: STRING>, l ARRAY<STRUCT<x: INT, y: STRING>>, m MAP<STRING, STRUCT<x: INT>>)": (
         "VALUES (1, named_struct('p', 7, 'q', 'w'), array(named_struct('p', 8.5, 'q', 1)),"
-        " map('k', named_struct('p', 9))), (2, null, array(), map())"
+        " map('k', named_struct('p', 9))), (2, null, null, null)"
     ),
     "(a INT, l ARRAY<BIGINT>)": "VALUES (1, array(1, 2)), (2, array())",
 }

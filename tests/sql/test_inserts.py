@@ -120,9 +120,11 @@ def test_columns_of_a_query_may_be_null_later(version: int, spark_lake: Lake) ->
         f"CREATE TABLE c USING hudi TBLPROPERTIES (primaryKey = 'id', 'hoodie.write.table.version' = '{version}') AS"
         " SELECT 1 AS id, 'lit' AS s, count(*) AS n, named_struct('x', 1) AS c, array(1) AS l"
     )
-    lake.sql("INSERT INTO c VALUES (2, NULL, NULL, NULL, NULL), (3, 's', 1, named_struct('x', NULL), array())")
+    lake.sql(
+        "INSERT INTO c VALUES (2, NULL, NULL, NULL, NULL), (3, 's', 1, named_struct('x', CAST(NULL AS INT)), array(2))"
+    )
     found = lake.table("c").read(columns=["s", "n", "c", "l"]).to_arrow().sort_by("s").to_pylist()
-    rows = ("lit", 1, {"x": 1}, [1]), ("s", 1, {"x": None}, []), (None, None, None, None)
+    rows = ("lit", 1, {"x": 1}, [1]), ("s", 1, {"x": None}, [2]), (None, None, None, None)
     assert [tuple(row.values()) for row in found] == list(rows)
 
 
