@@ -9,6 +9,7 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
+from skep.keywords import takes_options
 from skep.locking import checked, lock_by_path
 from skep.rows import Rows
 from skep.schemas import SchemaLike, schema_of
@@ -75,6 +76,7 @@ class Mode(str, Enum):
     IGNORE = "ignore"
 
 
+@takes_options
 def load(path: str | os.PathLike[str], **options: object) -> Rows:
     """The rows of the Hudi table at `path`; `options` are those of Hudi's DataFrame reader."""
     return rows_at(path, options, SparkHolder())
@@ -87,10 +89,10 @@ def rows_at(path: str | os.PathLike[str], options: Mapping[str, object], spark: 
     return Rows(HudiTable.open(path, given), ReadRequest.of(given), spark)
 
 
+@takes_options
 def open_table(path: str | os.PathLike[str], **options: object) -> Table:
     """The Hudi table at `path`, without a metastore: reads and writes it, and never syncs."""
     given = Options(options)
-    given.check()
     hudi = HudiTable.open(path, given).with_context(events=Events())
     return Table(hudi, table_services(hudi))
 
@@ -132,6 +134,7 @@ class FrameWriter:
         self._options[key] = value
         return self
 
+    @takes_options
     def options(self, **options: object) -> FrameWriter:
         """Sets several options."""
         self._options.update(options)
@@ -261,10 +264,13 @@ def _sync(options: Options, targets: tuple[Target, ...], committed: Committed) -
         TableSyncs(targets, clients, partial(open_queue, options)).after_commit()(committed)
 
 
-def maintain(table: Table | str | os.PathLike[str], *, plan: bool = False, **options: object) -> list[Done]:
+@takes_options
+def maintain(
+    table: Table | str | os.PathLike[str], *, plan: bool = False, dry_run: bool = False, **options: object
+) -> list[Done]:
     """Runs what is due: pending plans, compaction, clustering and expiry where configured, clean, archive.
 
-    `table` is one of a lake, or the path of one. `plan`: only returns what is due. `options` are Hudi's:
+    `table` is one of a lake, or the path of one. `plan` or `dry_run`: only returns what is due. `options` are Hudi's:
     `**{"hoodie.…": …}`.
     """
-    return (table if isinstance(table, Table) else open_table(table)).maintain(plan=plan, **options)
+    return (table if isinstance(table, Table) else open_table(table)).maintain(plan=plan, dry_run=dry_run, **options)

@@ -172,7 +172,7 @@ class HudiJobs:
     def save(self, frame: DataFrame, asked: Asked, path: object, batch: str | None = None) -> None:
         """See `Routes`."""
         options = self._write_options(asked, frame.sparkSession)
-        FrameWriter(frame).options(**options).mode(asked.mode or "error").save(str(path), batch_id=batch)
+        FrameWriter(frame).options(**_hudis(options)).mode(asked.mode or "error").save(str(path), batch_id=batch)
 
     @_alone
     def save_as_table(self, frame: DataFrame, asked: Asked, name: str, batch: str | None = None) -> None:
@@ -199,14 +199,14 @@ class HudiJobs:
             if path is not None and open_storage(str(path)).root != open_storage(table.path).root:
                 raise OptionError(f"table {name} lies at {table.path}, not at {path}", option="path", found=str(path))
             options.setdefault(TABLE_NAME.key, table.hudi.config.name)
-            writer = FrameWriter(frame, table.services()).options(**options).mode(mode)
+            writer = FrameWriter(frame, table.services()).options(**_hudis(options)).mode(mode)
             writer.save(table.path, batch_id=batch)
             return
         if spark.catalog.tableExists(name):
             raise TableExistsError(f"table {name} exists, and is no Hudi table", hint=f"DROP TABLE {name}", table=name)
         place = str(path) if path is not None else statements.catalog.location_of(name)
         options.setdefault(TABLE_NAME.key, parts[-1].lower())
-        FrameWriter(frame).options(**options).mode(mode).save(place, batch_id=batch)
+        FrameWriter(frame).options(**_hudis(options)).mode(mode).save(place, batch_id=batch)
         lake.register(place, name)
 
     @_alone
@@ -259,8 +259,7 @@ class HudiJobs:
             path = path[0]
         if asked.options.get(_READ_PATHS):
             raise UnsupportedError(f"{_READ_PATHS} is not supported", hint="load(path) of the table, and a filter")
-        own = {key: value for key, value in asked.options.items() if key != "path"}
-        options = {**self._options, **own}
+        options = {**self._options, **_hudis(asked.options)}
         place = _without_pattern(str(path), Options(options))
         frame = rows_at(place, options, SparkHolder(spark)).to_spark()
         return frame if asked.schema is None else with_schema(frame, asked.schema)
@@ -281,8 +280,7 @@ class HudiJobs:
         from skep_writer import stream_changes
         from skep_writer.routed import with_schema
 
-        own = {key: value for key, value in asked.options.items() if key != "path"}
-        options = Options({**self._options, **own})
+        options = Options({**self._options, **_hudis(asked.options)})
         options.check()
         frame = stream_changes(spark, HudiTable.open(_without_pattern(str(path), options), options), options)
         return frame if asked.schema is None else with_schema(frame, asked.schema)
@@ -388,6 +386,11 @@ def without_hudi_classes(settings: dict[str, Any]) -> None:
 
 def _is_hudis(name: str) -> bool:
     return name.startswith(_HUDI_NAMES)
+
+
+def _hudis(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those with a dot. What a job sets without one is of Spark's own sources, as in Hudi's."""
+    return {key: value for key, value in options.items() if "." in key}
 
 
 def _parts(name: str) -> list[str]:

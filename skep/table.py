@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import skep.known_options  # noqa: F401 - the options that reading does not need are known all the same
+from skep.keywords import takes_options
 from skep.rows import Rows
 from skep.schemas import type_of
 from skep.services.metadata import MetadataMethods
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from skep_sync.feed import Fed
     from skep_sync.sync import SyncReport
     from skep_table.write.flow import TableWriter
+    from skep_table.write.planned import PlannedDelete, PlannedDrop
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,7 @@ class Table(ServiceMethods, MetadataMethods):
 
     # -- writing
 
+    @takes_options
     def upsert(
         self, frame: object, *, partial: bool = False, batch_id: str | None = None, **options: object
     ) -> WriteResult:
@@ -126,14 +129,17 @@ class Table(ServiceMethods, MetadataMethods):
         """
         return self._wrote(self._writer(frame, options).upsert(frame, partial=partial, batch_id=batch_id))
 
+    @takes_options
     def insert(self, frame: object, *, batch_id: str | None = None, **options: object) -> WriteResult:
         """Adds rows without looking for their keys; small files are filled up."""
         return self._wrote(self._writer(frame, options).insert(frame, batch_id=batch_id))
 
+    @takes_options
     def bulk_insert(self, frame: object, *, batch_id: str | None = None, **options: object) -> WriteResult:
         """Adds rows as new files without looking at what is there: for first loads."""
         return self._wrote(self._writer(frame, options).bulk_insert(frame, batch_id=batch_id))
 
+    @takes_options
     def insert_overwrite(
         self,
         frame: object,
@@ -154,23 +160,61 @@ class Table(ServiceMethods, MetadataMethods):
         writer = self._writer(frame, options)
         return self._wrote(writer.insert_overwrite(frame, partitions=partition, batch_id=batch_id))
 
+    @takes_options
     def insert_overwrite_table(self, frame: object, *, batch_id: str | None = None, **options: object) -> WriteResult:
         """Replaces all rows of the table by those of `frame`, which may be read from the table itself."""
         return self._wrote(self._writer(frame, options).insert_overwrite_table(frame, batch_id=batch_id))
 
+    @overload
     def delete(
-        self, keys: object = None, *, where: str | None = None, batch_id: str | None = None, **options: object
-    ) -> WriteResult:
+        self,
+        keys: object = None,
+        *,
+        where: str | None = None,
+        batch_id: str | None = None,
+        dry_run: Literal[False] = False,
+        **options: object,
+    ) -> WriteResult: ...
+
+    @overload
+    def delete(
+        self,
+        keys: object = None,
+        *,
+        where: str | None = None,
+        batch_id: str | None = None,
+        dry_run: Literal[True],
+        **options: object,
+    ) -> PlannedDelete: ...
+
+    @takes_options
+    def delete(
+        self,
+        keys: object = None,
+        *,
+        where: str | None = None,
+        batch_id: str | None = None,
+        dry_run: bool = False,
+        **options: object,
+    ) -> WriteResult | PlannedDelete:
         """Deletes rows by key (a frame with the key and partition columns), or those that a SQL predicate names.
 
-        `where` may name any column; it is the way to delete rows of a table without record key, too.
+        `where` may name any column; it is the way to delete rows of a table without record key, too. `dry_run`: counts
+        the rows that would be deleted and changes nothing.
         """
         if (keys is None) == (where is None):
             raise InputError("delete takes keys or where, one of them", hint='delete(frame) or delete(where="a = 1")')
+        if dry_run:
+            from skep.writing import in_process
+            from skep_table.write.planned import plan_delete, plan_delete_where
+
+            table = self._on_services(options)
+            return plan_delete(table, in_process(keys)) if where is None else plan_delete_where(table, where)
         if where is None:
             return self._wrote(self._writer(keys, options).delete(keys, batch_id=batch_id))
         return self._wrote(self._writer(None, options).delete_where(where, batch_id=batch_id))
 
+    @takes_options
     def update(self, *, set: Mapping[str, object], where: str | None = None, **options: object) -> WriteResult:
         """New values in the rows for which `where` holds, in one commit based on one snapshot.
 
@@ -181,6 +225,7 @@ class Table(ServiceMethods, MetadataMethods):
 
         return update(self, self._services.spark, set, where, options)
 
+    @takes_options
     def merge(
         self,
         source: object,
@@ -198,8 +243,28 @@ class Table(ServiceMethods, MetadataMethods):
 
         return MergeBuilder(self, self._services.spark, source, on, (target_alias, source_alias), options)
 
-    def delete_partitions(self, *partitions: str, batch_id: str | None = None, **options: object) -> WriteResult:
-        """Drops whole partitions by their paths; `*` stands for any text. The next clean deletes the files."""
+    @overload
+    def delete_partitions(
+        self, *partitions: str, batch_id: str | None = None, dry_run: Literal[False] = False, **options: object
+    ) -> WriteResult: ...
+
+    @overload
+    def delete_partitions(
+        self, *partitions: str, batch_id: str | None = None, dry_run: Literal[True], **options: object
+    ) -> PlannedDrop: ...
+
+    @takes_options
+    def delete_partitions(
+        self, *partitions: str, batch_id: str | None = None, dry_run: bool = False, **options: object
+    ) -> WriteResult | PlannedDrop:
+        """Drops whole partitions by their paths; `*` stands for any text. The next clean deletes the files.
+
+        `dry_run`: returns the partitions that would be dropped and changes nothing.
+        """
+        if dry_run:
+            from skep_table.write.planned import plan_drop
+
+            return plan_drop(self._on_services(options), partitions)
         return self._wrote(self._writer(None, options).delete_partitions(partitions, batch_id=batch_id))
 
     # -- columns, see docs/schema.md
@@ -355,6 +420,7 @@ class Table(ServiceMethods, MetadataMethods):
         """
         return self.read(query="cdc" if cdc else "incremental", since=since, until=until, max_commits=max_commits)
 
+    @takes_options
     def read_stream(
         self,
         spark: SparkSession | None = None,

@@ -66,6 +66,17 @@ def held(frame: object, options: Options) -> object:
     return frame if is_spark_frame(frame) else row_input(frame, memory.max_bytes, memory.folder)
 
 
+def in_process(frame: object) -> object:
+    """A frame that needs no Spark: the rows of one of Spark's, others as they are."""
+    from skep_writer.session import is_spark_frame
+
+    if not is_spark_frame(frame):
+        return frame
+    from skep_writer.edge import collect_arrow
+
+    return collect_arrow(frame)
+
+
 def with_constants(frame: object, values: Mapping[str, object], table: HudiTable) -> object:
     """The frame with a column for each value that it lacks, of the type that the table has."""
     from skep_writer.session import is_spark_frame

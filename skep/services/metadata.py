@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from skep.keywords import takes_options
 from skep.services.runner import Services
 from skep.specs import Text, texts
 from skep_table.table import HudiTable
@@ -43,6 +44,7 @@ class MetadataMethods:
         table = self.services().on(self._hudi).reload()
         return check_metadata_table(table, None if indexes is None else texts(indexes))
 
+    @takes_options
     def rebuild_metadata(self, **options: object) -> Rebuilt:
         """Makes the metadata table again, or for the first time."""
         from skep_table.services.metadata_admin import rebuild_metadata_table
@@ -55,6 +57,7 @@ class MetadataMethods:
 
         return indexes_of(self._hudi.reload())
 
+    @takes_options
     def build_index(
         self,
         kind: str,
@@ -77,12 +80,14 @@ class MetadataMethods:
         made = build_index(self.services().on(self._hudi.with_options(options)), definition)
         return next(each for each in indexes_of(made) if each.partition == definition.name)
 
+    @takes_options
     def drop_index(self, name: str, **options: object) -> tuple[str, ...]:
         """Drops an index, and with the record index secondary ones; returns the names of what was dropped."""
         from skep_table.services.indexing import drop_index
 
         return drop_index(self.services().on(self._hudi.with_options(options)), name)
 
+    @takes_options
     def drop_metadata(self, *, index: Text | None = None, **options: object) -> tuple[str, ...]:
         """Drops the metadata table, or only indexes of it; returns the names of what was dropped."""
         from skep_table.services.metadata_admin import drop_metadata

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
+from skep.keywords import takes_options
 from skep.services.modes import Mode, Work, cleaning, clustering, compaction, expiry, log_compaction
 from skep.services.runner import Services
 from skep_table.errors import InputError
@@ -14,7 +15,13 @@ from skep_table.table import HudiTable
 if TYPE_CHECKING:
     from skep_table.services.archive_plan import ArchivePlan
     from skep_table.services.done import Done
-    from skep_table.timeline.plans import RestoreMetadata, RollbackMetadata, SavepointMetadata
+    from skep_table.timeline.plans import (
+        RestoreMetadata,
+        RestorePlan,
+        RollbackMetadata,
+        RollbackPlan,
+        SavepointMetadata,
+    )
     from skep_table.upgrade import VersionPlan
 
 _PLAN = "hoodie.clustering.plan.strategy."
@@ -22,7 +29,10 @@ Text = str | Sequence[str]
 
 
 class ServiceMethods:
-    """Mixed into `Table`. Options are Hudi's: `**{"hoodie.…": …}`; they apply to the one call."""
+    """Mixed into `Table`. Options are Hudi's: `**{"hoodie.…": …}`; they apply to the one call.
+
+    `dry_run` returns what a call would do, and changes nothing; services that have plans know it as `plan`, too.
+    """
 
     _hudi: HudiTable
     _sync: Callable[[], Any] | None
@@ -31,11 +41,13 @@ class ServiceMethods:
         """How the services of this table run."""
         raise NotImplementedError
 
+    @takes_options
     def compact(
         self,
         *,
         logs: bool = False,
         plan: bool = False,
+        dry_run: bool = False,
         schedule: bool = False,
         execute: bool | str = False,
         **options: object,
@@ -45,9 +57,10 @@ class ServiceMethods:
         `logs`: merges the log files of each slice into one log file only. `plan`: a preview, nothing changes;
         `schedule`: only writes the plan; `execute`: only executes pending plans, or that of one instant.
         """
-        mode = Mode.of(plan=plan, schedule=schedule, execute=execute)
+        mode = Mode.of(plan=plan or dry_run, schedule=schedule, execute=execute)
         return self._run(options, log_compaction(mode) if logs else compaction(mode))
 
+    @takes_options
     def cluster(
         self,
         *,
@@ -55,6 +68,7 @@ class ServiceMethods:
         curve: str | None = None,
         partitions: Text | None = None,
         plan: bool = False,
+        dry_run: bool = False,
         schedule: bool = False,
         execute: bool | str = False,
         **options: object,
@@ -67,15 +81,24 @@ class ServiceMethods:
             f"{_PLAN}partition.selected": _joined(partitions),
         }
         given = {key: value for key, value in named.items() if value is not None}
-        return self._run({**given, **options}, clustering(Mode.of(plan=plan, schedule=schedule, execute=execute)))
+        mode = Mode.of(plan=plan or dry_run, schedule=schedule, execute=execute)
+        return self._run({**given, **options}, clustering(mode))
 
+    @takes_options
     def clean(
-        self, *, plan: bool = False, schedule: bool = False, execute: bool | str = False, **options: object
+        self,
+        *,
+        plan: bool = False,
+        dry_run: bool = False,
+        schedule: bool = False,
+        execute: bool | str = False,
+        **options: object,
     ) -> list[Done]:
         """Deletes the files that no read within the retention needs. `plan`, `schedule`, `execute`: as of `compact`."""
-        return self._run(options, cleaning(Mode.of(plan=plan, schedule=schedule, execute=execute)))
+        return self._run(options, cleaning(Mode.of(plan=plan or dry_run, schedule=schedule, execute=execute)))
 
-    def archive(self, *, plan: bool = False, **options: object) -> ArchivePlan:
+    @takes_options
+    def archive(self, *, plan: bool = False, dry_run: bool = False, **options: object) -> ArchivePlan:
         """Moves old instants out of the active timeline; returns what was moved, and what held the rest back.
 
         `plan`: returns what would be moved and changes nothing.
@@ -84,19 +107,31 @@ class ServiceMethods:
         from skep_table.services.archive_plan import plan_archive
 
         table = self.services().on(self._hudi.with_options(options))
-        return plan_archive(table.reload()) if plan else archive(table)
+        return plan_archive(table.reload()) if plan or dry_run else archive(table)
 
-    def expire(self, days: int | None = None, *, plan: bool = False, **options: object) -> list[Done]:
+    @takes_options
+    def expire(
+        self, days: int | None = None, *, plan: bool = False, dry_run: bool = False, **options: object
+    ) -> list[Done]:
         """Drops the partitions that were not written to for `days` days. `plan`: returns their number only."""
         from skep_table.services.ttl import TTL_DAYS
 
         given = {TTL_DAYS.key: days} if days is not None else {}
-        return self._run({**given, **options}, expiry(Mode(plan=plan)))
+        return self._run({**given, **options}, expiry(Mode(plan=plan or dry_run)))
 
-    def rollback(self, instant: str, **options: object) -> RollbackMetadata:
-        """Rolls back a pending write, or the newest completed one."""
-        from skep_table.services.rollback import roll_back_instant
+    @overload
+    def rollback(self, instant: str, *, dry_run: Literal[False] = False, **options: object) -> RollbackMetadata: ...
 
+    @overload
+    def rollback(self, instant: str, *, dry_run: Literal[True], **options: object) -> RollbackPlan: ...
+
+    @takes_options
+    def rollback(self, instant: str, *, dry_run: bool = False, **options: object) -> RollbackMetadata | RollbackPlan:
+        """Rolls back a pending write, or the newest completed one. `dry_run`: returns the plan and changes nothing."""
+        from skep_table.services.rollback import preview_rollback, roll_back_instant
+
+        if dry_run:
+            return preview_rollback(self._on_services(options), InstantTime(instant))
         done = roll_back_instant(self.services().on(self._hudi.with_options(options)), InstantTime(instant))
         self.sync_changed()
         return done
@@ -118,15 +153,32 @@ class ServiceMethods:
 
         delete_savepoint(self.services().on(self._hudi), InstantTime(instant))
 
-    def restore(self, savepoint: str, **options: object) -> RestoreMetadata | None:
-        """Rolls back every write after a savepoint, newest first. None when there are none."""
-        from skep_table.services.restore import restore
+    @overload
+    def restore(
+        self, savepoint: str, *, dry_run: Literal[False] = False, **options: object
+    ) -> RestoreMetadata | None: ...
 
+    @overload
+    def restore(self, savepoint: str, *, dry_run: Literal[True], **options: object) -> RestorePlan: ...
+
+    @takes_options
+    def restore(
+        self, savepoint: str, *, dry_run: bool = False, **options: object
+    ) -> RestoreMetadata | RestorePlan | None:
+        """Rolls back every write after a savepoint, newest first. None when there are none.
+
+        `dry_run`: returns the plan and changes nothing.
+        """
+        from skep_table.services.restore import plan_restore, restore
+
+        if dry_run:
+            return plan_restore(self._on_services(options), InstantTime(savepoint))
         done = restore(self.services().on(self._hudi.with_options(options)), InstantTime(savepoint))
         self.sync_changed()
         return done
 
-    def maintain(self, *, plan: bool = False, **options: object) -> list[Done]:
+    @takes_options
+    def maintain(self, *, plan: bool = False, dry_run: bool = False, **options: object) -> list[Done]:
         """Runs what is due: pending plans, compaction, clustering and expiry where options enable them, clean, archive.
 
         `plan`: returns what is due and changes nothing. A service that an active writer blocks is left for later; the
@@ -137,7 +189,7 @@ class ServiceMethods:
 
         services = self.services()
         table = services.on(self._hudi.with_options(options)).reload()
-        if plan:
+        if plan or dry_run:
             return list(preview_maintenance(table))
         done = services.run(table, maintain(table))
         for each in done:
@@ -145,22 +197,24 @@ class ServiceMethods:
                 raise each.error
         return done
 
-    def upgrade(self, to: int = 9, *, plan: bool = False, **options: object) -> VersionPlan:
+    @takes_options
+    def upgrade(self, to: int = 9, *, plan: bool = False, dry_run: bool = False, **options: object) -> VersionPlan:
         """Brings the table to a newer version, 8 or 9; see docs/versions.md for what changes. Returns the steps.
 
         `plan`: returns the steps and changes nothing. Where the table has the version, what an interrupted change left
         is deleted. VersionChangeError where the table can't have that version.
         """
-        return self._change_version(to, plan, options, newer=True)
+        return self._change_version(to, plan or dry_run, options, newer=True)
 
-    def downgrade(self, to: int, *, plan: bool = False, **options: object) -> VersionPlan:
+    @takes_options
+    def downgrade(self, to: int, *, plan: bool = False, dry_run: bool = False, **options: object) -> VersionPlan:
         """Brings the table to an older version, 6 or 8; as `upgrade`. The plan names what is lost."""
-        return self._change_version(to, plan, options, newer=False)
+        return self._change_version(to, plan or dry_run, options, newer=False)
 
     def _change_version(self, to: int, plan: bool, options: Mapping[str, object], *, newer: bool) -> VersionPlan:
         from skep_table.upgrade import change_version, plan_version_change
 
-        table = self.services().on(self._hudi.with_options(options)).reload()
+        table = self._on_services(options)
         before = table.config.version
         if before != to and newer is not (to > before):
             raise InputError(
@@ -175,11 +229,14 @@ class ServiceMethods:
             self.sync_changed()
         return steps
 
+    def _on_services(self, options: Mapping[str, object]) -> HudiTable:
+        """A new snapshot, with the options, lock and runner of one call."""
+        return self.services().on(self._hudi.with_options(options)).reload()
+
     def _run(self, options: Mapping[str, object], work: Work) -> list[Done]:
-        services = self.services()
-        table = services.on(self._hudi.with_options(options)).reload()
+        table = self._on_services(options)
         done = work(table)
-        services.call_hooks(table, done)
+        self.services().call_hooks(table, done)
         return done
 
     def sync_changed(self) -> None:

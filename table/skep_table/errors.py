@@ -16,6 +16,7 @@
     │   ├── KeyFieldError             null or missing record key, key or ordering column not in the frame
     │   ├── DuplicateKeyError         an insert that is to fail on keys of the table met some
     │   ├── OptionError               an unknown, contradicting or badly typed option
+    │   │   └── KeywordError              a keyword that a call does not take; a TypeError, too
     │   └── PredicateError            a filter that can't be parsed or names unknown columns
     ├── UnsupportedError          a known feature that is not built (yet); names the version or an alternative
     ├── WriteError                a write did not commit; the table is as before
@@ -127,6 +128,10 @@ class DuplicateKeyError(InputError):
 
 class OptionError(InputError):
     """An option is unknown, contradicts another or has a value of the wrong kind. Fields: option, found, expected."""
+
+
+class KeywordError(OptionError, TypeError):
+    """A keyword that a call does not take, misspelt for the most part. Fields: option, expected."""
 
 
 class ChangesCleanedError(InputError):

@@ -157,14 +157,14 @@ class Matching(RowSource):
         self._options = options
 
     def schema(self, table: HudiTable) -> pa.Schema:
-        return to_arrow(table.schema().with_meta().select(_that_find_rows(table)))
+        return to_arrow(table.schema().with_meta().select(columns_that_find(table)))
 
     def prepare(self, plan: WritePlan) -> None:
         """Nothing: the rows are read after the write has started."""
 
     def rows(self, plan: WritePlan, table: HudiTable) -> KeyedRows:
         self.release()
-        request = ReadRequest(columns=_that_find_rows(table), where=self._where, options=self._options)
+        request = ReadRequest(columns=columns_that_find(table), where=self._where, options=self._options)
         self._rows = self._engine.rows(read(table, request).to_arrow(), plan.keyer)
         return self._rows
 
@@ -231,7 +231,8 @@ def deleting(table: HudiTable) -> WriteOperation:
     return WriteOperation.DELETE_PREPPED if table.config.populate_meta_fields else WriteOperation.DELETE
 
 
-def _that_find_rows(table: HudiTable) -> tuple[str, ...]:
+def columns_that_find(table: HudiTable) -> tuple[str, ...]:
+    """The columns by which stored rows are deleted again: where they are, or what their keys are made from."""
     if table.config.populate_meta_fields:
         return _WHERE_A_ROW_IS
     generator, schema = KeyGenerator.of(table.config), table.schema()
