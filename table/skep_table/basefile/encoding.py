@@ -166,3 +166,18 @@ def leaves(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
             yield from leaves(f"{path}.{kind.field(at).name}", kind.field(at).type)
     else:
         yield path, kind
+
+
+def leaf_values(values: pa.Array) -> Iterator[pa.Array]:
+    """The values of the columns that `leaves` names, in its order. Those within nulls may come, too."""
+    kind = values.type
+    if pa.types.is_list(kind):
+        yield from leaf_values(values.flatten())
+    elif pa.types.is_map(kind):
+        yield from leaf_values(values.keys)
+        yield from leaf_values(values.items)
+    elif pa.types.is_struct(kind):
+        for at in range(kind.num_fields):
+            yield from leaf_values(values.field(at))
+    else:
+        yield values

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from typing import IO, Any, TypeVar
+from typing import IO, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from skep_table.basefile import keys
+from skep_table.basefile.bounds import FooterSink
 from skep_table.basefile.encoding import ENCODED_TEXT, dictionary_columns, leaves, row_group
 from skep_table.basefile.footer import BaseFileFooter
 from skep_table.basefile.options import BaseFileOptions
@@ -27,6 +29,8 @@ R = TypeVar("R", pa.RecordBatch, pa.Table)
 # File bytes per byte of Arrow data until the first row group is measured: a high guess, so that it is written early.
 _FIRST_RATIO = 1.0
 _NEVER_FILTERED = (COMMIT_SEQNO, FILE_NAME)
+# A table is one row group.
+_ALL_ROWS = 2**31 - 1
 # Values of a column that are encoded together. Arrow's own number is the least.
 _LEAST_AT_ONCE, _MOST_AT_ONCE = 1024, 16_384
 
@@ -87,6 +91,7 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
     def __enter__(self) -> BaseFileWriter:
         # The sink is the outer of the two: it drops the file when closing the Parquet writer fails.
         self._sink: IO[bytes] = self._stack.enter_context(self._storage.open_write(self._path))
+        self._corrected = FooterSink(self._sink)
         return self
 
     def __exit__(self, *problem: object) -> None:
@@ -164,7 +169,9 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
             self.flush()
             file = self._file or self._start(self._arrow.empty_table())
             file.add_key_value_metadata(self._entries())
+            self._corrected.hold()
             file.close()
+            self._corrected.release()
             size = self._sink.tell()
             self._stack.close()
             low, high = self._range or (None, None)
@@ -187,7 +194,8 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         if self._held:
             rows = row_group(self._held, self._arrow, self._file.schema if self._file else None)
             file = self._file or self._start(rows)
-            file.write_table(rows, row_group_size=2**31 - 1)
+            file.write_table(rows, row_group_size=_ALL_ROWS)
+            self._corrected.add(rows)
             self._flushed_bytes += self._held_bytes
             self._held, self._held_bytes = [], 0
 
@@ -203,7 +211,7 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         return batch.cast(pa.schema(fields))
 
     def _start(self, rows: pa.Table) -> pq.ParquetWriter:
-        self._file = _parquet_writer(self._sink, rows, self._options)
+        self._file = _parquet_writer(self._corrected, rows, self._options)
         return self._file
 
     def _add_keys(self, column: pa.Array) -> None:
@@ -249,15 +257,18 @@ def without_meta_values(rows: R) -> R:
 def parquet_bytes(schema: Schema, rows: pa.Table, options: BaseFileOptions) -> bytes:
     """Rows as a Parquet file without filter and key range: what the Parquet blocks of log files hold."""
     plain = rows.cast(_file_schema(schema))
-    sink = pa.BufferOutputStream()
+    data = io.BytesIO()
+    sink = FooterSink(data)
     with _parquet_writer(sink, plain, options) as file:
-        file.write_table(plain)
+        file.write_table(plain, row_group_size=_ALL_ROWS)
         file.add_key_value_metadata(_schema_entries(schema))
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+        sink.add(plain)
+        sink.hold()
+    sink.release()
+    return data.getvalue()
 
 
-def _parquet_writer(sink: Any, rows: pa.Table, options: BaseFileOptions) -> pq.ParquetWriter:
+def _parquet_writer(sink: FooterSink, rows: pa.Table, options: BaseFileOptions) -> pq.ParquetWriter:
     """`rows`: the first row group, from which the encoding of each column is chosen."""
     return pq.ParquetWriter(
         sink,
