@@ -36,7 +36,7 @@ from skep_table.timeline.instant import DATA_ACTIONS
 from skep_table.write.flow import TableWriter
 from skep_table.write.options import DUPLICATES_DROPPED, PARTITIONS_TO_DELETE
 from skep_table.write.result import WriteResult
-from skep_table.write.settings import RECORD_KEY, TABLE_NAME, check_settings, spec_of
+from skep_table.write.settings import RECORD_KEY, TABLE_NAME, check_settings, settings_among, spec_of
 
 
 class Operation(str, Enum):
@@ -101,6 +101,7 @@ def create_at(path: str | os.PathLike[str], schema: SchemaLike, options: Mapping
     """A new table at `path`, without a metastore; `spec` is what `Lake.create_table` takes."""
     given = Options(options)
     given.check()
+    Options(settings_among(spec.get("properties") or {})[1]).check()  # there is no entry that would have them
     storage = open_storage(path, given)
     name = given.value(TABLE_NAME) or storage.root.rstrip("/").rpartition("/")[2]
     made = table_spec(name, schema, options=given, **spec)

@@ -27,8 +27,7 @@ from skep_table.errors import (
 from skep_table.options import Options
 from skep_table.storage import open_storage
 from skep_table.table import HudiTable
-from skep_table.write.merge_options import ORDERING
-from skep_table.write.settings import HIVE_STYLE, PARTITION_FIELDS, RECORD_KEY, TABLE_NAME, TABLE_TYPE
+from skep_table.write.settings import HIVE_STYLE, PARTITION_FIELDS, SQL_NAMES, TABLE_NAME, settings_among
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,14 +47,6 @@ _PACKAGES: Final = "spark.jars.packages"
 _HUDI_NAMES: Final = ("org.apache.spark.sql.hudi", "org.apache.spark.HoodieSparkKryo", "org.apache.hudi")
 _READ_PATHS: Final = "hoodie.datasource.read.paths"
 _INSERT_OPERATION: Final = "hoodie.spark.sql.insert.into.operation"
-# The words for a table's settings in SQL, which saveAsTable takes, too.
-_SQL_NAMES: Final = {
-    "primarykey": RECORD_KEY.key,
-    "precombinefield": ORDERING.key,
-    "orderingfields": ORDERING.key,
-    "type": TABLE_TYPE.key,
-}
-_TYPES: Final = {"cow": "COPY_ON_WRITE", "mor": "MERGE_ON_READ"}
 
 
 def use_for_hudi(
@@ -182,10 +173,9 @@ class HudiJobs:
         name = ".".join(parts)
         statements = self._statements(spark)
         options = self._write_options(asked, spark)
-        given = {key: options.pop(key) for key in list(options) if key.lower() in _SQL_NAMES}
-        for key, value in given.items():
-            text = _TYPES.get(str(value).lower(), value) if key.lower() == "type" else value
-            options.setdefault(_SQL_NAMES[key.lower()], text)
+        named, _ = settings_among({key: options.pop(key) for key in list(options) if key.lower() in SQL_NAMES})
+        for key, value in named.items():
+            options.setdefault(key, value)
         path = asked.options.get("path")
         lake, is_there = statements.lake, statements.is_hudi(parts)
         if not is_there or mode == "overwrite":

@@ -37,7 +37,7 @@ from skep_table.options import Options
 from skep_table.query.options import QueryType
 from skep_table.storage import Storage, open_storage
 from skep_table.table import HudiTable
-from skep_table.write.settings import check_settings
+from skep_table.write.settings import check_settings, settings_among
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -212,6 +212,7 @@ class Lake:
         type: str | None = None,
         location: str | None = None,
         hive_style: bool | None = None,
+        url_encode: bool | None = None,
         table_version: int | None = None,
         changes: str | None = None,
         if_not_exists: bool = False,
@@ -227,6 +228,8 @@ class Lake:
         keeps of each change for CDC queries: data_before_after, data_before or op_key_only (docs/cdc.md). With
         `if_not_exists` a table that is there is taken as it is; TableMismatchError when it has another key, ordering,
         partitioning, type, version or location than the one described. Nothing is left behind when this fails.
+        `hive_style` names folders `column=value`, `url_encode` encodes what is special in them. `properties` are
+        Hudi's, or words of SQL (`primaryKey`); those with other names are the metastore entry's.
         """
         self._ensure_open()
         full = TableName.parse(name, self.database)
@@ -236,6 +239,7 @@ class Lake:
             "partition_by": partition_by,
             "type": type,
             "hive_style": hive_style,
+            "url_encode": url_encode,
             "table_version": table_version,
             "changes": changes,
             "properties": properties,
@@ -253,6 +257,14 @@ class Lake:
                     expected=location,
                 )
             check_same(found.hudi, **described)
+            for key, value in settings_among(properties or {})[1].items():
+                if entry.parameters.get(key) != value:
+                    raise TableMismatchError(
+                        f"table {full} has property {key} {entry.parameters.get(key, 'unset')}, not {value}",
+                        option=key,
+                        found=entry.parameters.get(key),
+                        expected=value,
+                    )
             return found
         spec = table_spec(full.name, schema, database=full.database, options=self.options, **described)
         storage = open_storage(location or self._default_location(full), self.options)
@@ -260,10 +272,19 @@ class Lake:
         hudi = create_table(storage, spec, self.options)
         try:
             self._sync(full, hudi)
+            self.set_parameters(full, settings_among(properties or {})[1])
         except BaseException:
             storage.delete_folder(META_FOLDER)
             raise
         return self._table(full, hudi)
+
+    def set_parameters(self, name: TableName, changes: Mapping[str, str | None]) -> None:
+        """Parameters of the metastore's entry; None removes one."""
+        if not changes:
+            return
+        entry = self.metastore.table(name.database, name.name)
+        parameters = {key: value for key, value in {**entry.parameters, **changes}.items() if value is not None}
+        self.metastore.alter_table(name.database, name.name, replace(entry, parameters=parameters))
 
     def register(self, path: str, name: str | None = None) -> Table:
         """Puts a Hudi table that lies at `path` into the metastore, under its own name or another."""

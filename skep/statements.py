@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
@@ -63,6 +62,9 @@ class Tables(Protocol):
     @property
     def create_table(self) -> Callable[..., Table]:
         """Makes a new table, registered."""
+
+    def set_parameters(self, name: TableName, changes: Mapping[str, str | None]) -> None:
+        """Parameters of an entry; None removes one."""
 
     def register(self, path: str, name: str | None = None) -> Table:
         """A table that lies at a path, registered."""
@@ -281,7 +283,4 @@ class LakeCatalog:
 
     def set_parameters(self, name: str, changes: Mapping[str, str | None]) -> None:
         """Parameters of the entry; None removes one."""
-        full, metastore = self._full(name), self._lake.metastore
-        entry = metastore.table(full.database, full.name)
-        parameters = {key: value for key, value in {**entry.parameters, **changes}.items() if value is not None}
-        metastore.alter_table(full.database, full.name, replace(entry, parameters=parameters))
+        self._lake.set_parameters(self._full(name), changes)

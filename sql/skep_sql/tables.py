@@ -30,10 +30,11 @@ from skep_table.table_config.keys import (
     PARTIAL_UPDATE_MODE,
     PAYLOAD_CLASS,
 )
-from skep_table.table_config.merging import MODE_OPTION, PAYLOAD_OPTION, STRATEGY_OPTION
+from skep_table.table_config.merging import PAYLOAD_OPTION
 from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.replaced import NamedPartitions, matching_partitions
 from skep_table.write.result import WriteResult
+from skep_table.write.settings import HIVE_STYLE, SQL_NAMES, URL_ENCODE
 
 _KEY: Final = ("primarykey", "hoodie.table.recordkey.fields", "hoodie.datasource.write.recordkey.field")
 _ORDERING: Final = (
@@ -45,13 +46,7 @@ _ORDERING: Final = (
 )
 _TYPE: Final = ("type", "hoodie.table.type", "hoodie.datasource.write.table.type")
 _VERSION: Final = ("hoodie.write.table.version", "hoodie.table.version")
-# Hudi's SQL names of merge settings.
-_MERGING: Final = {
-    "payloadclass": PAYLOAD_OPTION,
-    "recordmergemode": MODE_OPTION,
-    "recordmergestrategyid": STRATEGY_OPTION,
-}
-_TAKEN: Final = (*_KEY, *_ORDERING, *_TYPE, *_VERSION, *_MERGING)
+_TAKEN: Final = (*_KEY, *_ORDERING, *_TYPE, *_VERSION, *SQL_NAMES)
 _TYPES: Final = {"cow": "cow", "mor": "mor", "copy_on_write": "cow", "merge_on_read": "mor"}
 
 
@@ -191,13 +186,17 @@ def _spec(statement: CreateTable, schema: pa.Schema) -> dict[str, Any]:
     if found["ordering"] is not None:
         found["ordering"] = tuple(_known(each, names, "preCombineField", name) for each in found["ordering"])
     found["partition_by"] = tuple(column_of(each, names, name) for each in found["partition_by"])
-    return {**found, "hive_style": True, "properties": _hoodie_properties(statement)}
+    properties = _hoodie_properties(statement)
+    return {**found, "hive_style": None if HIVE_STYLE.key in properties else True, "properties": properties}
 
 
 def _hoodie_properties(statement: CreateTable) -> dict[str, str]:
     """The properties that are Hudi's, but for those that have arguments of their own."""
     given = statement.properties.items()
-    named = {_MERGING[key.lower()]: value for key, value in given if key.lower() in _MERGING}
+    taken = (*_KEY, *_ORDERING, *_TYPE, *_VERSION)
+    named = {
+        SQL_NAMES[key.lower()]: value for key, value in given if key.lower() in SQL_NAMES and key.lower() not in taken
+    }
     own = {key: value for key, value in given if key.startswith("hoodie.") and key.lower() not in _TAKEN}
     return {**named, **own}
 
@@ -235,15 +234,16 @@ def _create_like(statement: CreateTable, scope: Scope) -> None:
     assert statement.like is not None
     source = catalog.table(look_up(catalog, statement.like)).hudi
     config = source.config
-    own = _described(statement)
+    own, stated = _described(statement), _hoodie_properties(statement)
     spec = {
         "key": own["key"] or config.record_key_fields,
         "ordering": own["ordering"] or config.ordering_fields or None,
         "partition_by": config.partition_fields,
         "type": own["type"] or ("mor" if config.is_mor else "cow"),
-        "hive_style": config.hive_style,
+        "hive_style": None if HIVE_STYLE.key in stated else config.hive_style,
+        "url_encode": None if URL_ENCODE.key in stated else config.url_encode,
         "table_version": own["table_version"] or config.version,
-        "properties": {**_kept_like(config), **_hoodie_properties(statement)},
+        "properties": {**_kept_like(config), **stated},
     }
     catalog.create_table(
         str(statement.name),

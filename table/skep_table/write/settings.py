@@ -15,16 +15,41 @@ from skep_table.commit.create import TableSpec
 from skep_table.errors import OptionError, TableMismatchError
 from skep_table.format import DEFAULT, known_versions
 from skep_table.keys.generator import generator_name, generator_of
-from skep_table.options import Option, Options, Status, boolean, comma_list, one_of, option
+from skep_table.options import REGISTRY, Option, Options, Status, boolean, comma_list, one_of, option
 from skep_table.schema.types import Schema
 from skep_table.table_config import (
     USER_PROVIDED,
     TableConfig,
     TableType,
 )
-from skep_table.table_config.keys import CDC_ENABLED, CDC_MODE, CdcMode
+from skep_table.table_config.keys import (
+    BOOTSTRAP_INDEX_CLASS,
+    CDC_ENABLED,
+    CDC_MODE,
+    CHECKSUM,
+    CREATE_SCHEMA,
+    HISTORY_PATH,
+    INITIAL_VERSION,
+    KEY_GENERATOR_CLASS,
+    KEY_GENERATOR_TYPE,
+    LAYOUT_VERSION,
+    METADATA_PARTITIONS,
+    METADATA_PARTITIONS_INFLIGHT,
+    TABLE_FORMAT,
+    TIMELINE_PATH,
+    TIMEZONE,
+    CdcMode,
+)
 from skep_table.table_config.keys import PARTITION_FIELDS as TABLE_PARTITION_FIELDS
-from skep_table.write.merge_options import PAYLOAD, deletes_rows, merge_differences, with_merging
+from skep_table.write.merge_options import (
+    MERGE_MODE,
+    ORDERING,
+    PAYLOAD,
+    STRATEGY,
+    deletes_rows,
+    merge_differences,
+    with_merging,
+)
 
 _no_names: tuple[str, ...] = ()
 _own_names: Final[Mapping[str, str]] = MappingProxyType({})
@@ -122,6 +147,72 @@ _TIMES: Final = {
     )
 }
 option("hoodie.keygen.datetime.parser.class", str, "", "dates are parsed by their pattern", status=Status.NO_EFFECT)
+
+
+SQL_NAMES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "primarykey": RECORD_KEY.key,
+        "precombinefield": ORDERING.key,
+        "orderingfields": ORDERING.key,
+        "type": TABLE_TYPE.key,
+        "payloadclass": PAYLOAD.key,
+        "recordmergemode": MERGE_MODE.key,
+        "recordmergestrategyid": STRATEGY.key,
+    }
+)
+"""Hudi's words for settings in SQL, in lower case: what counts there is not their case."""
+TYPE_WORDS: Final[Mapping[str, str]] = MappingProxyType(
+    {"cow": TableType.COPY_ON_WRITE.value, "mor": TableType.MERGE_ON_READ.value}
+)
+# What a table keeps under another key than the option that states it.
+_KEPT_AS: Final[Mapping[str, Option[Any]]] = {
+    TABLE_PARTITION_FIELDS: PARTITION_FIELDS,
+    KEY_GENERATOR_CLASS: KEY_GENERATOR,
+    KEY_GENERATOR_TYPE: KEY_GENERATOR,
+}
+# What follows from how a table is made, or comes to be later.
+_MADE: Final = (
+    *(INITIAL_VERSION, LAYOUT_VERSION, TIMELINE_PATH, HISTORY_PATH, CHECKSUM, TIMEZONE, CREATE_SCHEMA, TABLE_FORMAT),
+    *(METADATA_PARTITIONS, METADATA_PARTITIONS_INFLIGHT, BOOTSTRAP_INDEX_CLASS),
+)
+_FIELDS_OF_SPEC: Final = (
+    *(TABLE_NAME, DATABASE_NAME, TABLE_TYPE, RECORD_KEY, PARTITION_FIELDS, HIVE_STYLE, URL_ENCODE),
+    *(KEY_GENERATOR, TABLE_VERSION, BASE_FILE_FORMAT),
+)
+
+
+def settings_among(properties: Mapping[str, object]) -> tuple[Options, dict[str, str]]:
+    """Table properties as a caller gives them: settings as options, and the others, which are for the metastore.
+
+    Settings are keys of Hudi and skep, and Hudi's words in SQL. OptionError for one that can't be chosen.
+    """
+    settings: dict[str, object] = {}
+    others = {}
+    for name, value in properties.items():
+        known = SQL_NAMES.get(name.lower())
+        if known is None and not name.startswith(("hoodie.", "skep.")):
+            others[name] = str(value)
+            continue
+        if name in _MADE:
+            raise OptionError(f"property {name} follows from how a table is made, it can't be given", option=name)
+        if name in _KEPT_AS or REGISTRY.find(name) is KEY_GENERATOR:
+            known = _KEPT_AS.get(name, KEY_GENERATOR).key
+            value = generator_name(str(value)) if known == KEY_GENERATOR.key else value
+        elif TABLE_TYPE in (REGISTRY.find(name), REGISTRY.find(known or "")):
+            value = TYPE_WORDS.get(str(value).lower(), value)
+        if settings.setdefault(known or name, value) != value:
+            raise OptionError(f"{name}={value} contradicts another property: {settings[known or name]}", option=name)
+    return Options(settings), others
+
+
+def stored_settings(options: Options) -> dict[str, str]:
+    """Those among them that a new table keeps as they are: what writes and services read again."""
+    known = ((key, text, REGISTRY.find(key)) for key, text in options.items())
+    return {
+        key: text
+        for key, text, found in known
+        if found not in _FIELDS_OF_SPEC and (found is not None or REGISTRY.in_family(key))
+    }
 
 
 def spec_of(options: Options, name: str, schema: Schema) -> TableSpec:
