@@ -143,7 +143,9 @@ def options_of(case: str, kind: str, version: str) -> dict[str, str]:
     }
 
 
-def written_by_hudi(hudi: Jvm, path: Path, options: dict[str, str], commits: list[tuple[str, list[Row]]]) -> None:
+def written_by_hudi(
+    hudi: Jvm, path: Path, options: dict[str, str], commits: list[tuple[str, list[Row]]], ddl: str = DDL
+) -> None:
     own = {
         "hoodie.index.type": "BLOOM",
         "hoodie.metadata.enable": "false",
@@ -155,14 +157,14 @@ def written_by_hudi(hudi: Jvm, path: Path, options: dict[str, str], commits: lis
         "hoodie.write.auto.upgrade": "false",
     }
     for operation, rows in commits:
-        hudi.write(path, rows, DDL, {**options, **own}, operation=operation)
+        hudi.write(path, rows, ddl, {**options, **own}, operation=operation)
 
 
-def written_by_skep(path: Path, options: dict[str, str], commits: list[tuple[str, list[Row]]]) -> None:
-    schema = from_arrow(arrow_schema(DDL))
+def written_by_skep(path: Path, options: dict[str, str], commits: list[tuple[str, list[Row]]], ddl: str = DDL) -> None:
+    schema = from_arrow(arrow_schema(ddl))
     table = create_table(LocalStorage(str(path)), spec_of(Options(options), "t", schema), options)
     for operation, rows in commits:
-        getattr(LocalWriter(table.reload()), operation)(arrow_table(rows, DDL))
+        getattr(LocalWriter(table.reload()), operation)(arrow_table(rows, ddl))
 
 
 def read_by_skep(path: Path) -> dict[str, Row]:
@@ -228,3 +230,22 @@ def differing(rows: dict[str, Row], expected: dict[str, Row], commits: list[tupl
         for key in rows.keys() | expected.keys()
         if rows.get(key) != expected.get(key)
     }
+
+
+@pytest.mark.peer("hudi-0.15.0")
+def test_zeros_and_nan_are_ordered_as_hudi_orders_them(jvm: Callable[[str], Jvm], tmp_path: Path) -> None:
+    hudi, ddl = jvm("0.15.0"), "id string, part string, ts double, v string"
+    ends: list[tuple[Any, Any]] = [(0.0, -0.0), (-0.0, 0.0), ("NaN", 1e300), (1e300, "NaN"), ("NaN", "Infinity")]
+
+    def rows(number: int, *, both: bool) -> list[Row]:
+        """Of each pair one, and of a further key both, in one batch."""
+        later = [(f"k{at}", pair[number], number) for at, pair in enumerate(ends)]
+        at_once = [(f"b{at}", ts, place) for at, pair in enumerate(ends) for place, ts in enumerate(pair) if both]
+        return [{"id": key, "part": "p", "ts": ts, "v": f"v{place}"} for key, ts, place in later + at_once]
+
+    options = {**options_of("default_payload", "COPY_ON_WRITE", "6"), ORDERING: "ts"}
+    commits = [("upsert", rows(0, both=True)), ("upsert", rows(1, both=False))]
+    written_by_hudi(hudi, tmp_path / "theirs", options, commits, ddl)
+    written_by_skep(tmp_path / "ours", options, commits, ddl)
+    ours, theirs = (by_key(hudi.read(tmp_path / name, columns=["id", "v"]).rows) for name in ("ours", "theirs"))
+    assert ours == theirs

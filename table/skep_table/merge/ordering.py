@@ -1,4 +1,8 @@
-"""Ordering values as numbers that compare alike: one integer (or double) a row, whatever the columns' types."""
+"""Ordering values as numbers that compare alike: one integer a row, whatever the columns' types.
+
+The order is that of Java's `compareTo` of what Hudi holds: numbers, times and decimals by value, false before true,
+texts by their UTF-8 bytes as Avro has them. Of floating-point numbers, -0.0 comes before 0.0 and NaN after infinity.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
+Numbers = npt.NDArray[np.int64]
+_MAGNITUDE = np.int64(2**63 - 1)
 
 
 def comparable(columns: Sequence[pa.Array]) -> tuple[Numbers, npt.NDArray[np.bool_]]:
@@ -33,9 +38,7 @@ def _numbers(column: pa.Array) -> Numbers:
     kind = column.type
     t = pa.types
     if t.is_floating(kind):
-        # Java treats NaN as the greatest value. It also distinguishes zeros by sign, which is hardly ever intended.
-        values = column.cast(pa.float64()).fill_null(-np.inf).to_numpy()
-        return np.nan_to_num(values, nan=np.inf, posinf=np.inf, neginf=-np.inf)
+        return _numbers(_as_integers(column))
     if t.is_signed_integer(kind):
         return column.cast(pa.int64()).fill_null(np.iinfo(np.int64).min).to_numpy()
     if t.is_timestamp(kind) or t.is_time64(kind) or t.is_date64(kind):
@@ -45,10 +48,19 @@ def _numbers(column: pa.Array) -> Numbers:
     return _ranks(column)
 
 
+def _as_integers(column: pa.Array) -> pa.Array:
+    """Floating-point numbers as integers in the order of `Double.compare`: by their bits, with one NaN."""
+    values = column.cast(pa.float64()).fill_null(0.0).to_numpy()
+    bits = np.where(np.isnan(values), np.nan, values).view(np.int64)
+    return pa.array(np.where(bits < 0, bits ^ _MAGNITUDE, bits), mask=pc.is_null(column).to_numpy(zero_copy_only=False))
+
+
 def _ranks(column: pa.Array) -> npt.NDArray[np.int64]:
-    """Dense ranks from 1 on, null as 0. Texts compare by their UTF-8 bytes, as Avro compares them."""
+    """Dense ranks from 1 on, null as 0."""
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
+    if pa.types.is_floating(column.type):
+        column = _as_integers(column)
     encoded = column.dictionary_encode()
     order = pc.sort_indices(encoded.dictionary).to_numpy()
     rank_of = np.zeros(len(order) + 1, np.int64)

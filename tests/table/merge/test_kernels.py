@@ -3,6 +3,7 @@
 from datetime import date, datetime
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from skep_table.errors import KeyFieldError
 from skep_table.merge import DELETED, MergeRule, MergeStep, Updates, latest_per_key, mark_deleted
+from skep_table.merge.ordering import comparable
 
 KEY = "_hoodie_record_key"
 EVENT = MergeRule(("ts",), MergeStep(by_ordering=True), MergeStep(by_ordering=True))
@@ -104,6 +106,41 @@ def test_ordering_values_of_any_type(low, high, kind):
         base, update = (rows.slice(i, 1) for i in range(2))
         (kept,) = Updates(update, EVENT).apply(base.to_batches()[0]).column("ts")
         assert repr(kept.as_py()) == repr(winner.as_py())
+
+
+# `Double.compare` and `Float.compare` document: -0.0 is less than 0.0, NaN equals itself and is greater than infinity.
+JAVA_DOUBLES = (float("-inf"), -1.5, -5e-324, -0.0, 0.0, 5e-324, 1.5, float("inf"), float("nan"))
+JAVA_ORDER = {
+    pa.float64(): JAVA_DOUBLES,
+    pa.float32(): tuple(value for value in JAVA_DOUBLES if abs(value) != 5e-324),
+    pa.bool_(): (False, True),
+    pa.int32(): (-(2**31), -1, 0, 2**31 - 1),
+    pa.int64(): (-(2**63) + 1, -1, 0, 2**63 - 1),
+    pa.decimal128(38, 4): (Decimal("-1E+30"), Decimal("-0.0001"), Decimal(0), Decimal("0.0009"), Decimal("0.0010")),
+    pa.date32(): (date(1, 1, 1), date(1969, 12, 31), date(9999, 12, 31)),
+    pa.timestamp("us", "UTC"): (datetime(1, 1, 1), datetime(1969, 12, 31, 23, 59, 59, 999999), datetime(1970, 1, 1)),
+    pa.timestamp("ms"): (datetime(1969, 12, 31), datetime(1970, 1, 1), datetime(2200, 1, 1)),
+    pa.string(): ("", "A", "AA", "B", "a", "\u00e9", "\uffff", "\U0001f600"),  # by UTF-8 bytes, as Avro's Utf8 compares
+}
+
+
+@pytest.mark.parametrize("kind", JAVA_ORDER, ids=str)
+def test_ordering_values_have_the_order_of_java(kind):
+    values = pa.array(JAVA_ORDER[kind], kind)
+    one, _ = comparable([values])
+    assert (np.diff(one) > 0).all()
+    second, _ = comparable([pa.repeat(1, len(values)), values])
+    assert (np.diff(second) > 0).all()
+    first, _ = comparable([pa.concat_arrays([values, values]), pa.repeat(1, 2 * len(values))])
+    assert first.tolist() == [*range(len(values)), *range(len(values))]  # what is equal, ranks equal
+
+
+@pytest.mark.parametrize(("before", "after", "left"), [(0.0, -0.0, 0.0), (-0.0, 0.0, 0.0), (float("nan"), 1e300, None)])
+def test_zeros_and_nan_in_a_batch_and_across_writes(before, after, left):
+    rows = pa.table({KEY: ["k", "k"], "ts": [before, after]})
+    (winner,) = latest_per_key(rows, EVENT)["ts"].to_pylist()
+    (kept,) = Updates(rows.slice(1), EVENT).apply(rows.slice(0, 1).to_batches()[0]).column("ts").to_pylist()
+    assert str(winner) == str(kept) == str(before if left is None else left)
 
 
 def test_several_ordering_fields_compare_one_after_the_other():
