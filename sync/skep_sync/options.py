@@ -134,6 +134,12 @@ BUCKET_SPEC = option(
     None,
     "CLUSTERED BY (columns) INTO n BUCKETS; else by hoodie.bucket.index.*.",
 )
+RELOCATE = option(
+    "skep.sync.relocate",
+    boolean,
+    True,
+    "An entry of the name that lies elsewhere gets the table's path. skep serve refuses that unless this is set.",
+)
 LOCK_WAIT = option("skep.sync.lock.wait_seconds", float, 120.0, "How long a sync waits for another one.")
 
 for _key, (_anyway, _doc) in {
@@ -168,6 +174,7 @@ class SyncOptions:
     connections: int = 4
     lock_wait_seconds: float = 120.0
     conditional: bool = False
+    relocate: bool = True
     touch: bool = False
     kind: TargetKind = TargetKind.HUDI
 
@@ -207,6 +214,7 @@ class SyncOptions:
             connections=options.value(CONNECTIONS),
             lock_wait_seconds=options.value(LOCK_WAIT),
             conditional=options.value(CONDITIONAL),
+            relocate=options.value(RELOCATE),
             touch=options.value(TOUCH),
             kind=options.value(KIND),
         )

@@ -13,7 +13,7 @@ from skep_sync.changes import Changes, SyncPoint, TimelineState
 from skep_sync.columns import refused
 from skep_sync.descriptors import Drifted, drift
 from skep_sync.locations import registered_there
-from skep_sync.options import Cascade, SyncOptions
+from skep_sync.options import RELOCATE, Cascade, SyncOptions
 from skep_sync.plan import EntryLayout, FullComparison, entry_steps, marker_of, merged, partition_steps, refusals
 from skep_sync.steps import AddPartitions, CreateDatabase, DropEntry, Step, SyncPlan
 from skep_sync.values import Extractor, partition_name, values_of_name
@@ -130,6 +130,7 @@ class Planner:
         stale: tuple[Drifted, ...] = ()
         full = self.full
         if actual is not None and not registered_there(actual.storage.location, entry.table.storage.location):
+            self._check_relocation(actual, entry.table)
             full = True
             self.warnings.append(
                 f"{actual.full_name} is registered at {actual.storage.location}: it and all its partitions will be at "
@@ -298,6 +299,18 @@ class Planner:
                 table=self.database,
             )
         return CreateDatabase(self.database)
+
+    def _check_relocation(self, actual: Table, wanted: Table) -> None:
+        """TableMismatchError where another table has the name, and may not lose it."""
+        if not self.options.relocate:
+            raise TableMismatchError(
+                f"{actual.full_name} is registered at {actual.storage.location}, and the table at"
+                f" {wanted.storage.location} has the same name: the entry is left as it is",
+                hint=f"choose another name; where the table has moved, sync it yourself, or set {RELOCATE.key}=true",
+                table=actual.full_name,
+                found=actual.storage.location,
+                expected=wanted.storage.location,
+            )
 
     def _check_same(self, wanted: WantedEntry, actual: Table) -> None:
         """Another kind of table under the name is left alone."""

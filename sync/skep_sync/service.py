@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
+from skep_sync.options import RELOCATE
 from skep_sync.queue import Pending, SyncQueue
 from skep_sync.sync import SyncReport
 from skep_sync.targets import Clients, Target, sync_target
@@ -59,7 +60,14 @@ class SyncService:
         events: Events = NO_EVENTS,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.targets = {target.name: target for target in targets}
+        # whoever may send callbacks may not take the name of another table
+        kept = {RELOCATE.key: False}
+        self.targets = {
+            target.name: target
+            if target.options.is_set(RELOCATE)
+            else replace(target, options=target.options.with_values(kept))
+            for target in targets
+        }
         self._clients, self._queue, self._events, self._clock = clients, queue, events, clock
         self._workers, self._rescan_seconds, self._after = workers, rescan_seconds, after
         self._slots: dict[tuple[str, str], _Slot] = {}

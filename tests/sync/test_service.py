@@ -12,6 +12,8 @@ import pytest
 
 from skep_catalog.client import Metastore
 from skep_sync import service as service_module
+from skep_sync.locations import same_location
+from skep_sync.options import RELOCATE
 from skep_sync.queue import Backoff, Pending, SyncQueue
 from skep_sync.service import SyncService
 from skep_sync.sync import SyncReport, plan_sync
@@ -78,6 +80,32 @@ class TestOnAMetastore:
         assert not plan_sync(table, metastore, database, "t")
         assert queue.pending() == []
         assert service.pending() == []
+
+    @pytest.mark.parametrize("relocate", [None, "true"])
+    def test_another_table_of_the_name_takes_no_entry(
+        self,
+        write: Write,
+        metastore: Metastore,
+        database: str,
+        start: Start,
+        queue: SyncQueue,
+        caplog: pytest.LogCaptureFixture,
+        relocate: str | None,
+    ) -> None:
+        """Unless that is asked for: readers of the name would get other rows."""
+        table, other = write("t", 1), write("elsewhere/t", 2)
+        service = start(targets_of({RELOCATE.key: relocate} if relocate else {}), Clients(metastore))
+        for each in (table, other):
+            service.submit(each.storage.root, "t", "1", entry=f"{database}.t")
+            assert service.wait_until_idle(WAIT)
+        entry = metastore.table(database, "t")
+        expected = other if relocate else table
+        assert same_location(entry.storage.location, expected.storage.root)
+        if not relocate:
+            (left,) = queue.pending()
+            assert left.failure is not None
+            assert f"{table.storage.root}, and the table at" in caplog.text
+            assert not [each for each in metastore.partitions(database, "t", ["day=2"]) if each]
 
     def test_what_a_killed_service_left_is_done_by_the_next(
         self, write: Write, metastore: Metastore, database: str, start: Start, queue: SyncQueue
