@@ -24,19 +24,20 @@ class Progress:
         self._left = dict(cases)
         self._all, self._workers = sum(cases.values()), workers
         self._began = self._printed = time.monotonic()
-        self._running: dict[str, float] = {}
+        self._running: set[str] = set()
         self._failed = 0
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        self._running[nodeid] = time.monotonic()
-
-    def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        self._running.pop(nodeid, None)
-        self._left.pop(nodeid, None)
+        self._running.add(nodeid)
         now = time.monotonic()
         if now - self._printed >= EVERY_SECONDS:
             self._printed = now
+            self._reporter.ensure_newline()
             self._reporter.write_line(self._line(now))
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        self._running.discard(nodeid)
+        self._left.pop(nodeid, None)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
