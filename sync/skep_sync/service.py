@@ -60,7 +60,7 @@ class SyncService:
         events: Events = NO_EVENTS,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        # whoever may send callbacks may not take the name of another table
+        # one who may send callbacks may not take the name of another table
         kept = {RELOCATE.key: False}
         self.targets = {
             target.name: target
