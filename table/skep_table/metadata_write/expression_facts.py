@@ -133,6 +133,7 @@ class _Values:
                 self.builder.add(texts)
         else:
             self._found = merged([*self._found, summary_of(self.index.column, expression.result, results)])
+            self.is_sure = not self._found[0].has_nan
 
     def summary(self, size: int) -> ColumnSummary:
         """Hudi states twice a file's size for what its values take."""

@@ -1,7 +1,9 @@
 """What the indexes of the metadata table record of data files: summaries of their columns, and Bloom filters.
 
 A reader takes a column without a record, beside others of the same file, to have nothing but nulls. So a file has
-right summaries of all columns that it holds, or none at all: readers then look into the file.
+right summaries of all columns that it holds, or none at all: readers then look into the file. A file with NaN has none,
+since no bounds are right for all readers: Hudi takes none to mean that all values are null, and finds nothing by NaN as
+a bound either, so that its data skipping would leave the file out both ways.
 """
 
 from __future__ import annotations
@@ -173,7 +175,10 @@ class ColumnReader:
         if not self.columns:
             return ()
         try:
-            return summaries()
+            found = summaries()
+            if any(summary.has_nan for summary in found):
+                raise _DoubtError("it has NaN, which no bounds show")
+            return found
         except UNSURE as doubt:
             log.debug("%s has no column statistics: %s", file.path, doubt)
             return ()

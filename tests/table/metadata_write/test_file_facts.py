@@ -225,6 +225,15 @@ class TestTypes:
         rows = pa.table({"id": ["a", "b"], "c": pa.nulls(2, kind)})
         assert self.rewritten(tmp_path, rows, held) == {}
 
+    @pytest.mark.parametrize("kind", [COW, MOR])
+    def test_a_file_with_nan_has_no_summaries(self, tmp_path: Path, kind: TableType) -> None:
+        """Hudi's data skipping leaves out a file with NaN as a bound, and one without bounds: tests/peers ask it."""
+        rows = pa.table({"id": ["1", "2"], "x": [float("nan"), -1.0]})
+        table = table_of(tmp_path, rows, kind)
+        LocalWriter(table).upsert(rows.slice(0, 1))
+        assert [each.summaries for each in facts(table.reload(), ("id", "x"))] == [()] * len(data_files(table.reload()))
+        assert all(each.summaries for each in facts(table.reload(), ("id",)))
+
     def test_dates_of_the_legacy_calendar(self, tmp_path: Path) -> None:
         rows = pa.table({"id": ["a", "b"], "c": pa.nulls(2, pa.date32())})
         held = pa.array([-171_500, 0], pa.date32())

@@ -60,6 +60,11 @@ class ColumnSummary:
     stored_bytes: int = 0
     plain_bytes: int = 0
 
+    @property
+    def has_nan(self) -> bool:
+        """Whether a value is NaN: the greatest for Spark, which Hudi's data skipping does not find by any bound."""
+        return _is_nan(self.high)
+
 
 def summaries_of_base_file(
     metadata: pq.FileMetaData,
