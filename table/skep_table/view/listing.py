@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 from weakref import ReferenceType
 
-from skep_table.names import META_FOLDER, PARTITION_METAFILE, join
+from skep_table.metafile import METAFILES, folders_above, hidden, partition_below
+from skep_table.names import META_FOLDER, join
 from skep_table.runner import Runner, ThreadRunner
 from skep_table.storage import FileStatus, FolderListing, Storage
 
-_METAFILES: Final = frozenset({PARTITION_METAFILE, *(f"{PARTITION_METAFILE}.{ext}" for ext in ("parquet", "orc"))})
 _FOLDERS_A_TASK: Final = 256
 _KEPT_FILES: Final = 200_000
 _STRIPES: Final = 64  # threads that list different partitions seldom wait for each other
@@ -118,7 +118,10 @@ class StorageListings:
         while level:
             below: list[str] = []
             for folder, found in zip(level, self._runner.map(self._folder, level), strict=True):
-                if any(file.name in _METAFILES for file in found.files):
+                if any(file.name in METAFILES for file in found.files):
+                    inner = partition_below(self._storage, folder) if found.folders and folder else None
+                    if inner is not None:
+                        raise hidden(folder, inner)
                     partitions.append(folder)
                     self._keep(folder, found.files)
                 else:
@@ -131,7 +134,7 @@ class StorageListings:
     def _folder(self, path: str) -> FolderListing:
         with self._lock:
             known = self._by_partition.get(path)
-        if known is not None and any(file.name in _METAFILES for file in known):
+        if known is not None and any(file.name in METAFILES for file in known):
             return FolderListing(known, [])
         return self._storage.list_folder(path)
 
@@ -151,7 +154,7 @@ class StorageListings:
 
     def _list_all(self) -> dict[str, list[FileStatus]]:
         top = self._storage.list_folder("")
-        if any(file.name in _METAFILES for file in top.files):
+        if any(file.name in METAFILES for file in top.files):
             return {"": top.files}
         folders: dict[str, list[FileStatus]] = defaultdict(list)
         partitions: set[str] = set()
@@ -161,9 +164,13 @@ class StorageListings:
                 if folder.partition("/")[0] == META_FOLDER:
                     continue  # the metadata table has partitions of its own
                 folders[folder].append(file)
-                if name in _METAFILES:
+                if name in METAFILES:
                     partitions.add(folder)
-        return {folder: folders[folder] for folder in partitions if not _lies_below(folder, partitions)}
+        for folder in partitions:
+            for outer in folders_above(folder):
+                if outer in partitions:
+                    raise hidden(outer, folder)
+        return {folder: folders[folder] for folder in partitions}
 
     def _tasks(self, top: list[str]) -> list[list[str]]:
         """Top folders in portions; where an object store has many, all in one go: a call for each would be slower."""
@@ -192,7 +199,7 @@ class StorageListing:
         return StorageListing, (self._listings,)
 
     def partitions(self, within: FolderFilter | None = None) -> list[str]:
-        """The folders with a partition metafile. As in Hudi, folders below a partition's folder are ignored."""
+        """The folders with a partition metafile. FormatError where one lies in the folder of another."""
         found = self._listings.within(within) if within is not None and self._all is None else None
         if found is not None:
             return found
@@ -208,8 +215,3 @@ class StorageListing:
         """Lists them at the same time where requests take long."""
         if self._all is None:
             self._listings.prefetch(partition_paths)
-
-
-def _lies_below(folder: str, partitions: set[str]) -> bool:
-    parts = folder.split("/")
-    return any("/".join(parts[:depth]) in partitions for depth in range(1, len(parts)))

@@ -18,7 +18,7 @@ from skep_table.runner import ThreadRunner
 from skep_table.storage import LocalStorage, StorageFlags
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action
-from skep_table.view import FileSlice, FileView, StorageListing, StorageListings
+from skep_table.view import FileSlice, FileView, FolderFilter, StorageListing, StorageListings
 
 
 def slices(view: FileView) -> list[FileSlice]:
@@ -191,7 +191,9 @@ def lay(root: Path, *partitions: str) -> None:
 
 @pytest.mark.parametrize("kind", [LocalStorage, ObjectStore])
 def test_partitions_are_folders_with_a_metafile(tmp_path: Path, kind: type[LocalStorage]) -> None:
-    lay(tmp_path, "a", "b=1/c=x y", "2026/11/21", "a/below/a/partition")
+    lay(tmp_path, "a", "b=1/c=x y", "2026/11/21")
+    (tmp_path / "a/below/a/partition").mkdir(parents=True)
+    (tmp_path / "a/below/a/partition/f").touch()
     (tmp_path / "no partition").mkdir()
     (tmp_path / "no partition/f.parquet").touch()
     (tmp_path / "orc").mkdir()
@@ -203,6 +205,20 @@ def test_partitions_are_folders_with_a_metafile(tmp_path: Path, kind: type[Local
         "b=1/c=x y/f",
     ]
     assert listing.files("nowhere") == []
+
+
+@pytest.mark.parametrize("kind", [LocalStorage, ObjectStore])
+@pytest.mark.parametrize(
+    "within", [None, FolderFilter(("a",), list), FolderFilter(("",), list)], ids=["all", "a", "walk"]
+)
+def test_a_partition_in_the_folder_of_another_is_an_error(
+    tmp_path: Path, kind: type[LocalStorage], within: FolderFilter | None
+) -> None:
+    """Hudi lists the outer one only: the rows of the other would be lost without a word."""
+    lay(tmp_path, "a", "a/below/b", "c")
+    listing = StorageListing(StorageListings(kind(str(tmp_path)), ThreadRunner(2)))
+    with pytest.raises(FormatError, match="partition 'a/below/b' lies in the folder of partition 'a'"):
+        listing.partitions(within)
 
 
 def test_a_table_without_partitions_is_its_own_folder(tmp_path: Path) -> None:

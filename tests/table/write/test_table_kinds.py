@@ -405,3 +405,47 @@ def test_a_write_of_nothing_leaves_no_trace_where_that_is_asked_for(make: Make) 
     assert len(table.reload().timeline) == 1
     assert not writer(table).insert(SCHEMA.empty_table()).empty
     assert len(table.reload().timeline) == 2
+
+
+class TestPartitionsWithinOthers:
+    """Hudi lists no partition in the folder of another: its rows would be lost to every reader of listings."""
+
+    SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string())])
+
+    def batch(self, *parts: str) -> pa.Table:
+        return pa.table({"id": [f"k{part}" for part in parts], "part": list(parts)}, self.SCHEMA)
+
+    @both_types
+    @pytest.mark.parametrize("version", [6, 8, 9])
+    @pytest.mark.parametrize("kept", ["true", "false"])
+    @pytest.mark.parametrize("parts", [("a", "a/b"), ("a/b", "a"), ("a/b/c", "a"), ("a", "a/b/c")])
+    def test_the_second_one_is_refused(
+        self, make: Make, parts: tuple[str, str], kept: str, version: int, kind: TableType
+    ) -> None:
+        table = make({}, schema=self.SCHEMA, ordering=None, version=version, type=kind)
+        write = writer(table, **{"hoodie.metadata.enable": kept})
+        write.upsert(self.batch(parts[0], "other"))
+        files = table.storage.list_prefix("", recursive=True)
+        for operation in ("upsert", "bulk_insert"):
+            with pytest.raises(KeyFieldError, match="can't be in one table") as error:
+                getattr(write, operation)(self.batch("more", parts[1]))
+            assert all(repr(part) in str(error.value) for part in parts)
+            assert "urlencode" in str(error.value.hint)
+        view = table.reload().view(metadata=False)
+        assert view.partitions() == sorted([parts[0], "other"])
+        assert [file.path for file in table.storage.list_prefix("", recursive=True) if ".hoodie/" not in file.path] == [
+            file.path for file in files if ".hoodie/" not in file.path
+        ]
+        write.upsert(self.batch(f"{parts[0]}x", "a.b"))  # alike names are other folders
+
+    def test_both_in_one_batch_are_refused(self, make: Make) -> None:
+        table = make({}, schema=self.SCHEMA, ordering=None)
+        with pytest.raises(KeyFieldError, match="can't be in one table"):
+            writer(table).upsert(self.batch("a", "a/b"))
+        assert table.reload().view(metadata=False).partitions() == []
+        writer(table).upsert(self.batch("a/b"))
+
+    def test_encoded_paths_have_room_for_both(self, make: Make) -> None:
+        table = make({}, schema=self.SCHEMA, ordering=None, url_encode=True)
+        writer(table).upsert(self.batch("a", "a/b"))
+        assert table.reload().view(metadata=False).partitions() == ["a", "a%2Fb"]
