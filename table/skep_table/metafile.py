@@ -37,7 +37,7 @@ def ensure_partition(storage: Storage, partition_path: str, instant_time: Instan
         raise KeyFieldError(
             f"partition {partition_path!r} and partition {other!r} can't be in one table: one lies in the folder of the"
             " other, where readers without a metadata table do not find it",
-            hint="make the table with hoodie.datasource.write.partitionpath.urlencode=true, or use other partition values",
+            hint="make the table with hoodie.datasource.write.partitionpath.urlencode=true, or use other values",
             path=partition_path,
             found=other,
         )

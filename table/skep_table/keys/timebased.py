@@ -25,6 +25,15 @@ _UNIT_NANOS = {
     "HOURS": 3_600_000_000_000,
     "DAYS": 86_400_000_000_000,
 }
+# The Gregorian calendar, weekdays included, repeats after 400 years. Arrow's has years up to 32767 only.
+_CYCLE_YEARS, _CYCLE_MILLIS = 400, 146_097 * 86_400_000
+_YEAR_1, _YEAR_10000 = -62_135_596_800_000, 253_402_300_800_000
+_TYPE_OF_UNIT = {
+    "NANOSECONDS": "SCALAR with hoodie.keygen.timebased.timestamp.scalar.time.unit=NANOSECONDS",
+    "MICROSECONDS": "EPOCHMICROSECONDS",
+    "MILLISECONDS": "EPOCHMILLISECONDS",
+    "SECONDS": "UNIX_TIMESTAMP",
+}
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _TOKEN = re.compile(r"'(?P<quoted>(?:[^']|'')*)'|(?P<field>(?P<letter>[A-Za-z])(?P=letter)*)|(?P<literal>[^A-Za-z'])")
 
@@ -100,10 +109,10 @@ class TimestampFormat:
 
     def format(self, column: pa.Array, name: str) -> pa.Array:
         """Partition text of a column; nulls are the epoch plus one unit, as in Hudi."""
-        moments = self._to_millis(column, name)
+        moments, years = _within_calendar(self._to_millis(column, name))
         local = moments.cast(pa.timestamp("ms", self.output_zone))
         return pc.binary_join_element_wise(
-            *[_print(kind, text, local) for kind, text in _tokens(self.output_pattern)], ""
+            *[_print(kind, text, local, years) for kind, text in _tokens(self.output_pattern)], ""
         )
 
     def _to_millis(self, column: pa.Array, name: str) -> pa.Array:
@@ -125,8 +134,25 @@ class TimestampFormat:
         nanos = _UNIT_NANOS[self.unit]
         filled = pc.fill_null(number, 1)
         if nanos >= 1_000_000:
-            return pc.multiply_checked(filled, nanos // 1_000_000).cast(pa.timestamp("ms", "UTC"))
+            self._check_range(filled, nanos // 1_000_000, name)
+            return pc.multiply(filled, nanos // 1_000_000).cast(pa.timestamp("ms", "UTC"))
         return _floor_divide(filled, 1_000_000 // nanos).cast(pa.timestamp("ms", "UTC"))
+
+    def _check_range(self, numbers: pa.Array, millis: int, name: str) -> None:
+        """KeyFieldError where the milliseconds are beyond 64 bits: numbers of that size are of another unit."""
+        most = (2**63 - 1) // millis
+        beyond = pc.filter(numbers, pc.or_(pc.greater(numbers, most), pc.less(numbers, -most)))
+        if len(beyond):
+            value = beyond[0].as_py()
+            unit = _likely_unit(value)
+            raise KeyFieldError(
+                f"partition column {name}: {value} {self.unit.lower()} are no time in any year ({len(beyond)} rows)",
+                hint=None if unit is None else f"in {unit.lower()} it would be one: {_TYPE_OF_UNIT[unit]} reads these",
+                column=name,
+                rows=len(beyond),
+                found=value,
+                expected=self.unit,
+            )
 
     def _parse(self, text: pa.Array, name: str) -> pa.Array:
         if not self.input_patterns:
@@ -160,6 +186,28 @@ def _zone(name: str) -> str:
     return text
 
 
+def _likely_unit(value: int) -> str | None:
+    """The unit in which a number is a time between 1970 and 2200."""
+    most = 7_258_118_400 * 1_000_000_000
+    return next((unit for unit in reversed(_TYPE_OF_UNIT) if 0 < value * _UNIT_NANOS[unit] < most), None)
+
+
+def _within_calendar(moments: pa.Array) -> tuple[pa.Array, pa.Array | None]:
+    """Moments in years that Arrow's calendar has, and how many years each was moved by; None where all are as given.
+
+    Those of other years come into a cycle in which time zones are as in them: behind all changes of their rules, or
+    before the first one.
+    """
+    millis = moments.cast(pa.int64())
+    late, early = pc.greater_equal(millis, _YEAR_10000), pc.less(millis, _YEAR_1)
+    if not pc.any(pc.or_(late, early)).as_py():
+        return moments, None
+    cycle = _floor_divide(millis, _CYCLE_MILLIS)  # from 1970 on
+    moved = pc.if_else(late, pc.subtract(cycle, 1), pc.if_else(early, pc.add(cycle, 2), 0))
+    within = pc.subtract(millis, pc.multiply(moved, _CYCLE_MILLIS))
+    return within.cast(moments.type), pc.multiply(moved, _CYCLE_YEARS)
+
+
 def _floor_divide(numbers: pa.Array, divisor: int) -> pa.Array:
     truncated = pc.divide(numbers, divisor)
     below = pc.less(pc.subtract(numbers, pc.multiply(truncated, divisor)), 0)
@@ -189,17 +237,20 @@ def _padded(numbers: pa.Array, width: int) -> pa.Array:
     return pc.utf8_lpad(numbers.cast(pa.string()), width, "0")
 
 
-def _print(letter: str, text: str, local: pa.Array) -> pa.Scalar | pa.Array:
+def _print(letter: str, text: str, local: pa.Array, years: pa.Array | None) -> pa.Scalar | pa.Array:
+    """`years` are added to those of `local`."""
     width = len(text)
     if letter == "":
         return pa.scalar(text)
     if letter in "yYu":
         year = pc.year(local)
-        return (
-            _padded(pc.subtract(year, pc.multiply(pc.divide(year, 100), 100)), 2)
-            if width == 2
-            else _padded(year, width)
-        )
+        if width == 2:
+            return _padded(pc.subtract(year, pc.multiply(pc.divide(year, 100), 100)), 2)
+        if years is None:
+            return _padded(year, width)
+        year = pc.add(year, years)
+        sign = pc.if_else(pc.less(year, 0), "-", "")
+        return pc.binary_join_element_wise(sign, _padded(pc.abs(year), width), "")
     if letter == "M" and width >= 3:
         return pc.strftime(local, "%b" if width == 3 else "%B", locale="C")
     if letter == "E":

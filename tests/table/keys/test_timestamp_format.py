@@ -36,6 +36,34 @@ def test_numbers_by_their_unit() -> None:
     assert texts(made("EPOCHMICROSECONDS"), pa.array([-1])) == ["1969/12/31"]
 
 
+def test_years_of_more_than_four_digits_are_those_of_hudi() -> None:
+    """Microseconds where milliseconds are expected: 0.15.0 writes 55840/11/08 for the first one."""
+    micros = 1_700_000_000_000_000
+    given = pa.array([micros, 1_700_000_000_000, 2**63 - 1, -micros])
+    pattern = "yyyy/MM/dd HH:mm:ss.SSS"
+    # As java.time, in the same calendar, has them.
+    expected = [
+        "55840/11/08 22:13:20.000",
+        "2023/11/14 22:13:20.000",
+        "292278994/08/17 07:12:55.807",
+        "-51901/02/22 01:46:40.000",
+    ]
+    assert texts(made("EPOCHMILLISECONDS", pattern), given) == expected
+    assert texts(made("UNIX_TIMESTAMP"), pa.array([micros // 1000])) == ["55840/11/08"]
+    moments = given.take([0]).cast(pa.timestamp("us", "UTC"))
+    assert texts(made("EPOCHMILLISECONDS"), moments) == ["55840/11/08"]
+    shown = made("EPOCHMILLISECONDS", "yyyyMMdd HH", output_timezone="Europe/Amsterdam")
+    assert texts(shown, pa.array([micros])) == ["558401108 23"]
+
+
+def test_numbers_that_are_no_time_are_named() -> None:
+    nanos = 1_700_000_000_000_000_000
+    with pytest.raises(KeyFieldError, match=rf"at: {nanos} seconds are no time.*\n.*in nanoseconds.*SCALAR"):
+        texts(made("UNIX_TIMESTAMP"), pa.array([5, nanos]))
+    with pytest.raises(KeyFieldError, match=r"at: 1700000000000000 days are no time.*\n.*EPOCHMICROSECONDS"):
+        texts(made("SCALAR", timestamp_scalar_time_unit="DAYS"), pa.array([nanos // 1000]))
+
+
 def test_null_is_the_epoch() -> None:
     assert texts(made("UNIX_TIMESTAMP", "yyyy/MM/dd HH:mm:ss"), pa.array([None], pa.int64())) == ["1970/01/01 00:00:01"]
     strings = made("DATE_STRING", "yyyyMMdd", input_dateformat="yyyy-MM-dd")
