@@ -16,7 +16,7 @@ from skep_table.keys.own import has_own
 from skep_table.options import Options, boolean, one_of
 from skep_table.schema.arrow import from_arrow, to_arrow
 from skep_table.schema.avro import avro_text
-from skep_table.schema.reconcile import check_own_name
+from skep_table.schema.reconcile import check_new
 from skep_table.schema.types import META_FIELDS, Schema, record_names
 from skep_table.storage import Storage
 from skep_table.table import HudiTable
@@ -100,7 +100,7 @@ def table_config(spec: TableSpec) -> TableConfig:
     """The settings that `spec` defines; nothing is written. InputError for an invalid one."""
     schema = _schema_of(spec)
     for column in schema.fields:
-        check_own_name(column.name)
+        check_new(column)
     for name in (*spec.record_key, *spec.partition_by, *spec.ordering_fields):
         if name.partition(":")[0] in META_FIELDS:
             raise KeyFieldError(

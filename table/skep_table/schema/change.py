@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from skep_table.errors import InputError, SchemaError
 from skep_table.schema.history import SchemaVersion, next_version
-from skep_table.schema.reconcile import check_own_name, spell
+from skep_table.schema.reconcile import check_name, check_new, spell
 from skep_table.schema.types import (
     META_FIELDS,
     NO_DEFAULT,
@@ -230,6 +230,7 @@ def _added(fields: Fields, change: AddColumn) -> Fields:
     def edit(members: Fields) -> Fields:
         _check_new(members, name, parent)
         new = Field(name, _unnamed(change.type), doc=change.doc, default=None)
+        check_new(new, f"{parent}." if parent else "")
         return (*members, new) if change.after is None else _placed(members, new, change.after, parent, change.column)
 
     return _edited(fields, parent.split(".") if parent else [], edit)
@@ -256,10 +257,9 @@ def _check_new(members: Fields, name: str, parent: str) -> None:
     place = f"{parent}.{name}" if parent else name
     if not name or "." in name:
         raise InputError(f"{place!r} can't be the name of a column", found=name)
-    if not parent:
-        check_own_name(name)
-        if name in META_FIELDS:
-            raise InputError(f"cannot modify hudi meta col: {name}", column=name)
+    check_name(name, f"{parent}." if parent else "")
+    if not parent and name in META_FIELDS:
+        raise InputError(f"cannot modify hudi meta col: {name}", column=name)
     if any(each.name.lower() == name.lower() for each in members):
         raise InputError(f"column {place} is there already", column=place, found=name)
 

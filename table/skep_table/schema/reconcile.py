@@ -54,9 +54,26 @@ def reconcile(existing: Schema, incoming: Schema, policy: SchemaPolicy = LENIENT
     return replace(existing, fields=fields)
 
 
-def check_own_name(name: str) -> None:
-    """SchemaError for a data column that differs from one of Hudi's meta columns only in case."""
-    if name not in META_FIELDS and name.lower() in META_FIELDS:
+def check_new(field: Field, path: str = "") -> None:
+    """SchemaError for a new column, or a member of it, that can't have its name. `path` to it ends in a dot."""
+    check_name(field.name, path)
+    _check_members(field.type, f"{path}{field.name}.")
+
+
+def check_name(name: str, path: str = "") -> None:
+    """SchemaError for a name that Avro forbids, in which tables keep their schemas: Hudi opens no table with another.
+
+    And for a data column that differs from one of Hudi's meta columns only in case.
+    """
+    if not name or not all(map(_is_for_names, name)) or name[0].isdecimal():
+        raise SchemaError(
+            f"column {path}{name}: Avro, in which tables keep their schemas, has no name {name!r}",
+            hint="rename the column: letters, digits and _, and no digit in front",
+            column=f"{path}{name}",
+            found=name,
+            expected="a name of Avro",
+        )
+    if not path and name not in META_FIELDS and name.lower() in META_FIELDS:
         raise SchemaError(
             f"column {name} differs from Hudi's meta column {name.lower()} only in case",
             hint="metastores know columns by their lower-case names: rename the column",
@@ -64,6 +81,22 @@ def check_own_name(name: str) -> None:
             found=name,
             expected="another name",
         )
+
+
+def _is_for_names(character: str) -> bool:
+    """As Avro for Java decides, which looks at UTF-16 units and takes letters of all languages."""
+    return character <= "\uffff" and (character == "_" or character.isalpha() or character.isdecimal())
+
+
+def _check_members(kind: DataType, path: str) -> None:
+    match kind:
+        case StructType():
+            for member in kind.fields:
+                check_new(member, path)
+        case ListType():
+            _check_members(kind.element, f"{path}element.")
+        case MapType():
+            _check_members(kind.value, f"{path}value.")
 
 
 def check_fixed(existing: Schema, incoming: Schema, names: Iterable[str]) -> None:
@@ -112,8 +145,7 @@ def _merge_fields(
         if field.name in known.values():
             continue
         place = f"{path}{field.name}"
-        if not path:
-            check_own_name(field.name)
+        check_new(field, path)
         twin = known.get(field.name.lower())
         if twin is not None:
             raise SchemaError(

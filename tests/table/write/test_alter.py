@@ -31,11 +31,13 @@ from skep_table.schema.types import (
     DateType,
     DecimalType,
     DoubleType,
+    Field,
     FloatType,
     IntType,
     ListType,
     LongType,
     StringType,
+    StructType,
 )
 from skep_table.services.archive import archive
 from skep_table.services.cluster import cluster
@@ -289,6 +291,14 @@ REFUSED: dict[str, tuple[ColumnChange, type[SkepError], str]] = {
     "an element": (DropColumn("l.element"), InputError, "only its type"),
     "behind one of another struct": (MoveColumn("s.x", after="n"), InputError, "no column"),
     "a dotted name": (RenameColumn("n", "a.b"), InputError, "name of a column"),
+    "a name that Avro forbids": (RenameColumn("n", "a-b"), SchemaError, "column a-b: Avro"),
+    "a new one": (AddColumn("1a", IntType()), SchemaError, "column 1a: Avro"),
+    "a member that Avro forbids": (AddColumn("s.a b", IntType()), SchemaError, "column s.a b: Avro"),
+    "one within": (
+        AddColumn("new", ListType(StructType((Field("a:b", IntType()),)))),
+        SchemaError,
+        "column new.element.a:b: Avro",
+    ),
 }
 
 

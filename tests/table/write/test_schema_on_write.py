@@ -225,3 +225,33 @@ def test_comments_stay(tmp_path: Path, kind: TableType) -> None:
     upsert(table, frame(LONG, 1).append_column("new", pa.array([1])))
     upsert(table, frame(TEXT, "x").append_column("new", pa.array([1])))
     assert [field.doc for field in table.reload().schema().fields] == ["about id", "about x", None]
+
+
+# Avro's specification of names; Avro for Java takes letters and digits of all languages.
+FORBIDDEN = ("a-b", "1a", "a b", "a.b", "a:b", "", "\u00e9\u2019", "\U0001f600", "a\n", "\u0663")
+
+
+@pytest.mark.parametrize("name", FORBIDDEN)
+@pytest.mark.parametrize("within", [None, "struct", "list", "map"])
+def test_names_that_avro_forbids_are_refused(tmp_path: Path, name: str, within: str | None) -> None:
+    """Hudi could not open the table any more."""
+    inner = pa.struct([(name, pa.int32())])
+    kinds = {"struct": inner, "list": pa.list_(inner), "map": pa.map_(pa.string(), inner)}
+    column = pa.field(name, pa.int32()) if within is None else pa.field("c", kinds[within])
+    schema = pa.schema([("id", pa.string())])
+    with pytest.raises(SchemaError, match=r"Avro, in which tables keep their schemas, has no name"):
+        create_table(LocalStorage(str(tmp_path / "new")), TableSpec(name="t", schema=schema.append(column)))
+    assert not (tmp_path / "new").exists() or not list((tmp_path / "new").rglob("*"))
+    table = create_table(LocalStorage(str(tmp_path / "t")), TableSpec(name="t", schema=schema, record_key=("id",)))
+    rows = pa.table({"id": ["1"]}).append_column(column, pa.nulls(1, column.type))
+    for operation in ("upsert", "bulk_insert", "insert_overwrite"):
+        with pytest.raises(SchemaError, match=r"Avro, in which tables keep their schemas, has no name"):
+            getattr(LocalWriter(table.reload()), operation)(rows)
+    assert not table.reload().timeline.instants
+
+
+def test_names_that_avro_for_java_takes_are_kept(tmp_path: Path) -> None:
+    schema = pa.schema([(name, pa.string()) for name in ("id", "_a1", "gr\u00f6\u00dfe", "\u540d", "A_\u0663")])
+    table = create_table(LocalStorage(str(tmp_path / "t")), TableSpec(name="t", schema=schema, record_key=("id",)))
+    LocalWriter(table).upsert(pa.table({name: ["x"] for name in schema.names}))
+    assert table.reload().schema().names() == tuple(schema.names)
