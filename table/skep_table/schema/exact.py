@@ -24,6 +24,14 @@ LOSSY = option(
     " arrive; never key, partition and ordering columns",
 )
 
+TEXT = option(
+    "skep.write.columns.become.text",
+    boolean,
+    False,
+    "Columns of numbers, decimals and dates become text for good where text arrives that is none of their values, as"
+    " Hudi has it; else such a write is refused",
+)
+
 Column: TypeAlias = pa.Array | pa.ChunkedArray
 _REFUSED = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
 
@@ -34,12 +42,13 @@ class Casts:
 
     `fixed` columns keep the table's type and exact values whatever the options: those that make keys, partition
     paths and the order of rows. `widened` columns get a wider type, because a value did not fit the one they had.
-    `lossy` allows rounding in all columns that are not fixed.
+    `lossy` allows rounding in all columns that are not fixed. `text` lets columns become text where text arrives.
     """
 
     fixed: frozenset[str] = frozenset()
     widened: frozenset[str] = frozenset()
     lossy: bool = False
+    text: bool = False
 
 
 EXACT = Casts()
@@ -198,6 +207,8 @@ def _hint(found: pa.DataType, target: pa.DataType, path: str, casts: Casts) -> s
         return "key, partition and ordering columns keep their type; cast the column before the write"
     if _is_rounding(found, target) or (pa.types.is_floating(found) and pa.types.is_integer(target)):
         return f"{LOSSY.key}=true rounds values, and makes a column of whole numbers double where fractions arrive"
+    if _is_text(found):
+        return f"{TEXT.key}=true makes the column text for good, as Hudi does"
     return None
 
 

@@ -47,8 +47,8 @@ def reconcile(existing: Schema, incoming: Schema, policy: SchemaPolicy = LENIENT
     `policy` decides about columns that the rows lack. Raises SchemaError naming column, found and expected.
 
     `casts` is for rows that are still to be written: their values are cast to the table's type one by one, so that a
-    column of whole numbers stays one when floats arrive, unless it is among those to be widened. None: both schemas
-    have rows that are stored.
+    column of whole numbers stays one when floats arrive, unless it is among those to be widened, and none becomes text
+    unless that is asked for. None: both schemas have rows that are stored.
     """
     fields = _merge_fields(existing.fields, incoming.fields, "", policy, casts)
     return replace(existing, fields=fields)
@@ -194,7 +194,8 @@ def _unify(existing: DataType, incoming: DataType, path: str, policy: SchemaPoli
     if _holds(existing, incoming):
         return existing
     if _becomes_text(existing, incoming):
-        return incoming
+        # text by mistake would change the column for good: values that are the column's are taken as such
+        return incoming if casts is None or casts.text else existing
     raise _refused(existing, incoming, path)
 
 

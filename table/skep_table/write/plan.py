@@ -21,7 +21,7 @@ from skep_table.metadata_table.partitions import COLUMN_STATS, PARTITION_STATS
 from skep_table.metadata_write import ColumnReader, with_building
 from skep_table.metadata_write.definitions import stats_columns
 from skep_table.options import Option, Options
-from skep_table.schema.exact import LOSSY, Casts
+from skep_table.schema.exact import LOSSY, TEXT, Casts
 from skep_table.schema.policy import hint_of_case
 from skep_table.schema.types import Schema
 from skep_table.table import HudiTable
@@ -193,7 +193,7 @@ def plan_write(
     arriving = Arriving.of(table, incoming, traits, options)
     _check_keys(table, traits, generator, arriving.given)
     fixed = frozenset((*generator.record_fields, *generator.partition_fields, *rule.ordering_fields))
-    casts = Casts(fixed, widened, options.value(LOSSY))
+    casts = Casts(fixed, widened, options.value(LOSSY), options.value(TEXT))
     if traits.deletes:
         columns = columns_of_deletes(table, arriving, (*generator.record_fields, *generator.partition_fields))
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import re
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -384,3 +385,44 @@ def test_names_that_metastores_take_for_meta_columns_are_refused(tmp_path: Path)
     table = make(tmp_path, rows.select(["id"]))
     with pytest.raises(SchemaError, match="column _Hoodie_Commit_Time differs from Hudi's meta column"):
         writer(table).upsert(rows)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("operation", ["insert", "upsert", "bulk_insert"])
+@pytest.mark.parametrize(
+    ("type", "stored", "fits", "other"),
+    [
+        (pa.float64(), 1.5, "2.5", "abc"),
+        (pa.float32(), 1.5, "2.5", "2.50"),
+        (pa.int64(), 1, "2", "007"),
+        (pa.date32(), dt.date(2026, 1, 1), "2026-01-02", "soon"),
+    ],
+    ids=str,
+)
+def test_text_by_mistake_does_not_make_a_column_text(
+    tmp_path: Path, kind: TableType, operation: str, type: pa.DataType, stored: Any, fits: str, other: str
+) -> None:
+    """Hudi makes the column text, for good: numbers and dates to string are promotions of its schema on write.
+
+    See the table of promotions in its documentation of schema evolution, and apache/hudi#9743.
+    """
+    schema = pa.schema([("id", pa.string()), ("x", type)])
+    table = make(tmp_path, pa.table([["a"], [stored]], schema=schema), kind)
+
+    def texts(*values: str | None) -> pa.Table:
+        return pa.table({"id": [f"k{at}" for at in range(len(values))], "x": pa.array(values, pa.string())})
+
+    before = len(table.reload().timeline.instants)
+    with pytest.raises(
+        SchemaError, match=re.escape(f"column x: '{other}' of type string does not fit the table's {type}")
+    ) as found:
+        getattr(writer(table), operation)(texts(None, fits, other, "also"))
+    assert found.value.fields["value"] == repr(other)
+    assert "skep.write.columns.become.text=true" in str(found.value)
+    assert len(table.reload().timeline.instants) == before
+    getattr(writer(table), operation)(texts(None, fits))
+    assert table.reload().schema()["x"] == table.schema()["x"]
+    assert ("k1", pa.array([fits]).cast(type)[0].as_py()) in rows_of(table, "id", "x")
+    getattr(writer(table.reload(), **{"skep.write.columns.become.text": True}), operation)(texts(other))
+    assert ("a", str(stored)) in rows_of(table, "id", "x")
+    assert ("k0", other) in rows_of(table, "id", "x")

@@ -60,6 +60,9 @@ def struct(**kinds: Any) -> pa.StructType:
 INT, LONG, FLOAT, DOUBLE, TEXT = pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string()
 
 
+BECOMES_TEXT = {"skep.write.columns.become.text": True}
+
+
 @pytest.mark.parametrize(
     ("before", "value", "after", "other", "kept"),
     [
@@ -86,7 +89,7 @@ def test_columns_widen_and_grow(
     tmp_path: Path, kind: TableType, before: Any, value: Any, after: Any, other: Any, kept: Any
 ) -> None:
     table = make(tmp_path, kind, frame(before, value, value))
-    upsert(table, frame(after, other, other, keys="bc"))
+    upsert(table, frame(after, other, other, keys="bc"), **BECOMES_TEXT)
     assert stored(table) == {"a": {"x": kept}, "b": {"x": other}, "c": {"x": other}}
 
 
@@ -223,7 +226,7 @@ def test_comments_stay(tmp_path: Path, kind: TableType) -> None:
         LocalStorage(str(tmp_path / "t")), TableSpec(name="t", schema=documented, record_key=("id",), type=kind)
     )
     upsert(table, frame(LONG, 1).append_column("new", pa.array([1])))
-    upsert(table, frame(TEXT, "x").append_column("new", pa.array([1])))
+    upsert(table, frame(TEXT, "x").append_column("new", pa.array([1])), **BECOMES_TEXT)
     assert [field.doc for field in table.reload().schema().fields] == ["about id", "about x", None]
 
 
