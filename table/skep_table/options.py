@@ -250,12 +250,13 @@ class Options(Mapping[str, str]):
     def check(self) -> None:
         """Refuses known keys that are not built yet (UnsupportedError).
 
-        Warns, once a process for each, of unknown `hoodie.`, `_hoodie.` and `skep.` keys and of those without effect.
+        Warns, once a process for each, of unknown keys and of those without effect. Dotted keys of other systems, which
+        storage, Spark and Kafka read, are theirs.
         """
         for key in self._given:
             known = REGISTRY.find(key)
             if known is None:
-                if key.startswith(_PREFIXES) and not REGISTRY.in_family(key):
+                if _is_meant_for_us(key) and not REGISTRY.in_family(key):
                     nearest = REGISTRY.nearest(key)
                     hint = f"; did you mean {nearest}?" if nearest else ""
                     _warn_once(f"unknown option {key}{hint}", UnknownOptionWarning)
@@ -276,6 +277,17 @@ class Options(Mapping[str, str]):
     def masked(self) -> dict[str, str]:
         """What may be shown: secrets replaced by `****`."""
         return {key: mask(key, value) for key, value in self._given.items()}
+
+
+_OF_STORES: Final = ("aws_", "google_", "azure_")  # names of obstore's settings
+
+
+def _is_meant_for_us(key: str) -> bool:
+    """Whether nobody else would read a key: it begins as ours do, or nearly, or has no dot."""
+    head, dot, _ = key.partition(".")
+    if not dot:
+        return not key.lower().startswith(_OF_STORES)
+    return bool(difflib.get_close_matches(f"{head}.", _PREFIXES, n=1, cutoff=0.8))
 
 
 def _expected(error: ValueError) -> str:

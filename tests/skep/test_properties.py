@@ -106,6 +106,11 @@ def test_an_unknown_key_of_hudi_is_warned_about_and_not_kept(tmp_path: Path) -> 
     assert "hoodie.table.recordkey.feilds" not in stored(tmp_path)
 
 
+def test_a_property_for_a_metastore_that_is_not_there_is_warned_about(tmp_path: Path) -> None:
+    with pytest.warns(UnknownOptionWarning, match="unknown option team_of_none"):
+        make(tmp_path, {"team_of_none": "a"})
+
+
 def test_options_of_writes_are_kept_for_later_writes(tmp_path: Path) -> None:
     make(tmp_path, {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "3"}, key="id")
     assert stored(tmp_path)["hoodie.bucket.index.num.buckets"] == "3"

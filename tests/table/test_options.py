@@ -78,3 +78,16 @@ def test_an_unknown_option_is_warned_of_once() -> None:
 def test_only_what_is_near_is_suggested(key: str, meant: str | None) -> None:
     (warning,) = checked(key)
     assert warning == f"unknown option {key}" + (f"; did you mean {meant}?" if meant else "")
+
+
+@pytest.mark.parametrize("key", ["batchid", "hodie.parquet.small.file.limit", "skp.write.lossy.casts"])
+def test_an_option_that_nobody_reads_is_warned_of(key: str) -> None:
+    with pytest.warns(UnknownOptionWarning, match=f"unknown option {key}"):
+        Options({key: "1"}).check()
+
+
+@pytest.mark.parametrize("key", ["fs.s3a.endpoint", "aws_region", "spark.hadoop.fs.s3a.endpoint", "bootstrap.servers"])
+def test_options_of_others_are_theirs(key: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Options({key: "1"}).check()
