@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ("demo", "test", "check", "bench", "images", "setup")
+COMMANDS = ("demo", "test", "check", "bench", "mutants", "images", "setup")
 
 
 def dev(*words: str) -> subprocess.CompletedProcess[str]:

@@ -154,6 +154,7 @@ FOLDERS = (
     "tests",
     "testrun",
     "benchmarks",
+    "mutants",
     "docker",
     "docs",
 )

@@ -1,0 +1,1 @@
+"""Small faults that the tests of a commit must find; see __main__.py."""
