@@ -139,6 +139,8 @@ class TestLosses:
         with held(HmsLock(metastore, "d", name), 5) as lock_id:
             assert lock_id == str(granted[0].lock_id)
             assert len(metastore.locks("d", name)) == 1
+            with pytest.raises(LockTimeoutError):  # adopted as it is: one that waits
+                HmsLock(metastore, "d", name).acquire(0.1)
 
     def test_a_lost_answer_to_a_release_is_no_error(
         self, metastore: Metastore, name: str, monkeypatch: pytest.MonkeyPatch

@@ -15,7 +15,7 @@ MUTANTS = load()
 def test_a_mutant_changes_one_place_of_a_module_that_python_reads(mutant: Mutant) -> None:
     ast.parse(mutant.applied(ROOT))
     assert mutant.found != mutant.becomes
-    assert all((ROOT / test).exists() for test in mutant.tests)
+    assert all((ROOT / test.partition("::")[0]).exists() for test in mutant.tests)
 
 
 def test_few_mutants_need_more_than_plain_python() -> None:

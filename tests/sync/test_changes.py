@@ -9,6 +9,7 @@ from pathlib import Path
 from skep_sync.changes import TimelineState
 from skep_table.services.savepoint import create_savepoint
 from skep_table.table import HudiTable
+from skep_table.write.local import LocalWriter
 
 
 def test_a_savepoint_leaves_the_completion_of_its_commit_as_it_was(write: Callable[..., HudiTable]) -> None:
@@ -27,3 +28,16 @@ def test_a_savepoint_leaves_the_completion_of_its_commit_as_it_was(write: Callab
     assert after.point == before.point
     assert after.point.requested_time == last
     assert after.after(before.point) == []
+
+
+def test_partitions_that_several_commits_emptied(write: Callable[..., HudiTable]) -> None:
+    write("t", 1, day="2026-01-01")
+    write("t", 2, day="2026-01-02")
+    table = write("t", 3, day="2026-01-03")
+    before = TimelineState.of(table).point
+    *emptied, left = table.view().partitions()
+    for path in emptied:
+        LocalWriter(table.reload()).delete_partitions([path])
+    changes = TimelineState.of(table.reload()).changes_since(before)
+    assert changes.emptied == set(emptied)
+    assert left not in changes.live

@@ -217,6 +217,11 @@ class TestPartitions:
         (step,) = partition_steps(wanted(), changes([], ["p=a", "p=b"]), LAYOUT, {("b",): f"{BASE}/p=b"})
         assert step == DropPartitions(wanted(), ("p=b",))
 
+    def test_emptied_ones_are_dropped_by_any_spelling_of_their_value(self) -> None:
+        layout = EntryLayout(BASE, ("p",), Extractor.HIVE_STYLE, decode=True, types=("int",))
+        (step,) = partition_steps(wanted(), changes([], ["p=1"]), layout, {("01",): f"{BASE}/p=1"})
+        assert step == DropPartitions(wanted(), ("p=01",))
+
     def test_in_full_what_the_table_does_not_have_is_dropped(self) -> None:
         (step,) = partition_steps(wanted(), changes(["p=a"], complete=True), LAYOUT, {("a",): None, ("x y",): None})
         assert step == DropPartitions(wanted(), ("p=x y",))

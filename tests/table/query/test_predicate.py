@@ -423,6 +423,7 @@ def test_scanners_keep_nan_beside_one_number(text: str, values: list[float | Non
     predicate = parse_predicate(text, rows.schema)
     kept = ds.ParquetFileFormat().make_fragment(file.getvalue()).to_table(filter=predicate.expression)
     assert str(kept.filter(predicate.mask(kept))["c"].to_pylist()) == "[nan]"
+    assert predicate.may_match(typed_bounds([rows]), 1).all(), "statistics have no NaN"
 
 
 def test_statistics_leave_out_what_they_can() -> None:

@@ -15,6 +15,7 @@ from skep_table.errors import InputError, PredicateError, UnsupportedError
 from skep_table.metadata_table import MetadataTable
 from skep_table.query import ReadRequest, execute, plan, read
 from skep_table.query.explain import explain
+from skep_table.query.pruning import bounds_of_slices
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 
@@ -28,6 +29,19 @@ def opened(storage: Any, **request: Any) -> tuple[pa.Table, list[str]]:
     storage.opened.clear()
     rows = read(table, ReadRequest(**request)).to_arrow()
     return rows, sorted(set(storage.opened))
+
+
+def test_a_slice_has_statistics_where_all_its_files_have() -> None:
+    stated, missing = (5, 9, 0, 3), (None, None, None, None)
+    names = ("min_value", "max_value", "null_count", "value_count")
+    columns = zip(names, zip(stated, missing, stated, stated, strict=True), strict=True)
+    rows = pa.table({name: pa.array(values, pa.int64()) for name, values in columns})
+    files = [(0, "p", "base"), (0, "p", "log"), (1, "p", "base"), (1, "p", "log")]
+    bounds = bounds_of_slices(rows, files, 3)
+    assert bounds.lowest.to_pylist() == [None, 5, None]
+    assert bounds.highest.to_pylist() == [None, 9, None]
+    assert bounds.nulls.to_pylist() == [None, 0, None]
+    assert bounds.rows.to_pylist() == [None, 6, None]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -16,6 +16,7 @@ from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import InputError, UnsupportedError
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
+from skep_table.query.incremental import times_of
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Instant
@@ -50,6 +51,20 @@ def test_since_is_exclusive_and_until_inclusive(upserted: HudiTable) -> None:
     assert first[0] in commits(upserted, query="incremental")  # from the beginning
     assert commits(upserted, query="incremental", since=last[1]) == Counter()
     assert commits(upserted, query="incremental", since=first[1], until=first[1]) == Counter()
+
+
+def test_checkpoints_end_before_a_write_that_is_pending(tmp_path: Path) -> None:
+    """Its rows will have its requested time, in version 6: a checkpoint past that would never see them."""
+    rows, storage = pa.table({"id": [1]}), LocalStorage(str(tmp_path / "t"))
+    create_table(storage, TableSpec(name="t", schema=rows.schema, record_key=("id",), version=6))
+    for _ in range(2):
+        LocalWriter(HudiTable.open(storage)).upsert(rows)
+    first, second = times_of(HudiTable.open(storage))
+    pending = first.plus_milliseconds(1)
+    assert pending.is_before(second)
+    for name in (f"{pending}.commit.requested", f"{pending}.inflight"):
+        storage.create_exclusive(f".hoodie/{name}", b"")
+    assert times_of(HudiTable.open(storage)) == [first]
 
 
 def test_the_newest_version_within_the_range(upserted: HudiTable) -> None:

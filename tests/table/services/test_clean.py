@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,18 @@ import fastavro
 import pytest
 
 from skep_table.errors import InputError, SkepError, StorageError
+from skep_table.instant_time import InstantTime
 from skep_table.query import ReadRequest, read
 from skep_table.services.clean import clean, execute_pending_cleans, finish_cleans, plan_clean, schedule_clean
+from skep_table.services.clean_plan import Retention, earliest_to_retain
+from skep_table.services.options import CleanPolicy
 from skep_table.services.savepoint import create_savepoint, delete_savepoint
 from skep_table.table import HudiTable
+from skep_table.table_config import TimelineZone
 from skep_table.timeline.instant import Action, Instant, State
+from skep_table.timeline.layout import layout_1
 from skep_table.timeline.plans import CleanMetadata
+from skep_table.timeline.timeline import Timeline
 from skep_table.write.local import LocalWriter
 
 pytestmark = pytest.mark.parametrize("table_version", [6, pytest.param(9, marks=pytest.mark.slow)], indirect=True)
@@ -83,6 +89,23 @@ def test_hours(maker: Any) -> None:
     # a moment within the hours, before the commit, is still answered from the version before
     assert len(maker.files()) == 2
     assert {file.rpartition("_")[2] for file in maker.files()} == {f"{old[2]}.parquet", f"{recent}.parquet"}
+
+
+def test_what_a_pending_write_is_based_on_is_retained() -> None:
+    """As Hudi's CleanerUtils has it: the last commit before the first pending one, if the policy would keep less."""
+    states = {1: State.COMPLETED, 2: State.COMPLETED, 3: State.INFLIGHT, **dict.fromkeys((4, 5, 6), State.COMPLETED)}
+    instants = [Instant(InstantTime(f"{n:017d}"), Action.COMMIT, state) for n, state in states.items()]
+
+    def earliest(commits: int) -> int:
+        retention = Retention(CleanPolicy.KEEP_LATEST_COMMITS, commits)
+        timeline = Timeline(instants, layout_1())
+        found = earliest_to_retain(timeline, retention, datetime(2026, 1, 1, tzinfo=timezone.utc), TimelineZone.UTC)
+        assert found is not None
+        return int(found.requested_time)
+
+    assert [earliest(commits) for commits in (1, 2, 3, 4)] == [2, 2, 2, 2]
+    instants = [each for each in instants if each.is_completed]
+    assert [earliest(commits) for commits in (1, 2, 3, 4)] == [6, 5, 4, 2]
 
 
 def test_versions_count_by_file_group(maker: Any) -> None:

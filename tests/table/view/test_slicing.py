@@ -190,6 +190,7 @@ def test_v8_a_delta_commit_that_completed_after_a_compaction_was_requested_is_on
     """Completion of the delta commit against the requested time of the compaction: both were running at once."""
     names = [base(1), log(2), base(4)]
     assert latest(names, facts({1: 1, 2: 5, 4: 6}, v8=True)) == [(4, base(4), [log(2)])]
+    assert latest(names, facts({1: 1, 2: 4, 4: 6}, v8=True)) == [(4, base(4), [log(2)])]  # at that very time
     assert latest(names, facts({1: 1, 2: 3, 4: 6}, v8=True)) == [(4, base(4), [])]
 
 
