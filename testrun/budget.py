@@ -43,29 +43,34 @@ class Budgets:
 
     def suite(self, case: str) -> str:
         """ValueError where no folder above the case has a budget."""
-        file = Path(file_of(case))
-        found = next((str(folder) for folder in file.parents if str(folder) in self.seconds), None)
+        found = self._suite(case)
         if found is None:
-            raise ValueError(f"{FILE.name} has no budget for a folder of tests/{file}")
+            raise ValueError(f"{FILE.name} has no budget for a folder of tests/{file_of(case)}")
         return found
+
+    def _suite(self, case: str) -> str | None:
+        return next((str(folder) for folder in Path(file_of(case)).parents if str(folder) in self.seconds), None)
 
     def choose(self, cases: Iterable[str], measured: Measured) -> set[str]:
         """Of cases, those that run: all of a test that is not listed, and so many of the others as shares_of allows.
 
         That is decided by `measured` alone: whether all tests are collected or a few, of these the same cases run.
         """
-        shares: dict[str, int] = {}
-        suites: dict[str, dict[str, Timed]] = defaultdict(dict)
-        for name, test in measured.tests.items():
-            if test.seconds > self.longest:
-                shares[name] = 0
-            else:
-                suites[self.suite(name)][name] = test
-        for suite, tests in suites.items():
-            shares |= shares_of(tests, self.seconds[suite])
         by_test: dict[str, list[str]] = defaultdict(list)
         for case in cases:
             by_test[name_of(case)].append(case)
+        shares: dict[str, int] = {}
+        suites: dict[str, dict[str, Timed]] = {self.suite(name): {} for name in by_test}
+        for name, test in measured.tests.items():
+            suite = self._suite(name)
+            if suite not in suites:
+                continue
+            if test.seconds > self.longest:
+                shares[name] = 0
+            else:
+                suites[suite][name] = test
+        for suite, tests in suites.items():
+            shares |= shares_of(tests, self.seconds[suite])
         return {
             case for name, of_test in by_test.items() for case in sorted(of_test, key=_checksum)[: shares.get(name)]
         }

@@ -31,7 +31,8 @@ def ensure_partition(storage: Storage, partition_path: str, instant_time: Instan
         return  # another task was first
     # Behind the metafile: of two writers at the same time, one at least finds that of the other.
     above = (path for path in folders_above(partition_path) if storage.exists(join(path, PARTITION_METAFILE)))
-    other = next(above, None) or partition_below(storage, partition_path)
+    # The table's own folder holds the one partition of tables without partition columns, and Hudi's.
+    other = next(above, None) or (partition_below(storage, partition_path) if partition_path else None)
     if other is not None:
         storage.delete(path)
         raise KeyFieldError(
