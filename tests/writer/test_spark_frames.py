@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from functools import reduce
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +18,7 @@ from skep_table.query import ReadRequest, read
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 from skep_table.write.flow import EmptyPartitionWarning
+from skep_table.write.indexes.memory import InMemoryWarning
 from skep_table.write.local import LocalWriter
 from skep_writer import SparkWriter, to_spark
 from skep_writer.edge import quoted
@@ -108,11 +108,13 @@ def test_a_table_without_rows(kind: TableType, make_table: Make, spark: Any) -> 
 def test_slices_of_logs_alone(make_table: Make, spark: Any) -> None:
     """As writers leave them whose index finds keys in log files: no base file in the slice."""
     table = make_table(SCHEMA, type=TableType.MERGE_ON_READ)
-    writer = LocalWriter(table)
-    writer.bulk_insert(rows(keys(20), "ab"))
-    (base,) = (Path(table.storage.root) / "a").glob("*.parquet")
-    writer.upsert(rows(keys(20), "ab", 2))
-    base.unlink()
+    in_memory = LocalWriter(table.with_options({"hoodie.index.type": "INMEMORY"}))
+    for ts in (1, 2):
+        given = rows(keys(20), "ab", ts)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", InMemoryWarning)
+            in_memory.upsert(given.filter(pc.field("part") == "a"))
+        LocalWriter(table).upsert(given.filter(pc.field("part") == "b"))
     table = table.reload()
     bases = [found.base_file for name in table.view().partitions() for found in table.view().slices(name)]
     assert sorted(base is None for base in bases) == [False, True]
