@@ -87,5 +87,6 @@ def test_each_file_of_a_commit_of_many_costs_the_same_few_calls(partitions: int,
         "list_prefix": 1,  # the partition's files: may the key be there?
         "exists": 1,  # whether the commit still takes files, when the file is written
         "create_exclusive": 1,  # the metafile
+        "list_folder": 1,  # whether another partition lies in its folder, behind the metafile
         "open_write": 1,
     }
