@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -231,9 +232,14 @@ def test_a_failed_commit_of_another_writer_is_rolled_back_first(markers: str, ta
 def test_what_lies_beside_markers_is_none(ending: str, table: HudiTable, rows: Rows) -> None:
     """What a process left that was killed between writing a file and giving it its name, and Hadoop's check sums."""
     LocalWriter(table).insert(rows(["a"]))
-    dead = Transaction.begin(table, Action.COMMIT)
-    dead.inflight(CommitMetadata())
-    time = dead.instant.requested_time
+
+    def begin() -> InstantTime:
+        dead = Transaction.begin(table, Action.COMMIT)
+        dead.inflight(CommitMetadata())
+        return dead.instant.requested_time
+
+    with ThreadPoolExecutor(1) as other:  # commits of the main thread are aborted when the process ends
+        time = other.submit(begin).result()
     folder = folder_of(table) / ".hoodie/.temp" / time / "p"
     folder.mkdir(parents=True)
     (folder / f".f-0_0-0-0_{time}.parquet.marker.MERGE.{ending}").touch()
