@@ -164,6 +164,8 @@ def needs(marker_name: str, item: pytest.Item) -> str:
     return f"engines and metastores: {JDK_AND_MAVEN}" if names - OF_PYTHON else "time alone (storms, long jobs)"
 
 
+TOLERANCE = 1.2
+"""How much more than its budget a suite may take without a warning: machines differ."""
 OF_PYTHON = {"spark", "metastore", "storm"}
 """Names of engines that come with `skep[local]`."""
 JDK_AND_MAVEN = "a JDK 17 and Maven (apt-get install openjdk-17-jdk-headless maven postgresql), 3 GB of jars"
@@ -205,7 +207,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     took, cases = by(budgets.suite, work.took)
     terminalreporter.section("suites: minutes of a worker, beside what the budget allows")
     for suite, seconds in sorted(took.items(), key=lambda item: -item[1]):
-        over = "  OVER ITS BUDGET" if seconds > budgets.seconds[suite] and not config.getoption("all") else ""
+        over = (
+            "  OVER ITS BUDGET" if seconds > TOLERANCE * budgets.seconds[suite] and not config.getoption("all") else ""
+        )
         left_out = f"{work.left_out[suite]} left out" if work.left_out[suite] else ""
         budget = clock_time(budgets.seconds[suite])
         terminalreporter.write_line(
