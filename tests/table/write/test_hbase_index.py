@@ -6,6 +6,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from socket import create_connection as connect
 from typing import Any
 
 import pyarrow as pa
@@ -87,8 +88,12 @@ def gateway() -> Iterator[tuple[str, Handler]]:
     port = socket.sock.getsockname()[1]
     socket.listen = lambda: None
     server = TThreadedServer(TProcessor(interface.Hbase, handler), socket, daemon=True)
-    threading.Thread(target=server.serve, daemon=True).start()
+    thread = threading.Thread(target=server.serve, daemon=True)
+    thread.start()
     yield f"127.0.0.1:{port}", handler
+    server.close()
+    connect(("127.0.0.1", port)).close()  # it looks whether it is closed after each connection
+    thread.join()
     socket.sock.close()
 
 
