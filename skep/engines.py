@@ -27,6 +27,7 @@ from skep_sql.meaning import DiffersError, DuckQuery, duckdb_query
 from skep_sql.protocols import TIME_ZONE, Relation
 from skep_sql.settings import Settings
 from skep_sql.spark_types import spark_type
+from skep_sql.written import spark_text
 from skep_table.errors import EnvironmentMissingError, InputError, SkepError, UnsupportedError
 from skep_table.write.given import arrow_table, row_input
 
@@ -205,8 +206,8 @@ class SparkEngine:
                 if id(relation) not in frames:
                     frames[id(relation)] = self._frame_of(relation)
                 frames[id(relation)].createOrReplaceTempView(name)
-            with _query_errors(query), _set(session, self._settings.engine):
-                frame = session.sql(query.sql("spark"))
+            with _query_errors(query), _set(session, {**_INNERMOST, **self._settings.engine}):
+                frame = session.sql(spark_text(query))
         finally:
             for name in relations:  # the plan of the answer holds the frames themselves
                 session.catalog.dropTempView(name)
@@ -228,6 +229,8 @@ class SparkEngine:
         return arrow_frame(self._holder.session, arrow_table(relation))
 
 
+# A name means the innermost WITH that has it, as in Spark 4; Spark 3 refuses names that two of them have.
+_INNERMOST: Final = {"spark.sql.legacy.ctePrecedencePolicy": "CORRECTED"}
 _PLANNING: Final = RLock()  # settings of one client are those of the session while its query is analysed
 
 
@@ -629,5 +632,5 @@ def _query_errors(query: exp.Query) -> Iterator[None]:
         name = type(error).__name__
         if name in (*_ANALYSIS, *_VALUES):
             text = str(error).strip().partition("\n")[0]
-            raise InputError(f"the query does not fit the tables: {text}", found=query.sql("spark")) from error
+            raise InputError(f"the query does not fit the tables: {text}", found=spark_text(query)) from error
         raise

@@ -10,6 +10,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 from sqlglot import exp
@@ -18,11 +20,13 @@ from skep_sql.names import nearest
 from skep_sql.protocols import Catalog, Relation, StoredView, Target
 from skep_sql.statements import Name, Node
 from skep_sql.tokens import parsed
+from skep_sql.written import as_written, is_of_database, replaced, spark_text
 from skep_table.errors import InputError, NoSuchTableError, NotATableError, UnsupportedError
 from skep_table.table import HudiTable
 
 _MOST_VIEWS: Final = 50
 _VIEW: Final = "skep_view"  # of a subquery that is that of a view
+_BESIDE: Final = ("sample", "pivots", "joins", "laterals")  # what may follow a name, of a table or a view
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,7 @@ def bind(query: exp.Query, scope: Scope) -> Bound:
     """NoSuchTableError with the nearest name for an unknown table; InputError for what can't be read that way."""
     tree = expanded(query, scope)
     _name_database(tree, scope)
-    _name_common(tree)
+    _check_common(tree)
     relations: dict[str, Relation] = {}
     opened: dict[str, Relation] = {}  # one snapshot for all mentions of a table
     for node in list(tree.find_all(exp.Table)):
@@ -79,11 +83,13 @@ def bind(query: exp.Query, scope: Scope) -> Bound:
             relation = function(scope.catalog, tuple(_argument(each, name) for each in node.this.expressions))
         placeholder = f"skep_{len(relations)}_{uuid.uuid4().hex[:8]}"
         relations[placeholder] = relation
-        if not node.alias:
-            node.set("alias", exp.TableAlias(this=exp.to_identifier(name, quoted=True)))
+        alias = None if node.alias else name
+        if alias is not None:
+            node.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
         node.set("this", exp.to_identifier(placeholder))
         for arg in ("db", "catalog", "version", "when"):
             node.set(arg, None)
+        replaced(node, alias=alias)
     return Bound(tree, relations)
 
 
@@ -109,31 +115,12 @@ def common_of(node: Node) -> Node | None:
     return None
 
 
-def _name_common(tree: exp.Query) -> None:
-    """Names of WITH that are there twice become different ones: engines disagree about which of them is meant."""
-    named: dict[str, list[Node]] = {}
+def _check_common(tree: exp.Query) -> None:
     for clause in tree.find_all(exp.With):
         own = [each.alias.lower() for each in clause.expressions]
         twice = next((name for name in own if own.count(name) > 1), None)
         if twice is not None:
             raise InputError(f"WITH names two queries {twice}", found=twice)
-        for name, each in zip(own, clause.expressions, strict=True):
-            named.setdefault(name, []).append(each)
-    fresh = {
-        id(each): f"{name}_{uuid.uuid4().hex[:8]}" for name, found in named.items() if len(found) > 1 for each in found
-    }
-    if not fresh:
-        return
-    meant = [(node, common_of(node)) for node in tree.find_all(exp.Table) if isinstance(node.this, exp.Identifier)]
-    for node, each in meant:
-        if id(each) in fresh:
-            if not node.alias:
-                node.set("alias", exp.TableAlias(this=node.this.copy()))
-            node.set("this", exp.to_identifier(fresh[id(each)]))
-    for found in named.values():
-        for each in found:
-            if id(each) in fresh:
-                each.args["alias"].set("this", exp.to_identifier(fresh[id(each)]))
 
 
 def _drop_qualifiers(node: Node, database: str) -> None:
@@ -146,16 +133,24 @@ def _drop_qualifiers(node: Node, database: str) -> None:
         if (column.db.lower(), column.table.lower()) == full:
             column.set("db", None)
             column.set("catalog", None)
+            replaced(column)
 
 
 def _name_database(tree: exp.Query, scope: Scope) -> None:
     """The session's database is known here, not to engines."""
-    for node in list(tree.find_all(exp.Func)):
-        name = (node.name if isinstance(node, exp.Anonymous) else node.sql_name()).lower()
-        if name in ("current_database", "current_schema"):
-            text = exp.Literal.string(scope.catalog.database)
-            is_column = isinstance(node.parent, exp.Select)
-            node.replace(exp.alias_(text, f"{name}()", quoted=True) if is_column else text)
+    for node in [each for each in tree.find_all(exp.Func) if is_of_database(each)]:
+        text = exp.Literal.string(scope.catalog.database)
+        is_column = isinstance(node.parent, exp.Select)
+        replaced(node, exp.alias_(text, _name_of_database(), quoted=True) if is_column else text)
+
+
+@cache
+def _name_of_database() -> str:
+    """Spark's name of a column that is the current database, by whichever function."""
+    try:
+        return "current_schema()" if int(version("pyspark").partition(".")[0]) > 3 else "current_database()"
+    except PackageNotFoundError:
+        return "current_database()"
 
 
 def expanded(query: exp.Query, scope: Scope) -> exp.Query:
@@ -173,12 +168,23 @@ def expanded(query: exp.Query, scope: Scope) -> exp.Query:
         for node, view in found:
             if node.args.get("version") or node.args.get("when"):
                 raise InputError(f"{node.name} is a view, which has no earlier versions", found=node.name)
-            columns = [exp.to_identifier(name, quoted=True) for name in view.columns]
-            alias = exp.TableAlias(this=exp.to_identifier(node.alias or node.name, quoted=True), columns=columns)
-            inner = exp.Subquery(this=view.query.copy(), alias=alias)
+            given = node.args.get("alias") or exp.TableAlias(this=exp.to_identifier(node.name, quoted=True))
+            inner = exp.Subquery(this=_of_columns(view), alias=given.copy())
+            for name in _BESIDE:
+                inner.set(name, node.args.get(name))
             inner.meta[_VIEW] = True
-            node.replace(inner)
-    raise InputError("views refer to each other", found=query.sql("spark"))
+            replaced(node, inner, alias=None if node.alias else node.name)
+    raise InputError("views refer to each other", found=spark_text(query))
+
+
+def _of_columns(view: View) -> exp.Query:
+    """The query of a view with the view's names of its columns."""
+    if not view.columns:
+        return view.query.copy()
+    columns = [exp.to_identifier(name, quoted=True) for name in view.columns]
+    alias = exp.TableAlias(this=exp.to_identifier(_VIEW), columns=columns)
+    found: exp.Query = exp.select("*").from_(exp.Subquery(this=view.query.copy(), alias=alias))
+    return found
 
 
 def named_tables(tree: exp.Query) -> list[Node]:
@@ -213,6 +219,7 @@ def opened_view(name: str, stored: StoredView) -> View:
         raise UnsupportedError(f"view {name}: {error.message}", found=stored.query) from error
     if not isinstance(query, exp.Query):
         raise UnsupportedError(f"view {name} is no query that is known here", found=stored.query)
+    as_written(query, stored.query)
     for node in named_tables(query):
         if not node.db:
             node.set("db", exp.to_identifier(stored.database, quoted=True))

@@ -15,7 +15,6 @@ from skep_sql.bind import Scope, bind, table_to_change
 from skep_sql.names import column_of
 from skep_sql.protocols import Engine, Relation, Target
 from skep_sql.statements import Assignment, Delete, Node, Update
-from skep_sql.tokens import parsed
 from skep_table.errors import InputError, PredicateError, UnsupportedError
 from skep_table.keys.text import column_of as values_of
 from skep_table.merge import Fill, MergeRule
@@ -190,14 +189,14 @@ def _with_field(base: Node, kind: pa.DataType, path: Sequence[str], value: Node,
         raise InputError(f"{where} is no struct, it has no field {path[0]}", column=where, found=path[0])
     names = [kind.field(at).name for at in range(kind.num_fields)]
     wanted = column_of(path[0], names, where)
-    parts = []
+    made = []
     for at, field in enumerate(names):
         member = exp.Dot(this=base.copy(), expression=exp.to_identifier(field, quoted=True))
         if field == wanted:
             inner = kind.field(at).type
             member = value.copy() if len(path) == 1 else _with_field(member, inner, path[1:], value, f"{where}.{field}")
-        parts.append(f"'{field}', {member.sql('spark')}")
-    return parsed(f"SELECT named_struct({', '.join(parts)})").expressions[0]
+        made.append(exp.PropertyEQ(this=exp.to_identifier(field, quoted=True), expression=member))
+    return exp.Struct(expressions=made)
 
 
 def rule_of(table: HudiTable) -> MergeRule:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from skep_sql.written import names_written
+
 
 def names_used(tree: exp.Query) -> frozenset[str] | None:
     """All names that the query mentions, in lower case; None when it may mean columns that it does not name."""
@@ -11,4 +13,4 @@ def names_used(tree: exp.Query) -> frozenset[str] | None:
         return None
     if tree.find(exp.Pivot) or any(join.method.upper() == "NATURAL" for join in tree.find_all(exp.Join)):
         return None
-    return frozenset(identifier.name.lower() for identifier in tree.find_all(exp.Identifier))
+    return frozenset(identifier.name.lower() for identifier in tree.find_all(exp.Identifier)) | names_written(tree)

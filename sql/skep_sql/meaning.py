@@ -26,6 +26,12 @@ _SELECT: Final = (
     *("expressions", "from", "from_", "joins", "where", "group", "having", "order", "limit", "offset", "distinct"),
     *("with", "with_", "kind"),
 )
+# What Spark answers without a column of that name: columns of windows over time, functions without parentheses.
+_OF_SPARK: Final = (
+    *("window", "session_window", "grouping__id", "user", "current_user", "session_user", "current_date"),
+    *("current_time", "current_timestamp", "localtime", "localtimestamp", "current_catalog", "current_database"),
+    "current_schema",
+)
 _SIDES: Final = {"": "", "LEFT": "LEFT ", "RIGHT": "RIGHT ", "FULL": "FULL "}
 
 
@@ -139,7 +145,7 @@ class _Scope:
     def _unknown(self, node: Node) -> Exception:
         """An error for a name that nothing in the whole query has; it may be an alias to Spark otherwise."""
         name = node.name
-        if not node.table and name.lower() not in self.queries.names:
+        if not node.table and name.lower() not in self.queries.names and name.lower() not in _OF_SPARK:
             near = nearest(name, sorted(self.queries.names))
             return InputError(
                 f"the query does not fit the tables: there is no column {name}",

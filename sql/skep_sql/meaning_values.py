@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
-from sqlglot import exp
+from sqlglot import ErrorLevel, exp
 
 from skep_sql.spark_types import (
     EXACT_DIGITS,
@@ -30,6 +30,7 @@ from skep_sql.spark_types import (
     quoted,
 )
 from skep_sql.statements import Node
+from skep_sql.written import function_name
 
 t = pa.types
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
@@ -66,7 +67,7 @@ class Names(Protocol):
 
 def differs(node: Node, why: str = "") -> DiffersError:
     """The error for a node that is left to Spark."""
-    text = node.sql("spark")
+    text = node.sql("spark", unsupported_level=ErrorLevel.IGNORE)  # of which sqlglot would warn
     return DiffersError(f"{text} ({why})" if why else text)
 
 
@@ -100,6 +101,9 @@ class Translator:
         value = translate(self, node)
         if len(value.text) > _LONGEST:
             raise differs(node, "long")
+        called = function_name(node)
+        if called is not None and value.name is not None and value.name.partition("(")[0].lower() != called:
+            return replace(value, name=None)  # Spark has names of its own for some functions, by how they were called
         return value
 
     def condition(self, node: Node) -> Value:

@@ -2,63 +2,26 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
-from sqlglot.tokens import TokenType  # type: ignore[attr-defined,unused-ignore]
 
 from skep_sql.statements import Name, Node
+from skep_sql.words import Word, words_of
+from skep_sql.written import as_written
 from skep_table.errors import InputError
 from skep_table.query.sql import SqlDialect, parse_reason
 
 _OPEN: Final = {"(": 1, "[": 1, ")": -1, "]": -1}
 
 
-class _WordsDialect(SqlDialect):
-    """Where no word makes the rest of a statement one token."""
-
-    class Tokenizer(SqlDialect.Tokenizer):
-        """Without commands."""
-
-        COMMANDS: ClassVar[set[TokenType]] = set()
-
-
-@dataclass(frozen=True, slots=True)
-class Word:
-    """A word or sign of a statement: `start` and `end` are positions in the text, the latter that of its last sign."""
-
-    text: str
-    start: int
-    end: int
-    line: int
-    column: int
-    is_string: bool = False
-    is_quoted: bool = False
-
-
-def _words(text: str) -> Iterator[Word]:
-    for token in _WordsDialect().tokenize(text):
-        column = max(1, token.col - (token.end - token.start))
-        kind = token.token_type
-        if kind not in (TokenType.STRING, TokenType.IDENTIFIER) and " " in token.text:  # words that sqlglot joins
-            written = text[token.start : token.end + 1]
-            for part in re.finditer(r"\S+", written):
-                at = token.start + part.start()
-                yield Word(part[0], at, at + len(part[0]) - 1, token.line, column + part.start())
-        else:
-            strings = kind in (TokenType.STRING, TokenType.RAW_STRING)
-            yield Word(token.text, token.start, token.end, token.line, column, strings, kind is TokenType.IDENTIFIER)
-
-
 def statements_of(text: str) -> list[Cursor]:
     """One cursor for each statement of a text; statements end with semicolons. InputError for what has no tokens."""
     try:
-        tokens = list(_words(text))
+        tokens = list(words_of(text))
     except SqlglotError as error:
         raise InputError(f"the statement can't be parsed: {parse_reason(error)}", found=text) from error
     found: list[list[Word]] = [[]]
@@ -234,13 +197,14 @@ class Cursor:
         line, column = self.line, self.column
         text = self.slice(self.span(*ends, commas=commas), "an expression")
         # In its own place, so that errors name line and column of the statement.
-        tree = parsed("\n" * (line - 1) + "SELECT ".rjust(column - 1) + text)
+        before = "\n" * (line - 1) + "SELECT ".rjust(column - 1)
+        tree = parsed(before + text)
         given = [name for name, value in tree.args.items() if value]
         if not isinstance(tree, exp.Select) or given != ["expressions"] or len(tree.expressions) != 1:
             raise InputError(
                 f"line {line}, column {column}: {text!r} is no expression", line=line, column=column, found=text
             )
-        return tree.expressions[0]
+        return as_written(tree.expressions[0], before + text, len(before))
 
     def query(self) -> exp.Query:
         """A query: all that is left."""
@@ -258,11 +222,12 @@ class Cursor:
         finally:
             self._at = at
         text = self.slice(span, "a query")
-        tree = parsed("\n" * (line - 1) + " " * (column - 1) + text)
+        before = "\n" * (line - 1) + " " * (column - 1)
+        tree = parsed(before + text)
         if isinstance(tree, exp.Values):
-            return values_query(tree)
+            tree = values_query(tree)
         if isinstance(tree, exp.Query):
-            return tree
+            return as_written(tree, before + text, len(before))
         raise InputError(f"line {line}, column {column}: expected a query", line=line, column=column, found=text)
 
     def _end_of(self, span: tuple[int, int]) -> None:

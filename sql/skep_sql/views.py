@@ -11,6 +11,7 @@ from skep_sql.functions import FUNCTIONS
 from skep_sql.protocols import StoredView
 from skep_sql.session import Session
 from skep_sql.statements import CreateView, Drop, Name
+from skep_sql.written import name_columns, replaced, spark_text
 from skep_table.errors import EntryExistsError, InputError, NoSuchTableError, UnsupportedError
 
 
@@ -73,7 +74,7 @@ def _create_stored(session: Session, statement: CreateView) -> None:
         exp.alias_(exp.column(exp.to_identifier(output, quoted=True)), column, quoted=True)
         for output, column in zip(outputs, columns, strict=True)
     ]
-    text = exp.select(*listed).from_(given).sql("spark")
+    text = spark_text(exp.select(*listed).from_(given))
     stored = StoredView(text, tuple(columns), catalog.database, comments=statement.comments)
     catalog.create_view(
         name, stored, schema, statement.text, comment=statement.comment, properties=statement.properties
@@ -94,8 +95,10 @@ def _complete(scope: Scope, statement: CreateView) -> exp.Query:
             database, _, table = look_up(scope.catalog, Name((node.name,))).partition(".")
             node.set("this", exp.to_identifier(table, quoted=True))
             node.set("db", exp.to_identifier(database, quoted=True))
+            replaced(node)
         elif not node.db:
             node.set("db", exp.to_identifier(scope.catalog.database, quoted=True))
+            replaced(node)
     for node in query.find_all(exp.Anonymous):
         if node.name.lower() in FUNCTIONS:
             raise UnsupportedError(f"{node.name}(…) in a view is known to skep alone", hint="CREATE TEMPORARY VIEW")
@@ -105,9 +108,7 @@ def _complete(scope: Scope, statement: CreateView) -> exp.Query:
 def _names(query: exp.Query, names: list[str]) -> tuple[str, ...]:
     """The names of the query's columns; those without one get it here, as engines would name them differently."""
     if isinstance(query, exp.Select) and len(query.expressions) == len(names) and not query.is_star:
-        for node, name in zip(list(query.expressions), names, strict=True):
-            if not isinstance(node, (exp.Alias, exp.Column)):
-                node.replace(exp.alias_(node.copy(), name, quoted=True))
+        name_columns(query, names)
     return tuple(names)
 
 

@@ -54,7 +54,7 @@ from skep_table.errors import InputError
 
 pytestmark = pytest.mark.metastore
 
-WAIT = 30.0
+WAIT = 120.0
 BIG = 30_000
 SLOW = "select count(*) n from big a, big b where a.id + b.id <> 17"  # some seconds
 ENDLESS = "select count(*) n from big a, big b, big c where a.id + b.id + c.id <> 17"

@@ -90,3 +90,14 @@ def test_what_is_written_reads_the_same_names(own: Lake) -> None:
     own.sql("DELETE FROM t WHERE id IN (WITH t AS (SELECT id FROM s WHERE id = 1) SELECT id FROM t)")
     assert found(own, "SELECT v FROM s") == ["s1", "s9", "t3"]
     assert found(own, "SELECT v FROM t") == ["t2", "t3"]
+
+
+@pytest.mark.spark
+@pytest.mark.engine("spark")
+def test_names_mean_the_same_to_spark(spark_lake: Lake, database: str) -> None:
+    for name, rows in (("t", ROWS), ("s", pa.table({"id": [1, 9], "v": ["s1", "s9"]}))):
+        spark_lake.create_table(name, rows, key="id").upsert(rows)
+    for query, expected in QUERIES:
+        wanted = expected.split() if isinstance(expected, str) else expected or ["s1"] * 3 + ["s9"] * 3
+        result = spark_lake.sql(query.format(db=database), engine="spark")
+        assert sorted(result.to_arrow().column(0).to_pylist()) == wanted, query

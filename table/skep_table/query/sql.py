@@ -18,6 +18,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
+from sqlglot.tokens import TokenType  # type: ignore[attr-defined,unused-ignore]
 
 from skep_table.errors import InputError, PredicateError, SchemaError, UnsupportedError
 from skep_table.expressions import expression_of
@@ -43,6 +44,12 @@ from skep_table.query.predicate import (
 from skep_table.query.sql_functions import FunctionCall, format_of, function_call
 from skep_table.schema.arrow import from_arrow_type
 
+Node = Any  # sqlglot's nodes: their base class has different names in different releases
+
+
+def _unsigned_shift(this: Node, expression: Node) -> Node:
+    return exp.Anonymous(this="shiftrightunsigned", expressions=[this, expression])
+
 
 class SqlDialect(Spark):
     """Spark's SQL where `''` within a text is a quote; before release 4 Spark read two texts one after the other."""
@@ -51,9 +58,16 @@ class SqlDialect(Spark):
         """With `'` among the escapes."""
 
         STRING_ESCAPES: ClassVar[list[str]] = ["'", '"', "\\"]
+        HEX_STRINGS: ClassVar[list[Any]] = [*Spark.Tokenizer.HEX_STRINGS, ("X '", "'"), ("x '", "'")]
+        KEYWORDS: ClassVar[dict[str, TokenType]] = {**Spark.Tokenizer.KEYWORDS, ">>>": TokenType.LLRR_ARROW}
 
+    class Parser(Spark.Parser):  # type: ignore[misc,valid-type,unused-ignore]
+        """All comparisons bind alike in Spark, from left to right: `p = q < w` compares `p = q` with `w`."""
 
-Node = Any  # sqlglot's nodes: their base class has different names in different releases
+        EQUALITY: ClassVar[dict[TokenType, Any]] = {}
+        COMPARISON: ClassVar[dict[TokenType, Any]] = {**Spark.Parser.EQUALITY, **Spark.Parser.COMPARISON}
+        FACTOR: ClassVar[dict[TokenType, Any]] = {**Spark.Parser.FACTOR, TokenType.LLRR_ARROW: _unsigned_shift}
+
 
 _COMPARISONS: Final[dict[type[Any], str]] = {
     exp.EQ: "equal",
