@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from sqlglot import exp
 
+from skep.conditions import NO_TABLES
 from skep.engines import LakeEngine
 from skep.spark import SparkHolder
 from skep.writing import held
@@ -15,33 +16,13 @@ from skep_sql.bind import Scope
 from skep_sql.change import update_rows
 from skep_sql.merge import MergeInto, merge_rows
 from skep_sql.parse import parse_expression
-from skep_sql.protocols import Catalog, Target
+from skep_sql.protocols import Target
 from skep_sql.statements import Assignment, MergeClause, Node
 from skep_table.errors import InputError
 from skep_table.write.result import WriteResult
 
 _GIVEN: Final = "skep_given"
 _PLAIN_NAME: Final = re.compile(r"[^\W\d]\w*")
-
-
-class _NoTables:
-    """The catalog of expressions that name no other tables."""
-
-    database = ""
-
-    def facts(self, name: str) -> None:
-        """None."""
-
-    def databases(self) -> list[str]:
-        """None."""
-        return []
-
-    def table_names(self, database: str | None) -> list[str]:  # noqa: ARG002 - there are none
-        """None."""
-        return []
-
-
-_NO_TABLES: Final[Catalog] = _NoTables()  # type: ignore[assignment]
 
 
 def _value(given: object) -> Node:
@@ -68,7 +49,7 @@ def update(
     """See `Table.update`."""
     condition = None if where is None else parse_expression(where)
     alias = table.name.rpartition(".")[2]
-    return update_rows(table, _assignments(set), condition, Scope(_NO_TABLES), LakeEngine(spark), options, alias)
+    return update_rows(table, _assignments(set), condition, Scope(NO_TABLES), LakeEngine(spark), options, alias)
 
 
 class MergeBuilder:
@@ -147,6 +128,6 @@ class MergeBuilder:
         if not self._clauses:
             raise InputError("a merge needs a clause", hint=".when_matched_update_all().when_not_matched_insert_all()")
         source: Any = exp.select("*").from_(exp.Table(this=exp.Anonymous(this=_GIVEN, expressions=[])))
-        scope = Scope(_NO_TABLES, functions={_GIVEN: lambda *_: self._source})
+        scope = Scope(NO_TABLES, functions={_GIVEN: lambda *_: self._source})
         merge = MergeInto(self._table, self._target_alias, source, self._source_alias, self._on, tuple(self._clauses))
         return merge_rows(merge, scope, self._engine, self._options)

@@ -204,15 +204,30 @@ class Table(ServiceMethods, MetadataMethods):
         """
         if (keys is None) == (where is None):
             raise InputError("delete takes keys or where, one of them", hint='delete(frame) or delete(where="a = 1")')
+        if where is not None:
+            return self._delete_where(where, batch_id, dry_run, options)
         if dry_run:
             from skep.writing import in_process
-            from skep_table.write.planned import plan_delete, plan_delete_where
+            from skep_table.write.planned import plan_delete
 
+            return plan_delete(self._on_services(options), in_process(keys))
+        return self._wrote(self._writer(keys, options).delete(keys, batch_id=batch_id))
+
+    def _delete_where(
+        self, where: str, batch_id: str | None, dry_run: bool, options: Mapping[str, object]
+    ) -> WriteResult | PlannedDelete:
+        from skep.conditions import is_for_engine, rows_to_delete
+        from skep_table.write.planned import plan_delete_computed, plan_delete_where
+
+        for_engine = is_for_engine(where, self.hudi, self._services.spark)
+        compute = rows_to_delete(self, where, self._services.spark) if for_engine else None
+        if dry_run:
             table = self._on_services(options)
-            return plan_delete(table, in_process(keys)) if where is None else plan_delete_where(table, where)
-        if where is None:
-            return self._wrote(self._writer(keys, options).delete(keys, batch_id=batch_id))
-        return self._wrote(self._writer(None, options).delete_where(where, batch_id=batch_id))
+            return plan_delete_where(table, where) if compute is None else plan_delete_computed(table, compute)
+        writer = self._writer(None, options)
+        if compute is None:
+            return self._wrote(writer.delete_where(where, batch_id=batch_id))
+        return self._wrote(writer.delete_computed(compute, batch_id=batch_id))
 
     @takes_options
     def update(self, *, set: Mapping[str, object], where: str | None = None, **options: object) -> WriteResult:
@@ -404,7 +419,13 @@ class Table(ServiceMethods, MetadataMethods):
             where=where,
             limit=limit,
         )
-        return Rows(self.hudi, request, self._services.spark)
+        table, spark = self.hudi, self._services.spark
+        if where is not None and request.query is not QueryType.CDC:
+            from skep.conditions import Matching, is_for_engine
+
+            if is_for_engine(where, table, spark):
+                return Matching(table, request, spark)
+        return Rows(table, request, spark)
 
     def changes(
         self,

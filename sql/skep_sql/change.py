@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -104,21 +104,26 @@ def update_rows(
 
 
 def run_delete(statement: Delete, scope: Scope, engine: Engine, options: Mapping[str, object]) -> WriteResult:
-    """Predicates that skep's own reader knows are left to it; the engine answers the others."""
+    """One commit without the rows for which the statement's condition holds."""
     target = table_to_change(scope, statement.name)
     alias = statement.alias or statement.name.parts[-1]
-    table = target.hudi
-    text = "true" if statement.where is None else predicate_text(statement.where, table, alias, engine)
+    text = "true" if statement.where is None else predicate_text(statement.where, target.hudi, alias, engine)
     if text is not None:
         return target.delete_where(text, options)
-    check_has_meta(table, target, "DELETE with this predicate")
-    where: Node = statement.where
+    return target.delete_computed(matching(target, statement.where, scope, engine, alias), options)
+
+
+def matching(
+    target: Target, where: Node, scope: Scope, engine: Engine, alias: str
+) -> Callable[[HudiTable], pa.Table]:
+    """Computes the meta columns of a snapshot's rows for which the engine finds that `where` holds."""
+    check_has_meta(target.hudi, target, "DELETE with this predicate")
 
     def compute(snapshot: HudiTable) -> pa.Table:
         query = exp.select(*(_column(alias, name) for name in META)).from_(_target(alias)).where(where.copy())
         return rows_of(query, snapshot, target, scope, engine, None).select(list(META))
 
-    return target.delete_computed(compute, options)
+    return compute
 
 
 def rows_of(
@@ -146,8 +151,8 @@ def _column(alias: str, name: str) -> Node:
 def predicate_text(where: Node | None, table: HudiTable, alias: str, engine: Engine) -> str | None:
     """The predicate as skep's own reader takes it; None for one that it can't, or that has names of other tables.
 
-    None, too, where it compares floating-point numbers, since NaN is the largest of them in SQL and no number there,
-    and where it depends on a time zone that is not that of `engine`: the reader's is UTC.
+    None, too, where Spark may find other rows by it, also since it depends on a time zone that is not that of
+    `engine`: the reader's is UTC.
     """
     if where is None or where.find(exp.Query):
         return None
@@ -160,7 +165,7 @@ def predicate_text(where: Node | None, table: HudiTable, alias: str, engine: Eng
         predicate = parse_predicate(text, to_arrow(table.schema().with_meta()))
     except PredicateError:
         return None
-    differs = predicate.compares_floats or (predicate.depends_on_zone and not engine.in_utc)
+    differs = predicate.may_differ or (predicate.depends_on_zone and not engine.in_utc)
     return None if differs else text
 
 

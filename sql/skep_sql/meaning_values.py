@@ -31,6 +31,7 @@ from skep_sql.spark_types import (
 )
 from skep_sql.statements import Node
 from skep_sql.written import function_name
+from skep_table.query.sql import binds_otherwise
 
 t = pa.types
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
@@ -179,6 +180,8 @@ class Translator:
 
     def _comparison(self, node: Node) -> Value:
         check_only(node, "this", "expression")
+        if binds_otherwise(node.left) or binds_otherwise(node.right):
+            raise differs(node, "a condition without parentheses")
         (left, right), values = self._comparable(node, node.left, node.right)
         sign = _COMPARISONS[type(node)]
         return _made(f"({left} {sign} {right})", pa.bool_(), None, *values)

@@ -139,7 +139,10 @@ class ChangesCleanedError(InputError):
 
 
 class PredicateError(InputError):
-    """A filter can't be parsed, or names a column that is not there."""
+    """A filter can't be parsed, or names a column that is not there; `is_unsupported`: an engine may know what it means.
+    """
+
+    is_unsupported: bool = False
 
 
 class DataLossError(SkepError):

@@ -3,7 +3,7 @@
 A `Predicate` is made from SQL by `parse_predicate` (sql.py) and then used four ways: as a mask over rows, as an Arrow
 expression for scanners, weakened to a few columns (to choose partitions), and over minima and maxima (to leave out
 files and row groups). Nulls follow SQL: a comparison with null is null, and a row is kept where the whole is true.
-NaN is neither equal to, less nor greater than anything.
+NaN equals NaN and is greater than every other number, as in Spark.
 """
 
 from __future__ import annotations
@@ -175,10 +175,14 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """A condition over rows. `text` is what the user wrote, for messages."""
+    """A condition over rows. `text` is what the user wrote, for messages.
+
+    `may_differ`: for some values Spark finds other rows, so that an engine is to be asked where there is one.
+    """
 
     condition: Condition
     text: str
+    may_differ: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -194,12 +198,6 @@ class Predicate:
     def paths(self) -> tuple[Path, ...]:
         """The columns and struct members that the condition uses, each once."""
         return tuple(column.path for column in self.compared_columns)
-
-    @property
-    def compares_floats(self) -> bool:
-        """Whether the condition looks at floating-point numbers otherwise than whether they are null."""
-        leaves = (leaf for leaf in _leaves(self.condition) if not isinstance(leaf, IsNull))
-        return any(pa.types.is_floating(value.type) for leaf in leaves for value in _values(leaf))
 
     @property
     def depends_on_zone(self) -> bool:
@@ -269,7 +267,8 @@ class Predicate:
         """Both conditions; None is no condition."""
         if other is None:
             return self
-        return Predicate(And((self.condition, other.condition)), f"({self.text}) AND ({other.text})")
+        differs = self.may_differ or other.may_differ
+        return Predicate(And((self.condition, other.condition)), f"({self.text}) AND ({other.text})", differs)
 
 
 class _reported:
@@ -341,7 +340,10 @@ def _condition(node: Condition, source: _Source) -> Any:
     if isinstance(node, Or):
         return reduce(pc.or_kleene, (_condition(part, source) for part in node.parts))
     if isinstance(node, Comparison):
-        return getattr(pc, node.function)(_value(node.left, source), _value(node.right, source))
+        sides = _value(node.left, source), _value(node.right, source)
+        if pa.types.is_floating(node.left.type) and pa.types.is_floating(node.right.type):
+            return _floats_compare(node.function, *sides)
+        return getattr(pc, node.function)(*sides)
     argument = _value(node.argument, source)
     if isinstance(node, IsNull):
         return pc.is_valid(argument) if node.negated else pc.is_null(argument)
@@ -352,6 +354,19 @@ def _condition(node: Condition, source: _Source) -> Any:
     else:
         found = argument
     return pc.invert(found) if node.negated else found
+
+
+def _floats_compare(function: str, left: Any, right: Any) -> Any:
+    """NaN is a number: the greatest one."""
+    if function in ("greater", "greater_equal"):
+        function, left, right = SWAPPED[function], right, left
+    if function in ("not_equal", "less_equal"):  # what is less or equal is not greater
+        sides = (left, right) if function == "not_equal" else (right, left)
+        return pc.invert(_floats_compare(NEGATED[function] if function == "not_equal" else "less", *sides))
+    left_nan, right_nan = pc.is_nan(left), pc.is_nan(right)
+    if function == "equal":
+        return pc.or_kleene(pc.equal(left, right), pc.and_kleene(left_nan, right_nan))
+    return pc.or_kleene(pc.less(left, right), pc.and_kleene(pc.invert(left_nan), right_nan))
 
 
 def _is_in(argument: Any, node: IsIn, source: _Source) -> Any:
@@ -413,9 +428,24 @@ def _is_for_scanners(leaf: Leaf) -> bool:
     values = list(_values(leaf))
     if any(isinstance(each, Applied) or (isinstance(each, Cast) and _rounds(each)) for each in values):
         return False
-    holds_for_nan = isinstance(leaf, Comparison) and leaf.function == "not_equal"
-    holds_for_nan |= isinstance(leaf, IsIn) and leaf.negated
-    return not (holds_for_nan and any(pa.types.is_floating(each.type) for each in values))
+    return not (any(pa.types.is_floating(each.type) for each in values) and _may_hold_for_nan(leaf))
+
+
+def _may_hold_for_nan(leaf: Leaf) -> bool:
+    if isinstance(leaf, IsIn):
+        return leaf.negated or bool(pc.any(pc.is_nan(leaf.values.cast(pa.float64()))).as_py())
+    if not isinstance(leaf, Comparison):
+        return False
+    if isinstance(leaf.right, Literal) and not isinstance(leaf.left, Literal):
+        return leaf.function in ("greater", "greater_equal", "not_equal") or is_nan(leaf.right)
+    if isinstance(leaf.left, Literal) and not isinstance(leaf.right, Literal):
+        return leaf.function in ("less", "less_equal", "not_equal") or is_nan(leaf.left)
+    return True
+
+
+def is_nan(literal: Literal) -> bool:
+    """Whether it is a floating-point number that is NaN."""
+    return pa.types.is_floating(literal.type) and bool(pc.is_nan(literal.value).as_py())
 
 
 def _depends_on_zone(value: Value) -> bool:
@@ -452,7 +482,7 @@ def _equal_values(node: Condition, path: Path) -> pa.Array | None:
         return pc.unique(pa.concat_arrays(known)) if len(known) == len(each) else None
     if isinstance(node, Comparison) and node.function == "equal":
         for side, other in ((node.left, node.right), (node.right, node.left)):
-            if isinstance(side, Column) and side.path == path and isinstance(other, Literal):
+            if isinstance(side, Column) and side.path == path and isinstance(other, Literal) and not is_nan(other):
                 return equal_to(pa.array([other.value.as_py()], other.type), side.type)
     if isinstance(node, IsIn) and not node.negated and isinstance(node.argument, Column) and node.argument.path == path:
         return equal_to(node.values, node.argument.type)
@@ -513,23 +543,24 @@ def _comparison_may_match(node: Comparison, bounds: Mapping[Path, Bounds]) -> An
     if not isinstance(column, Column) or not isinstance(literal, Literal) or column.path not in bounds:
         return None
     known, value = bounds[column.path], literal.value
-    floating = pa.types.is_floating(column.type)
+    if pa.types.is_floating(column.type) and _may_hold_for_nan(Comparison(function, column, literal)):
+        return _has_values(known)  # minima and maxima of floats may leave NaN out
     if function == "equal":
         fits = pc.and_kleene(pc.less_equal(known.lowest, value), pc.greater_equal(known.highest, value))
     elif function == "not_equal":
-        # Minima and maxima of floats leave NaN out, and NaN is not equal.
-        fits = None if floating else pc.invert(pc.and_(pc.equal(known.lowest, value), pc.equal(known.highest, value)))
+        fits = pc.invert(pc.and_(pc.equal(known.lowest, value), pc.equal(known.highest, value)))
     elif function in ("less", "less_equal"):
         fits = getattr(pc, function)(known.lowest, value)
     else:
         fits = getattr(pc, function)(known.highest, value)
-    holds_values = _has_values(known)
-    return holds_values if fits is None else pc.and_kleene(fits, holds_values)
+    return pc.and_kleene(fits, _has_values(known))
 
 
 def _in_may_match(node: IsIn, known: Bounds) -> Any:
     if not len(node.values):
         return None
+    if pa.types.is_floating(node.values.type) and _may_hold_for_nan(node):
+        return _has_values(known)
     low, high = pc.min_max(node.values).values()
     fits = pc.and_kleene(pc.less_equal(known.lowest, high), pc.greater_equal(known.highest, low))
     if len(node.values) <= 100:

@@ -40,6 +40,7 @@ from skep_table.query.predicate import (
     Truth,
     Value,
     equal_to,
+    is_nan,
 )
 from skep_table.query.sql_functions import FunctionCall, format_of, function_call
 from skep_table.schema.arrow import from_arrow_type
@@ -83,6 +84,10 @@ _ARITHMETIC: Final[dict[type[Any], str]] = {
     exp.Mul: "multiply_checked",
     exp.Div: "divide",
 }
+_ISO: Final = re.compile(
+    r"(?P<date>\d{4}-\d\d-\d\d)"
+    r"([ T](?P<time>\d\d:\d\d:\d\d)(\.(?P<fraction>\d{1,6}))?(?P<zone>Z|[+-]\d\d:\d\d)?)?"
+)
 # What the reader looks at in the nodes of conditions.
 _HEARD: Final = {
     "this",
@@ -131,7 +136,9 @@ def parse_predicate(text: str, schema: pa.Schema) -> Predicate:
     where = tree.args.get("where") if isinstance(tree, exp.Select) else None
     if where is None or set(_given(tree)) - {"expressions", "where"}:
         raise PredicateError(f"filter {text!r} is more than one predicate", predicate=text)
-    return Predicate(_Reader(text, schema).condition(where.this), text)
+    reader = _Reader(text, schema)
+    condition = reader.condition(where.this)
+    return Predicate(condition, text, reader.may_differ)
 
 
 def parse_columns(text: str) -> pa.Schema:
@@ -196,9 +203,12 @@ class _Reader:
     def __init__(self, text: str, schema: pa.Schema) -> None:
         self.text = text
         self.schema = schema
+        self.may_differ = False  # from Spark, for some values
 
     def fail(self, reason: str, column: str | None = None) -> PredicateError:
-        return PredicateError(f"filter {self.text!r}: {reason}", predicate=self.text, column=column)
+        error = PredicateError(f"filter {self.text!r}: {reason}", predicate=self.text, column=column)
+        error.is_unsupported = column is None
+        return error
 
     # Conditions
 
@@ -268,7 +278,11 @@ class _Reader:
             raise self.fail("IN takes a list of values")
         argument = self.value(node.this)
         sides = [self.fitted(argument, self.value(item), node) for item in node.expressions]
-        if any(not isinstance(item, Literal) for _, item in sides) or any(side != sides[0][0] for side, _ in sides):
+        if any(isinstance(item, exp.Literal) and item.is_string for item in node.expressions):
+            # Spark compares texts with a list of texts: a date is that of its text, a time or a number any of several
+            family = _family(argument.type)
+            self.may_differ |= not (family == "text" or (family == "date" and self._are_days(node)))
+        if any(not isinstance(item, Literal) or is_nan(item) or side != sides[0][0] for side, item in sides):
             same = [Comparison("not_equal" if negated else "equal", side, item) for side, item in sides]
             return And(tuple(same)) if negated else Or(tuple(same))
         scalars = [item.value for _, item in sides if isinstance(item, Literal)]
@@ -276,6 +290,12 @@ class _Reader:
         kind = next((value.type for value in scalars if value.is_valid), argument.type)
         values = equal_to(pa.array(present, kind), sides[0][0].type)
         return IsIn(sides[0][0], values, or_null=len(present) < len(scalars), negated=negated)
+
+    @staticmethod
+    def _are_days(node: exp.In) -> bool:
+        """Whether the texts of a list are dates, and nothing else."""
+        texts = [str(item.this) for item in node.expressions if isinstance(item, exp.Literal) and item.is_string]
+        return all(len(text) == len("2026-01-01") for text in texts)
 
     def like(self, node: Node, negated: bool) -> Condition:
         escape = "\\"
@@ -290,9 +310,11 @@ class _Reader:
             raise self.fail(f"{node.this.sql('spark')} is {_named(argument.type)}; LIKE takes text")
         pattern = self.text_of(node.expression)
         if isinstance(node, exp.RegexpLike):
+            self.may_differ = True  # Java's regular expressions
             return Matches(argument, pattern, "", negated)
         regex, prefix = _like_regex(pattern, escape, self)
         if isinstance(node, exp.ILike):
+            self.may_differ = True  # letters outside of ASCII
             return Matches(argument, f"(?i){regex}", "", negated)
         return Matches(argument, regex, prefix, negated)
 
@@ -323,6 +345,7 @@ class _Reader:
             if isinstance(inner, Literal) and not pa.types.is_string(inner.type):
                 return Literal(pa.scalar(-inner.value.as_py()))
             self.number(inner, node)
+            self.may_differ |= not pa.types.is_floating(inner.type)
             return Call("negate_checked", (inner,), inner.type)
         if type(node) in _ARITHMETIC:
             return self.arithmetic(node)
@@ -361,9 +384,11 @@ class _Reader:
         if pa.types.is_date(kind) and not isinstance(argument, Literal) and _is_day(argument.type):
             return self.applied(FunctionCall("to_date", node.this), node)
         if not isinstance(argument, Literal):
+            self.may_differ |= not _is_cast_alike(argument.type, kind)
             return argument if argument.type == kind else Cast(argument, kind)
         if pa.types.is_string(argument.type) and pa.types.is_temporal(kind):
             return Literal(_temporal(argument.value.as_py(), kind, self))
+        self.may_differ |= not (_is_cast_alike(argument.type, kind) or _is_whole_number(argument.value.as_py()))
         try:
             return Literal(argument.value.cast(kind))
         except pa.ArrowException as error:
@@ -376,6 +401,7 @@ class _Reader:
         return known
 
     def arithmetic(self, node: Node) -> Value:
+        self.may_differ = True  # what overflows, and divisions by zero
         left, right = self.comparable(node.args["this"], node.args["expression"])
         for side in (left, right):
             self.number(side, node)
@@ -405,6 +431,8 @@ class _Reader:
     # Two sides that compare
 
     def comparable(self, left: Node, right: Node) -> tuple[Value, Value]:
+        if binds_otherwise(left) or binds_otherwise(right):
+            raise self.fail("a condition within a comparison needs parentheses")
         one, other = self.value(left), self.value(right)
         if isinstance(one, Literal) and not isinstance(other, Literal):
             other, one = self.fitted(other, one, left)
@@ -418,6 +446,8 @@ class _Reader:
             if not other.value.is_valid:
                 return value, Literal(pa.scalar(None, kind))
             return self.with_literal(value, other.value, where)
+        if _family(kind) == _family(other.type) == "number":
+            return self.numbers(value, other)
         if _family(kind) == _family(other.type) and _family(kind) is not None:
             return value, other
         if {_family(kind), _family(other.type)} == {"date", "timestamp"}:
@@ -426,11 +456,20 @@ class _Reader:
             return next(sides), next(sides)
         raise self.fail(f"{_named(kind)} does not compare with {_named(other.type)} in {where.sql('spark')}")
 
+    def numbers(self, one: Value, other: Value) -> tuple[Value, Value]:
+        kinds = [one.type, other.type]
+        if pa.float64() in kinds and any(map(pa.types.is_integer, kinds)):
+            sides = [side if pa.types.is_floating(side.type) else Cast(side, pa.float64()) for side in (one, other)]
+            return sides[0], sides[1]
+        self.may_differ |= kinds[0] != kinds[1] and not all(map(pa.types.is_integer, kinds))
+        return one, other
+
     def with_literal(self, value: Value, literal: pa.Scalar, where: Node) -> tuple[Value, Value]:
         kind, given = value.type, literal.as_py()
         family = _family(kind)
         if family == "number":
             if isinstance(given, str):
+                self.may_differ |= not (_is_whole_number(given) and pa.types.is_integer(kind))
                 given = _number(given, self, where).as_py()
             if isinstance(given, (int, float, Decimal)) and not isinstance(given, bool):
                 return _with_number(value, given)
@@ -442,8 +481,7 @@ class _Reader:
             return value, Literal(pa.scalar(given.encode() if isinstance(given, str) else given, pa.binary()))
         elif family in ("date", "timestamp"):
             if isinstance(given, str):
-                wanted = pa.timestamp("us") if family == "date" and len(given.strip()) > 10 else kind
-                literal = _temporal(given, wanted, self)
+                literal = _temporal(given, kind, self)
             if literal.type == kind:
                 return value, Literal(literal)
             if _family(literal.type) == "timestamp" and family == "date":
@@ -454,6 +492,30 @@ class _Reader:
             if _family(literal.type) in ("date", "timestamp"):
                 return value, Literal(literal.cast(kind))
         raise self.fail(f"{_named(kind)} does not compare with {given!r}")
+
+
+def binds_otherwise(operand: Node) -> bool:
+    """Whether sqlglot makes this an operand of a comparison, which to Spark is an operand of it: `a = b IN (1)`."""
+    return isinstance(operand, (exp.In, exp.Like, exp.ILike, exp.RegexpLike, exp.Escape, exp.Between, exp.Is))
+
+
+def _is_cast_alike(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether Arrow's casts have the values of Spark's."""
+    t = pa.types
+    if given == wanted or t.is_null(given):
+        return True
+    if t.is_signed_integer(given) and t.is_signed_integer(wanted):
+        return bool(given.bit_width <= wanted.bit_width)
+    if t.is_string(wanted) or t.is_large_string(wanted):
+        return bool(t.is_signed_integer(given) or t.is_boolean(given) or t.is_string(given) or t.is_large_string(given))
+    if t.is_floating(wanted):
+        return bool(t.is_float32(given) or (t.is_signed_integer(given) and t.is_float64(wanted)))
+    return bool((t.is_date(given) or t.is_timestamp(given)) and (t.is_date(wanted) or t.is_timestamp(wanted)))
+
+
+def _is_whole_number(given: object) -> bool:
+    """A text that all engines read as the same number, in whichever way they compare texts with numbers."""
+    return isinstance(given, str) and bool(re.fullmatch(r"0|-?[1-9]\d{0,17}", given))
 
 
 def _is_day(kind: pa.DataType) -> bool:
@@ -528,15 +590,18 @@ def _is_in_unit(moment: pa.Scalar, kind: pa.DataType) -> bool:
 
 
 def _temporal(text: str, kind: pa.DataType, reader: _Reader) -> pa.Scalar:
-    """Dates and times from ISO text; a time without a zone is UTC."""
+    """Dates and times from ISO text; a time without a zone is UTC. A date may have a time behind it, as in Spark."""
+    found = _ISO.fullmatch(text.strip())
     try:
-        if pa.types.is_date(kind):
-            return pa.scalar(dt.date.fromisoformat(text.strip()[:10]), kind)
-        moment = dt.datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text.strip()))
+        if pa.types.is_date(kind) and found is not None:
+            return pa.scalar(dt.date.fromisoformat(found["date"]), kind)
+        if pa.types.is_date(kind) or found is None:
+            raise ValueError(text)
+        fraction = (found["fraction"] or "").ljust(6, "0")
+        zone = (found["zone"] or "+00:00").replace("Z", "+00:00")
+        moment = dt.datetime.fromisoformat(f"{found['date']}T{found['time'] or '00:00:00'}.{fraction}{zone}")
     except ValueError as error:
         raise reader.fail(f"{text!r} is no {'date' if pa.types.is_date(kind) else 'timestamp'}") from error
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=dt.timezone.utc)
     micros = (moment - dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)) // dt.timedelta(microseconds=1)
     exact = pa.scalar(micros, pa.int64()).cast(pa.timestamp("us", kind.tz))
     # A column in milliseconds is compared in microseconds when the literal has them.
@@ -556,6 +621,7 @@ def _like_regex(pattern: str, escape: str, reader: _Reader) -> tuple[str, str]:
             continue
         if character == escape:
             character = next(characters, "")
+            reader.may_differ |= character not in ("%", "_", escape)  # an error in Spark
             if not character:
                 raise reader.fail(f"the LIKE pattern {pattern!r} ends in its escape character")
         parts.append(re.escape(character))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -70,6 +70,12 @@ def plan_delete_where(table: HudiTable, where: str) -> PlannedDelete:
     with Matching(ArrowEngine(table.context.runner), where, table.options) as source:
         plan = plan_write(table, deleting(table), source.schema(table), table.options)
         return PlannedDelete(dict(sorted(source.rows(plan, table).partitions().items())))
+
+
+def plan_delete_computed(table: HudiTable, compute: Callable[[HudiTable], pa.Table]) -> PlannedDelete:
+    """The stored rows whose meta columns `compute` returns."""
+    _check(table)
+    return PlannedDelete(dict(sorted(_by_partition(compute(table)).items())))
 
 
 def plan_drop(table: HudiTable, patterns: Sequence[str]) -> PlannedDrop:

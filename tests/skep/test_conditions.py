@@ -1,0 +1,140 @@
+"""A condition finds the same rows whichever way it comes in: those that Spark's WHERE finds."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from skep.engines import DuckEngine, LeftToSpark
+from skep.lake import Lake
+from skep_sql.parse import parse
+from skep_sql.statements import Query
+from skep_table.errors import InputError, PredicateError
+from skep_table.query.sql import parse_predicate
+from skep_writer import arrow_frame, collect_arrow
+
+pytestmark = [pytest.mark.spark, pytest.mark.engine("spark")]
+
+DAY = dt.date(2024, 3, 12)
+NOON = dt.datetime(2024, 3, 12, 12, tzinfo=dt.timezone.utc)
+VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "i": (pa.int32(), [None, 0, 1, 7, -7, 2**31 - 1]),
+    "n": (pa.int64(), [None, 0, 1, 7, 2**53 + 1, 2**63 - 1]),
+    "f": (pa.float64(), [None, math.nan, 0.0, -0.0, 1.5, 0.1, math.inf, -1.0]),
+    "g": (pa.float32(), [None, math.nan, 0.1, 1.5, -0.0]),
+    "p": (pa.decimal128(10, 2), [None, Decimal("7.00"), Decimal("0.10"), Decimal("-1.50")]),
+    "s": (pa.string(), [None, "", "7", " 7", "07", "7.5", "x", "it's", "a\\b", "a%b", "2024-03-12", "ß", "true"]),
+    "d": (pa.date32(), [None, DAY, DAY + dt.timedelta(1), dt.date(1, 1, 1)]),
+    "t": (pa.timestamp("us", "UTC"), [None, NOON, NOON.replace(hour=0), NOON + dt.timedelta(microseconds=1)]),
+    "y": (pa.bool_(), [None, True, False]),
+}
+CONSTANTS = [
+    *("7", "0", "-7", "1.5", "0.1", "7.00", "1e0", "2147483648", "9223372036854775807", "null", "true"),
+    *("'7'", "'07'", "' 7'", "'7.5'", "'x'", "''", r"'it\'s'", r"'a\\b'", "'ß'", "double('NaN')", "'NaN'", "'true'"),
+    *("'2024-03-12'", "'2024-03-12 05:00:00'", "'20240312'", "'2024-3-12'", "'2024-02-30'", "date'2024-03-12'"),
+    *("'2024-03-12T12:00:00Z'", "'2024-03-12 12:00:00.000001'", "timestamp'2024-03-12 12:00:00'"),
+]
+CASTS = ("int", "bigint", "double", "string", "date", "timestamp", "boolean", "decimal(10,2)")
+
+
+def conditions() -> st.SearchStrategy[str]:
+    column = st.sampled_from(list(VALUES))
+    constant = st.sampled_from(CONSTANTS)
+    cast = st.tuples(column, st.sampled_from(CASTS)).map(lambda both: f"cast({both[0]} as {both[1]})")
+    sides = st.one_of(column, column, cast, st.tuples(column, constant).map(lambda both: f"{both[0]} + {both[1]}"))
+    sign = st.sampled_from(["=", "<", "<=", ">", ">=", "<>", "<=>"])
+    texts = st.sampled_from(["'%7'", "'a%'", r"'a\\%b'", "'_'", "'.*'", "'^7$'", "'IT%'"])
+    leaves = st.one_of(
+        st.tuples(sides, sign, st.one_of(constant, constant, column)).map(" ".join),
+        st.tuples(sides, st.sampled_from(["in", "not in"]), st.lists(constant, min_size=1, max_size=3)).map(
+            lambda parts: f"{parts[0]} {parts[1]} ({', '.join(parts[2])})"
+        ),
+        st.tuples(sides, constant, constant).map(lambda parts: f"{parts[0]} between {parts[1]} and {parts[2]}"),
+        st.tuples(column, st.sampled_from(["like", "not like", "rlike", "ilike"]), texts).map(" ".join),
+        st.tuples(sides, st.sampled_from(["is null", "is not null"])).map(" ".join),
+        st.sampled_from(["y", "not y", "y = i < 1", "i = 7 = y", "y is not true", "(i = 1) = y"]),
+    )
+    joined = st.tuples(leaves, st.sampled_from(["and", "or", "and not"]), leaves)
+    return st.one_of(leaves, leaves, joined.map(lambda parts: f"({parts[0]}) {parts[1]} ({parts[2]})"))
+
+
+def rows() -> st.SearchStrategy[pa.Table]:
+    row = st.tuples(*(st.sampled_from(values) for _, values in VALUES.values()))
+    return st.lists(row, min_size=6, max_size=12).map(
+        lambda drawn: pa.table(
+            {
+                "id": pa.array(range(len(drawn)), pa.int64()),
+                **{
+                    name: pa.array([each[at] for each in drawn], kind)
+                    for at, (name, (kind, _)) in enumerate(VALUES.items())
+                },
+            }
+        )
+    )
+
+
+@pytest.fixture(scope="module")
+def in_utc(spark: Any) -> Iterator[Any]:
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    yield spark
+    spark.conf.set("spark.sql.session.timeZone", before)
+
+
+def by_reader(condition: str, table: pa.Table) -> list[int] | None:
+    """None where it leaves them to an engine."""
+    try:
+        predicate = parse_predicate(condition, table.schema)
+    except PredicateError:
+        return None
+    if predicate.may_differ:
+        return None
+    return table.filter(predicate.mask(table)).column("id").to_pylist()
+
+
+def by_duckdb(condition: str, table: pa.Table) -> list[int] | None:
+    """None where it leaves them to Spark."""
+    statement = parse(f"select id from rows where {condition} order by id")
+    assert isinstance(statement, Query)
+    try:
+        return DuckEngine().rows(statement.tree, {"rows": table}).column("id").to_pylist()
+    except (LeftToSpark, InputError):
+        return None
+
+
+def by_spark(conditions: list[str], table: pa.Table, spark: Any) -> dict[str, list[int]]:
+    """Without those that Spark refuses."""
+    arrow_frame(spark, table).createOrReplaceTempView("rows_of_conditions")
+    known = []
+    for condition in conditions:
+        try:
+            spark.sql(f"select id from rows_of_conditions where {condition}")
+        except Exception:
+            continue
+        known.append(condition)
+    listed = ", ".join(f"coalesce(({condition}), false) as c{at}" for at, condition in enumerate(known))
+    found = collect_arrow(spark.sql(f"select id, {listed} from rows_of_conditions order by id"))
+    return {
+        condition: found.filter(found.column(f"c{at}")).column("id").to_pylist() for at, condition in enumerate(known)
+    }
+
+
+@settings(max_examples=4, deadline=None, phases=[Phase.generate])  # to shrink lists asks Spark for minutes
+@given(drawn=st.lists(conditions(), min_size=60, max_size=60, unique=True), table=rows())
+def test_they_find_the_rows_of_spark(in_utc: Any, drawn: list[str], table: pa.Table) -> None:
+    expected = by_spark(drawn, table, in_utc)
+    others = [
+        (way.__name__, condition, found, expected.get(condition))
+        for condition in drawn
+        for way in (by_reader, by_duckdb)
+        if (found := way(condition, table)) is not None and found != expected.get(condition)
+    ]
+    assert not others, table.to_pylist()
