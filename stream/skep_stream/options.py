@@ -110,29 +110,37 @@ OVERSIZED = option(
 CSV_SEPARATOR = streamer_option("csv.sep", str, ",", "What separates values", f"{PREFIX}csv.delimiter")
 CSV_HEADER = streamer_option("csv.header", boolean, False, "Files begin with a line of column names")
 CSV_QUOTE = streamer_option("csv.quote", str, '"', "What values are quoted with; empty: nothing is a quote")
-CSV_ESCAPE = streamer_option("csv.escape", str, "\\", "What escapes a quote in a quoted value")
-CSV_NULL = streamer_option(
-    "csv.nullValue", str, "", "The text of a missing value; empty values are missing in any case"
+CSV_ESCAPE = streamer_option(
+    "csv.escape", str, "\\", "What escapes a quote in a quoted value: a quote is doubled; empty: nothing"
 )
-streamer_option(
-    "csv.inferSchema", boolean, True, "types are inferred where there is no schema", status=Status.NO_EFFECT
+CSV_ESCAPE_OF_ESCAPE = streamer_option(
+    "csv.charToEscapeQuoteEscaping", str, "", "What escapes the escape in a quoted value; the escape where not set"
 )
+CSV_COMMENT = streamer_option("csv.comment", str, "", "Lines that begin with this character are left out")
+CSV_NULL = streamer_option("csv.nullValue", str, "", "The text of a missing value; a value without text is missing")
+CSV_EMPTY = streamer_option("csv.emptyValue", str, "", "The text that a quoted value without text stands for")
+CSV_TRIMS_LEFT = streamer_option("csv.ignoreLeadingWhiteSpace", boolean, False, "Blanks before values don't count")
+CSV_TRIMS_RIGHT = streamer_option("csv.ignoreTrailingWhiteSpace", boolean, False, "Blanks after values don't count")
 CSV_MULTILINE = streamer_option("csv.multiLine", boolean, False, "Quoted values may have line ends")
 CSV_ENCODING = streamer_option("csv.encoding", str, "UTF-8", "Of the text", f"{PREFIX}csv.charset")
-for _name in (
-    "comment",
-    "emptyValue",
-    "dateFormat",
-    "timestampFormat",
-    "positiveInf",
-    "negativeInf",
-    "nanValue",
-    "maxColumns",
-    "mode",
+for _name, _value, _doc in (
+    ("inferSchema", "true", "types are inferred where there is no schema"),
+    ("samplingRatio", "1.0", "types are inferred from all rows"),
+    ("maxColumns", "20480", "there is no limit of columns"),
+    ("maxCharsPerColumn", "-1", "there is no limit of characters"),
+    ("columnNameOfCorruptRecord", "_corrupt_record", "a row that can't be read is an error"),
 ):
-    streamer_option(f"csv.{_name}", str, "", "", status=Status.PLANNED)
-for _name in ("ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace"):
-    streamer_option(f"csv.{_name}", boolean, False, "", status=Status.PLANNED)
+    streamer_option(f"csv.{_name}", str, _value, _doc, status=Status.NO_EFFECT)
+for _name, _value, _doc in (
+    ("mode", "FAILFAST", "a row that can't be read, or has another number of values, is an error"),
+    ("enforceSchema", "true", "columns are found by the names of the header, where these are the schema's"),
+    ("dateFormat", "", "dates are read as yyyy-MM-dd"),
+    ("timestampFormat", "", "times are read in the forms of ISO 8601"),
+    ("nanValue", "NaN", ""),
+    ("positiveInf", "Inf", ""),
+    ("negativeInf", "-Inf", ""),
+):
+    streamer_option(f"csv.{_name}", str, _value, _doc, status=Status.PLANNED)
 
 for _name in ("source.sanitize.invalid.schema.field.names", "source.sanitize.invalid.char.mask"):
     streamer_option(_name, str, "", "", status=Status.PLANNED)

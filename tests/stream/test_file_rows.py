@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from skep_stream.files.csv_rows import ColumnOrderWarning, CsvForm, csv_rows
+from skep_stream.files.csv_cut import Dialect
+from skep_stream.files.csv_rows import ColumnOrderWarning, csv_rows
+from skep_stream.files.csv_text import CsvForm
 from skep_stream.files.json_rows import _read_by_arrow, _read_by_line, json_rows
 from skep_stream.rejected import Rejected
 from skep_table.errors import InputError
@@ -146,7 +148,7 @@ def test_columns_of_csv_are_found_by_the_header_or_by_their_order() -> None:
 
 def test_empty_values_are_missing_quoted_or_not() -> None:
     assert csv(
-        'id;v\na;\n"";1\n', CsvForm(header=True, separator=";"), schema(id=["null", "string"], v=OPTIONAL_DOUBLE)
+        'id;v\na;\n"";1\n', CsvForm(Dialect(separator=";"), header=True), schema(id=["null", "string"], v=OPTIONAL_DOUBLE)
     ) == [
         {"id": "a", "v": None},
         {"id": None, "v": 1.0},

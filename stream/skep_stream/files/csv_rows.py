@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import re
 import warnings
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Final
 
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
-from skep_stream import options as names
+from skep_stream.files.csv_text import CsvForm, CsvText, csv_text
 from skep_table.errors import InputError
-from skep_table.options import Options
 from skep_table.schema.arrow import to_arrow
 from skep_table.schema.types import Schema
 
@@ -24,42 +23,16 @@ class ColumnOrderWarning(UserWarning):
     """The header of a CSV file names other columns than the schema: they are read in their order."""
 
 
-@dataclass(frozen=True, slots=True)
-class CsvForm:
-    """How the text of files is cut into values."""
-
-    separator: str = ","
-    header: bool = False
-    quote: str = '"'
-    escape: str = "\\"
-    null: str = ""
-    multiline: bool = False
-    encoding: str = "UTF-8"
-
-    @classmethod
-    def of(cls, options: Options) -> CsvForm:
-        """From the keys `hoodie.streamer.csv.…`."""
-        return cls(
-            options.value(names.CSV_SEPARATOR).replace("\\t", "\t"),
-            options.value(names.CSV_HEADER),
-            options.value(names.CSV_QUOTE),
-            options.value(names.CSV_ESCAPE),
-            options.value(names.CSV_NULL),
-            options.value(names.CSV_MULTILINE),
-            options.value(names.CSV_ENCODING),
-        )
-
-
 def csv_rows(name: str, data: bytes, schema: Schema | None, form: CsvForm) -> pa.Table:
     """The rows of one file. Without a schema the columns have the types that fit their texts, as in Hudi.
 
     With one, a header whose names are all in the schema gives the order of the columns; else theirs is the schema's,
     with a warning. InputError names file, line and column.
     """
-    header = _first_row(name, data, form)
-    types = {} if schema is None else {field.name: field.type for field in to_arrow(schema)}
-    columns = _columns(name, header, schema, form)
-    rows = _parsed(name, data, columns, types, form)
+    text = csv_text(name, data, form)
+    columns = _columns(name, text, schema)
+    types = {} if schema is None else {field.name: field.type for field in to_arrow(schema) if field.name in columns}
+    rows = _parsed(name, text, columns, types)
     if schema is None:
         return _narrowed(rows)
     return _in_schema(name, rows, to_arrow(schema))
@@ -77,93 +50,68 @@ def _narrowed(rows: pa.Table) -> pa.Table:
     return rows
 
 
-def _columns(name: str, header: list[str], schema: Schema | None, form: CsvForm) -> list[str]:
+def _columns(name: str, text: CsvText, schema: Schema | None) -> list[str]:
+    has_header, count = text.form.header, len(text.first)
+    header = [each or f"_c{at}" for at, each in enumerate(text.first)]
     if schema is None:
-        return header if form.header else [f"_c{at}" for at in range(len(header))]
+        return header if has_header else [f"_c{at}" for at in range(count)]
     known = [field.name for field in schema.fields]
-    if form.header and set(header) <= set(known):
+    if has_header and set(header) <= set(known):
         return header
-    if len(header) > len(known):
+    if count > len(known):
+        where, line = text.place(1 - has_header)
         raise InputError(
-            f"{name}, line 1: {len(header)} columns, the schema has {len(known)}",
+            f"{name}, {where}: {count} columns, the schema has {len(known)}",
             path=name,
-            line=1,
-            found=len(header),
+            line=line,
+            found=count,
             expected=len(known),
         )
-    if form.header:
+    if has_header:
         warnings.warn(
-            f"{name}: the header has {', '.join(header)}, which are read as {', '.join(known[: len(header)])}",
+            f"{name}: the header has {', '.join(header)}, which are read as {', '.join(known[:count])}",
             ColumnOrderWarning,
             stacklevel=2,
         )
-    return known[: len(header)]
+    return known[:count]
 
 
-def _first_row(name: str, data: bytes, form: CsvForm) -> list[str]:
-    """The values of the first row, which may be a header."""
+def _parsed(name: str, text: CsvText, columns: list[str], types: Mapping[str, pa.DataType]) -> pa.Table:
+    if not text.has_rows:
+        return pa.table({each: pa.array([], types.get(each, pa.string())) for each in columns})
     try:
-        first = arrow_csv.open_csv(
-            pa.BufferReader(data),
-            read_options=arrow_csv.ReadOptions(encoding=form.encoding),
-            parse_options=_parsing(data, form),
-            convert_options=arrow_csv.ConvertOptions(column_types={}),
-        )
+        return _read(text, columns, types, threads=True)
     except pa.ArrowException as error:
-        raise InputError(f"{name} can't be read: {error}", path=name) from error
-    return list(first.schema.names)
-
-
-def _parsing(data: bytes, form: CsvForm) -> arrow_csv.ParseOptions:
-    # Arrow takes the escape for one outside of quotes, too: only where it escapes a quote it is named
-    escapes = bool(form.escape) and f"{form.escape}{form.quote}".encode() in data
-    return arrow_csv.ParseOptions(
-        delimiter=form.separator,
-        quote_char=form.quote or False,
-        escape_char=form.escape if escapes else False,
-        newlines_in_values=form.multiline,
-    )
-
-
-def _parsed(name: str, data: bytes, columns: list[str], types: dict[str, pa.DataType], form: CsvForm) -> pa.Table:
-    try:
-        return _read(data, columns, types, form, threads=True)
-    except pa.ArrowException:
         try:
-            _read(data, columns, types, form, threads=False)  # only one thread counts the lines
+            _read(text, columns, types, threads=False)  # only one thread counts the rows
         except pa.ArrowException as again:
             error = again
-        raise _named(name, columns, str(error)) from error
+        raise _named(name, text, columns, str(error)) from error
 
 
-def _read(data: bytes, columns: list[str], types: dict[str, pa.DataType], form: CsvForm, threads: bool) -> pa.Table:
+def _read(text: CsvText, columns: list[str], types: Mapping[str, pa.DataType], threads: bool) -> pa.Table:
+    form = text.form.arrow
     return arrow_csv.read_csv(
-        pa.BufferReader(data),
-        read_options=arrow_csv.ReadOptions(
-            use_threads=threads,
-            block_size=_BLOCK_BYTES,
-            column_names=columns,
-            skip_rows=1 if form.header else 0,
-            encoding=form.encoding,
-        ),
-        parse_options=_parsing(data, form),
+        pa.BufferReader(text.rows),
+        read_options=arrow_csv.ReadOptions(use_threads=threads, block_size=_BLOCK_BYTES, column_names=columns),
+        parse_options=text.parsing(),
         convert_options=arrow_csv.ConvertOptions(
-            column_types={key: kind for key, kind in types.items() if key in columns},
-            null_values=sorted({"", form.null}),
+            column_types=dict(types),
+            null_values=form.null_texts,
             strings_can_be_null=True,
-            quoted_strings_can_be_null=True,
+            quoted_strings_can_be_null=form.nulls_are_quoted,
         ),
     )
 
 
-def _named(name: str, columns: list[str], reason: str) -> InputError:
+def _named(name: str, text: CsvText, columns: list[str], reason: str) -> InputError:
     column = re.search(r"In CSV column #(\d+): ", reason)
     row = re.search(r"Row #(\d+): ", reason)
     reason = re.sub(r"^CSV parse error: |In CSV column #\d+: |Row #\d+: |CSV conversion error to ", "", reason)
-    where = f", line {row[1]}" if row else ""
+    where, line = text.place(int(row[1])) if row else ("", None)
     found = columns[int(column[1])] if column else None
     of = f" column {found}:" if found else ""
-    return InputError(f"{name}{where}:{of} {reason}", path=name, line=int(row[1]) if row else None, column=found)
+    return InputError(f"{name}{where and ', '}{where}:{of} {reason}", path=name, line=line, column=found)
 
 
 def _in_schema(name: str, rows: pa.Table, wanted: pa.Schema) -> pa.Table:

@@ -12,7 +12,8 @@ from functools import partial
 import pyarrow as pa
 
 from skep_stream.files.choice import STATE_KEY, Chosen, Remembered, Rule, checkpoint_of, choose, state_of
-from skep_stream.files.csv_rows import CsvForm, csv_rows
+from skep_stream.files.csv_rows import csv_rows
+from skep_stream.files.csv_text import CsvForm
 from skep_stream.files.json_rows import json_rows
 from skep_stream.files.typed_rows import avro_rows, orc_rows, parquet_rows
 from skep_stream.options import (
