@@ -111,7 +111,7 @@ CSV_SEPARATOR = streamer_option("csv.sep", str, ",", "What separates values", f"
 CSV_HEADER = streamer_option("csv.header", boolean, False, "Files begin with a line of column names")
 CSV_QUOTE = streamer_option("csv.quote", str, '"', "What values are quoted with; empty: nothing is a quote")
 CSV_ESCAPE = streamer_option(
-    "csv.escape", str, "\\", "What escapes a quote in a quoted value: a quote is doubled; empty: nothing"
+    "csv.escape", str, "\\", "What escapes a quote in a quoted value; with that of quotes they are doubled"
 )
 CSV_ESCAPE_OF_ESCAPE = streamer_option(
     "csv.charToEscapeQuoteEscaping", str, "", "What escapes the escape in a quoted value; the escape where not set"

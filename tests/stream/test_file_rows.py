@@ -148,7 +148,9 @@ def test_columns_of_csv_are_found_by_the_header_or_by_their_order() -> None:
 
 def test_empty_values_are_missing_quoted_or_not() -> None:
     assert csv(
-        'id;v\na;\n"";1\n', CsvForm(Dialect(separator=";"), header=True), schema(id=["null", "string"], v=OPTIONAL_DOUBLE)
+        'id;v\na;\n"";1\n',
+        CsvForm(Dialect(separator=";"), header=True),
+        schema(id=["null", "string"], v=OPTIONAL_DOUBLE),
     ) == [
         {"id": "a", "v": None},
         {"id": None, "v": 1.0},

@@ -25,7 +25,10 @@ class CutError(ValueError):
 
 @dataclass(frozen=True)
 class Dialect:
-    """How text is cut. A value equal to `null` is missing; `""` stands for `empty`."""
+    """How text is cut. A value equal to `null` is missing; `""` stands for `empty`.
+
+    `line_end` is that of the file; the text has `\\n` for it.
+    """
 
     separator: str = ","
     quote: str = '"'
@@ -36,6 +39,7 @@ class Dialect:
     empty: str = ""
     trims_left: bool = False
     trims_right: bool = False
+    line_end: str = "\n"
 
     def records(self, text: str) -> Iterator[tuple[list[str | None], int]]:
         """The values of each record, and where the next begins, of a text whose lines end, and go on, with `\\n`."""
@@ -83,7 +87,8 @@ class Dialect:
 
     def _quoted(self, text: str, at: int) -> tuple[str, int]:
         """The value after an opening quote, and where the separator or line end after it is."""
-        if whole := self._whole.match(text, at):
+        whole = self._whole.match(text, at)
+        if whole and (self.line_end == "\n" or text[whole.end()] != "\n"):
             return whole[1] or self.empty, whole.end()
         quote, escape, end = self.quote, self.escape, len(text)
         start, value, before = at, "", NONE

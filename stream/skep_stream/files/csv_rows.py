@@ -82,11 +82,12 @@ def _parsed(name: str, text: CsvText, columns: list[str], types: Mapping[str, pa
     try:
         return _read(text, columns, types, threads=True)
     except pa.ArrowException as error:
+        reason = error
         try:
             _read(text, columns, types, threads=False)  # only one thread counts the rows
         except pa.ArrowException as again:
-            error = again
-        raise _named(name, text, columns, str(error)) from error
+            reason = again
+        raise _named(name, text, columns, str(reason)) from error
 
 
 def _read(text: CsvText, columns: list[str], types: Mapping[str, pa.DataType], threads: bool) -> pa.Table:

@@ -1,7 +1,8 @@
 """The text of a CSV file, such that Arrow cuts it into the values that Spark does.
 
-Most text is left as it is: a regular expression decides that for all of it, and else line by line. Other records are
-cut by Spark's rules (`csv_cut`) and written anew, with all values quoted and the quotes in them doubled.
+Regular expressions decide that for the whole text, and else line by line: most is left as it is, and where all escapes
+are in quoted values, they give way to doubled quotes. Other records are cut by Spark's rules (`csv_cut`) and written
+anew, with all values quoted.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import codecs
 import re
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
@@ -92,9 +93,10 @@ class ArrowForm:
 
     def parsing(self, rewritten: bool) -> arrow_csv.ParseOptions:
         """How Arrow cuts what it takes; in text that was written for it an empty line is a row."""
+        separator, quote = self._marks(rewritten)
         return arrow_csv.ParseOptions(
-            delimiter=self._separator,
-            quote_char=False if self._quote == NONE else self._quote,
+            delimiter=separator,
+            quote_char=False if quote == NONE else quote,
             escape_char=False,
             newlines_in_values=self.multiline,
             ignore_empty_lines=not rewritten,
@@ -110,44 +112,48 @@ class ArrowForm:
         """Whether these are null where they are quoted, too."""
         return not self.dialect.null
 
-    def takes(self, text: bytes, start: int) -> bool:
-        """Whether all records from `start` on are cut alike; empty lines between them are none."""
-        if not self._is_simple or (self._quoted_null and text.find(self._quoted_null, start) >= 0):
+    def takes(self, text: bytes, start: int, escaped: bool = False) -> bool:
+        """Whether all records from `start` on are cut alike, or would be `unescaped`; empty lines are no records."""
+        if not self._is_simple(escaped) or (self._quoted_null and text.find(self._quoted_null, start) >= 0):
             return False
-        first, _ = self._records
+        first, _ = self._patterns(escaped)
         end = r"\n" if self.multiline else r"(?:\r\n?|\n)"
-        rest = _as_array(pa.py_buffer(text).slice(start))
-        return bool(pc.match_substring_regex(rest, rf"\A{first}(?:{end}{first})*\z")[0].as_py())
+        whole = pc.match_substring_regex(_as_array(text, start), rf"\A{first}(?:{end}{first})*\z")
+        return bool(whole[0].as_py())
 
-    def takes_each(self, lines: pa.Array) -> pa.Array:
-        """Of each line whether it is cut alike."""
-        if not self._is_simple:
+    def takes_each(self, lines: pa.Array, escaped: bool = False) -> pa.Array:
+        """Of each line whether it is cut alike, or would be `unescaped`."""
+        if not self._is_simple(escaped):
             return pa.repeat(False, len(lines))
-        found = pc.match_substring_regex(lines, rf"\A{self._records[1]}\z")
+        found = pc.match_substring_regex(lines, rf"\A{self._patterns(escaped)[1]}\z")
         return pc.and_not(found, pc.match_substring(lines, self._quoted_null)) if self._quoted_null else found
+
+    def unescaped(self, texts: pa.Array) -> pa.Array:
+        """Texts whose escapes are all in quoted values, with doubled quotes instead."""
+        escape, quote = _hex(self.dialect.escape), _hex(self.dialect.quote)
+        return pc.replace_substring_regex(texts, f"{escape}({escape})|{escape}({quote})", r"\1\2\2")
 
     def written(self, values: list[str | None]) -> bytes:
         """A record for Arrow: nothing where a value is missing, else the value in quotes."""
-        quote = self._quote.replace(NONE, "")
+        separator, quote = self._marks(rewritten=True)
+        quote = quote.replace(NONE, "")
         texts = ("" if each is None else f"{quote}{each.replace(quote, quote * 2)}{quote}" for each in values)
-        return self._separator.join(texts).encode()
+        return separator.join(texts).encode()
 
-    @cached_property
-    def _is_simple(self) -> bool:
-        """Whether Arrow can be given the characters, each of which has one meaning."""
+    def _is_simple(self, escaped: bool = False) -> bool:
+        """Whether Arrow can be given the characters, each of which has one meaning, also where escapes give way."""
         form = self.dialect
         marks = [form.separator, *({form.quote, form.comment} - {NONE})]
-        specials = {*marks, form.escape, form.escape_of_escape} - {NONE}
-        apart = len(set(marks)) == len(marks) and form.separator != form.escape
-        return apart and all(each.isascii() and each not in "\r\n" and each not in form.null for each in specials)
+        if len(set(marks)) < len(marks) or form.separator == form.escape or form.quote in form.null:
+            return False
+        if escaped and (form.escape in (form.quote, NONE, *form.null) or form.escape_of_escape != form.escape):
+            return False
+        return all(each.isascii() and each not in "\r\n" for each in (*marks, form.escape, form.escape_of_escape))
 
-    @property
-    def _separator(self) -> str:
-        return self.dialect.separator if self._is_simple else ","
-
-    @property
-    def _quote(self) -> str:
-        return self.dialect.quote if self._is_simple else '"'
+    def _marks(self, rewritten: bool) -> tuple[str, str]:
+        """Separator and quote: those of the file where its lines stay among those that are rewritten."""
+        is_own = self._is_simple() and not (rewritten and self.multiline)
+        return (self.dialect.separator, self.dialect.quote) if is_own else (",", '"')
 
     @cached_property
     def _quoted_null(self) -> bytes:
@@ -155,31 +161,33 @@ class ArrowForm:
         form = self.dialect
         return f"{form.quote}{form.null}{form.quote}".encode() if form.null and form.quote != NONE else b""
 
-    @cached_property
-    def _records(self) -> tuple[str, str]:
+    def _patterns(self, escaped: bool) -> tuple[str, str]:
         """Regular expressions of a record, or of nothing, which is not blank and no comment, and of any record."""
         form = self.dialect
         separator, quote, escape, other = map(_hex, (form.separator, form.quote, form.escape, form.escape_of_escape))
         end = "" if self.multiline else r"\r\n"
         plain = rf"[^{quote}{escape}{other}{end}]"
         if form.quote == form.escape:
-            inside, empty = f"(?:{plain}|{quote}{quote})", not form.empty
+            inside = f"{plain}|{quote}{quote}"
         elif form.escape == NONE:
-            inside, empty = plain, False  # Spark reads "" as a quote at the end of a line
+            inside = plain
         else:
-            inside, empty = f"(?:{plain}|{escape}{plain})", not form.empty
-        quoted = "" if form.quote == NONE else f"{quote}{inside}{'*' if empty else '+'}{quote}|"
+            inside = f"{plain}|{escape}{plain}" + (f"|{escape}[{escape}{quote}]" if escaped else "")
+        count = (
+            "+" if form.empty or form.escape == NONE else "*"
+        )  # without escapes Spark reads "" as ", at a line's end
+        quoted = "" if form.quote == NONE else f"{quote}(?:{inside}){count}{quote}|"
+        never = rf"{separator}\r\n" + (escape if escaped else "")
 
-        def value(none_of: str) -> str:
+        def value(begin: str = "") -> str:
             if form.trims_left or form.trims_right:
-                return rf"[^{none_of}{quote}{separator}{_BLANK}](?:[^{separator}\r\n]*[^{separator}{_BLANK}])?"
-            return rf"[^{none_of}{quote}{separator}\r\n][^{separator}\r\n]*"
+                return rf"[^{begin}{quote}{never}{_BLANK}](?:[^{never}]*[^{never}{_BLANK}])?"
+            return rf"[^{begin}{quote}{never}][^{never}]*"
 
-        more = f"(?:{separator}(?:{quoted}{value('')})?)*"
-        begin = _hex(form.comment) + ("" if self.multiline else _BLANK)
+        more = f"(?:{separator}(?:{quoted}{value()})?)*"
+        begin = value(_hex(form.comment) + ("" if self.multiline else _BLANK))
         is_needed = not self.multiline and form.separator in BLANKS  # else a line of separators is blank
-        first = f"(?:(?:{quoted}{value(begin)}){'' if is_needed else '?'}{more})?"
-        return first, f"(?:{quoted}{value('')})?{more}"
+        return f"(?:(?:{quoted}{begin}){'' if is_needed else '?'}{more})?", f"(?:{quoted}{value()})?{more}"
 
 
 def _hex(characters: str) -> str:
@@ -210,33 +218,47 @@ class CsvText:
         return self.form.arrow.parsing(self.rewritten)
 
     def place(self, row: int) -> tuple[str, int | None]:
-        """Where a row is, in words, and its line; both count from 1."""
-        return _place(self.source, self.form, self.before + row)
+        """Where a row is, in words, and its line; both count from 1. Rows that may have several lines are counted."""
+        record = self.before + row
+        if self.form.multiline:
+            return f"row {record}", None
+        lines = pc.indices_nonzero(_is_record(_lines(self.source, 0), self.form.dialect))
+        line = int(lines[record - 1].as_py()) + 1
+        return f"line {line}", line
 
 
 def csv_text(name: str, data: bytes, form: CsvForm) -> CsvText:
     """The text of a file. InputError, with the line, for what can't be cut or decoded."""
-    text = _utf8(name, data, form)
+    text, form = _divided(_utf8(name, data, form), form)
     try:
         first, start, before = _first(text, form)
     except ValueError as error:
         raise InputError(f"{name} can't be read: {error}", path=name) from error
-    is_alike = form.arrow.takes(text, start)
-    rows = pa.py_buffer(text).slice(start) if is_alike else _rewritten(name, text, start, form, before)
-    return CsvText(first, rows, not is_alike, before, text, form)
+    found = CsvText(first, pa.py_buffer(text).slice(start), False, before, text, form)
+    if form.arrow.takes(text, start):
+        if text.endswith((b"\n", b"\r")):
+            return found
+        return replace(found, rows=pa.py_buffer(text[start:] + b"\n"))  # else a last empty value counts as quoted
+    if form.arrow.takes(text, start, escaped=True):
+        return replace(found, rows=_joined(form.arrow.unescaped(_as_array(text, start))))
+    return replace(found, rows=_rewritten(name, found, start), rewritten=True)
 
 
 def _utf8(name: str, data: bytes, form: CsvForm) -> bytes:
-    """The text as Spark divides it: with `multiline` its first line end is that of all lines, and `\\n` in values."""
     if codecs.lookup(form.encoding).name != "utf-8":
         try:
             data = data.decode(form.encoding).encode()
         except ValueError as error:
             raise InputError(f"{name} is not in {form.encoding}: {error}", path=name) from error
-    data = data.removeprefix(codecs.BOM_UTF8)
-    if form.multiline and b"\r" in data and (end := _LINE_END.search(data)) and end[0] != b"\n":
-        data = data.replace(end[0], b"\n")
-    return data
+    return data.removeprefix(codecs.BOM_UTF8)
+
+
+def _divided(text: bytes, form: CsvForm) -> tuple[bytes, CsvForm]:
+    """With `multiline` the first line end is that of all lines, and quoted values have `\\n` for it."""
+    end = _LINE_END.search(text) if form.multiline and b"\r" in text else None
+    if end is None or end[0] == b"\n":
+        return text, form
+    return text.replace(end[0], b"\n"), replace(form, dialect=replace(form.dialect, line_end=end[0].decode()))
 
 
 def _first(text: bytes, form: CsvForm) -> tuple[list[str | None], int, int]:
@@ -258,57 +280,59 @@ def _first(text: bytes, form: CsvForm) -> tuple[list[str | None], int, int]:
     return [], len(text), 0
 
 
-def _rewritten(name: str, text: bytes, start: int, form: CsvForm, before: int) -> pa.Buffer:
+def _rewritten(name: str, text: CsvText, start: int) -> pa.Buffer:
     """The records from `start` on for Arrow, one a line. InputError for one that can't be cut."""
-    done: list[bytes] = []
+    form, done = text.form, list[bytes]()
+
+    def write(values: list[str | None]) -> None:
+        if len(values) != len(text.first):
+            raise ValueError(f"Expected {len(text.first)} columns, got {len(values)}")
+        done.append(form.arrow.written(values))
+
     if form.multiline:
         try:
-            for values, _ in form.dialect.records(text[start:].decode()):
-                done.append(form.arrow.written(values) + b"\n")
+            for values, _ in form.dialect.records(text.source[start:].decode()):
+                write(values)
         except ValueError as error:
-            raise _uncut(name, text, form, before + len(done) + 1, error) from error
-        return pa.py_buffer(b"".join(done))
-    lines = _lines(text, start)
+            raise _uncut(name, text, len(done) + 1, error) from error
+        return pa.py_buffer(b"".join(each + b"\n" for each in done))
+    lines = _lines(text.source, start)
     lines = lines.filter(_is_record(lines, form.dialect))
     odd = pc.invert(form.arrow.takes_each(lines))
+    escaped = pc.and_(odd, form.arrow.takes_each(lines, escaped=True))
+    lines = pc.replace_with_mask(lines, escaped, form.arrow.unescaped(lines.filter(escaped)))
+    odd = pc.and_not(odd, escaped)
     try:
         for line in lines.filter(odd).to_pylist():
-            done.append(form.arrow.written(form.dialect.record(line.decode())[0]))
+            write(form.dialect.record(line.decode())[0])
     except ValueError as error:
-        row = int(pc.indices_nonzero(odd)[len(done)].as_py()) + 1
-        raise _uncut(name, text, form, before + row, error) from error
-    lines = pc.replace_with_mask(lines, odd, pa.array(done, lines.type))
-    ended = pc.binary_join_element_wise(lines, *(pa.scalar(each, lines.type) for each in (b"\n", b"")))
-    return ended.buffers()[2].slice(0, pc.sum(pc.binary_length(ended)).as_py() or 0)
+        raise _uncut(name, text, int(pc.indices_nonzero(odd)[len(done)].as_py()) + 1, error) from error
+    return _joined(pc.replace_with_mask(lines, odd, pa.array(done, lines.type)))
 
 
-def _uncut(name: str, text: bytes, form: CsvForm, record: int, error: ValueError) -> InputError:
-    where, line = _place(text, form, record)
+def _uncut(name: str, text: CsvText, row: int, error: ValueError) -> InputError:
+    where, line = text.place(row)
     return InputError(f"{name}, {where}: {error}", path=name, line=line)
-
-
-def _place(text: bytes, form: CsvForm, record: int) -> tuple[str, int | None]:
-    """Where a record is, in words, and its line; records that may have several lines are counted."""
-    if form.multiline:
-        return f"row {record}", None
-    lines = pc.indices_nonzero(_is_record(_lines(text, 0), form.dialect))
-    line = int(lines[record - 1].as_py()) + 1
-    return f"line {line}", line
 
 
 def _is_record(lines: pa.Array, dialect: Dialect) -> pa.Array:
     """Of each line whether it is neither blank nor a comment."""
-    return pc.and_not(
-        pc.match_substring_regex(lines, f"[^{_BLANK}]"), pc.starts_with(lines, dialect.comment)
-    )
+    return pc.and_not(pc.match_substring_regex(lines, f"[^{_BLANK}]"), pc.starts_with(lines, dialect.comment))
 
 
 def _lines(text: bytes, start: int) -> pa.Array:
-    whole = _as_array(pa.py_buffer(text).slice(start))
+    whole = _as_array(text, start)
     parts = pc.split_pattern_regex(whole, r"\r\n?|\n") if b"\r" in text else pc.split_pattern(whole, "\n")
     return pc.list_flatten(parts)
 
 
-def _as_array(text: pa.Buffer) -> pa.Array:
-    """An array with this one value, which is not copied."""
-    return pa.Array.from_buffers(pa.large_binary(), 1, [None, pa.py_buffer(struct.pack("=qq", 0, text.size)), text])
+def _joined(lines: pa.Array) -> pa.Buffer:
+    """The lines with their ends."""
+    ended = pc.binary_join_element_wise(lines, *(pa.scalar(each, lines.type) for each in (b"\n", b"")))
+    return ended.buffers()[2].slice(0, pc.sum(pc.binary_length(ended)).as_py() or 0)
+
+
+def _as_array(text: bytes, start: int) -> pa.Array:
+    """An array with one value, the text from `start` on, which is not copied."""
+    rest = pa.py_buffer(text).slice(start)
+    return pa.Array.from_buffers(pa.large_binary(), 1, [None, pa.py_buffer(struct.pack("=qq", 0, rest.size)), rest])
