@@ -1,7 +1,7 @@
 """The text of CSV files cut into values by the rules of Spark's reader, which are those of univocity's CSV parser.
 
 Only a quoted value has escapes: the escape makes a quote that follows it a part of the value, and so does
-`escape_of_escape` with the escape. Before any other character both stand for themselves. Where a closing quote is
+`escape_of_escape` with the escape. Before any other character an escape stands for itself. Where a closing quote is
 followed by text, the value is all of its text as it stands, up to the next separator.
 """
 
@@ -20,7 +20,7 @@ BLANKS: Final = "".join(map(chr, range(33)))
 
 
 class CutError(ValueError):
-    """A record that Spark would cut into values that are not there."""
+    """A value of which Spark would take the separator after it for a part, and lose that."""
 
 
 @dataclass(frozen=True)
@@ -91,34 +91,36 @@ class Dialect:
         if whole and (self.line_end == "\n" or text[whole.end()] != "\n"):
             return whole[1] or self.empty, whole.end()
         quote, escape, end = self.quote, self.escape, len(text)
-        start, value, before = at, "", NONE
+        start, parts, before = at, list[str](), NONE
         while at < end:
             here = text[at]
             if before == quote and (here <= " " or here == self.separator):
-                return self._closed(text, at, value)
+                return self._closed(text, at, "".join(parts))
             if here not in (quote, escape):
                 if before == quote:
                     after = _end(self._rest, text, at + 1)
-                    return self._trimmed(quote + value + quote + text[at:after]), after
+                    return self._trimmed(f"{quote}{''.join(parts)}{quote}{text[at:after]}"), after
                 if before == escape != NONE:
-                    value += escape
+                    parts.append(escape)
                 stop = _end(self._content, text, at)
-                value += text[at:stop]
+                parts.append(text[at:stop])
                 before = text[stop : stop + 1]
                 at = stop + 1
                 continue
             if here == escape and before == self.escape_of_escape != NONE:
-                value, before = value + escape, NONE
+                parts.append(escape)
+                before = NONE
             elif before == escape:
-                value, before = (value + quote, NONE) if here == quote else (value + escape, here)
+                parts.append(here)
+                before = NONE if here == quote else here
             elif before == quote:
                 if here != quote:
                     raise CutError(f"{escape!r} follows the closing quote of a value")
-                value += quote
+                parts.append(quote)
             else:
                 before = here
             at += 1
-        return (value or self.empty) if start < end else quote, end
+        return ("".join(parts) or self.empty) if start < end else quote, end
 
     def _closed(self, text: str, at: int, value: str) -> tuple[str, int]:
         """What a value is that was closed before `at`: blanks after it don't count, unless other text follows them."""
@@ -145,10 +147,11 @@ class Dialect:
     def _whole(self) -> re.Pattern[str]:
         """A quoted value without escapes, up to its end before a separator or line end."""
         quote, escape, separator = map(re.escape, (self.quote, self.escape, self.separator))
+        plain = f"[^{quote}{escape}\\n]"
         if self.quote == self.escape:
-            inside = f"[^{quote}\\n]+"
+            inside = f"{plain}+"
         else:
-            inside = f"(?:[^{quote}{escape}\\n]|{escape}(?![{quote}{re.escape(self.escape_of_escape)}]))*"
+            inside = f"{plain}*(?:{escape}(?![{quote}{re.escape(self.escape_of_escape)}]){plain}*)*"
         return re.compile(f"({inside}){quote}(?=[{separator}\\n])")
 
 
