@@ -2,7 +2,7 @@
 
 Only a quoted value has escapes: the escape makes a quote that follows it a part of the value, and so does
 `escape_of_escape` with the escape. Before any other character an escape stands for itself. Where a closing quote is
-followed by text, the value is all of its text as it stands, up to the next separator.
+followed by text, the value is all text up to the next separator, with its quotes.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Regular expressions decide that for the whole text, and else line by line: most is left as it is, and where all escapes
 are in quoted values, they give way to doubled quotes. Other records are cut by Spark's rules (`csv_cut`) and written
-anew, with all values quoted.
+for Arrow, with all values quoted.
 """
 
 from __future__ import annotations
