@@ -135,8 +135,7 @@ class ArrowForm:
 
     def written(self, values: list[str | None]) -> bytes:
         """A record for Arrow: nothing where a value is missing, else the value in quotes."""
-        separator, quote = self._marks(rewritten=True)
-        quote = quote.replace(NONE, "")
+        separator, quote = self._written_marks
         texts = ("" if each is None else f"{quote}{each.replace(quote, quote * 2)}{quote}" for each in values)
         return separator.join(texts).encode()
 
@@ -154,6 +153,11 @@ class ArrowForm:
         """Separator and quote: those of the file where its lines stay among those that are rewritten."""
         is_own = self._is_simple() and not (rewritten and self.multiline)
         return (self.dialect.separator, self.dialect.quote) if is_own else (",", '"')
+
+    @cached_property
+    def _written_marks(self) -> tuple[str, str]:
+        separator, quote = self._marks(rewritten=True)
+        return separator, quote.replace(NONE, "")
 
     @cached_property
     def _quoted_null(self) -> bytes:
