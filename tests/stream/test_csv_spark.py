@@ -83,7 +83,7 @@ def records(dialect: Mapping[str, str], *more: str) -> st.SearchStrategy[str]:
 def files_of_lines(draw: st.DrawFn) -> tuple[Mapping[str, str], list[str]]:
     """A dialect, and lines with their ends."""
     dialect = draw(st.sampled_from(DIALECTS))
-    lines = draw(st.lists(st.one_of(records(dialect), st.sampled_from(["", "  ", "\t"])), max_size=30))
+    lines = draw(st.lists(st.one_of(records(dialect), st.sampled_from(["", "  ", "\t"])), min_size=5, max_size=30))
     ends = draw(st.lists(st.sampled_from(["\n", "\r\n", "\r"]), min_size=len(lines), max_size=len(lines)))
     text = "".join(
         line + end for line, end in zip([FIRST.format(sep=separator(dialect)), *lines], ["\n", *ends], strict=True)
@@ -105,7 +105,7 @@ def files_of_records(draw: st.DrawFn) -> tuple[Mapping[str, str], str]:
 @example(({"escape": '"'}, ["id,n\n", 'a,"x ""q"" y"\n', "b,z\n", 'c,""\n', "d,\n"]))
 @example(({}, ["a,b\n", 'C:\\new,"say \\"x\\""\n', '"C:\\new\\\\",\\"\n']))
 @example(({"nullValue": "a"}, ["x,y\n", '"",']))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_lines_are_cut_alike(spark: Any, tmp_path: Path, case: tuple[Mapping[str, str], list[str]]) -> None:
     """A line that Spark does not cut into two values is refused by its number; then another is in its place."""
     dialect, lines = case[0], list(case[1])
@@ -130,7 +130,7 @@ def numbers_of_records(lines: Sequence[str], dialect: Mapping[str, str]) -> list
 
 @given(files_of_records())
 @example(({"escape": '"'}, 'x,y\r\n"a\r\nb","x ""y""\r\n"\r\n'))
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_values_of_several_lines_are_cut_alike(spark: Any, tmp_path: Path, case: tuple[Mapping[str, str], str]) -> None:
     dialect, text = case
     dialect = {**dialect, "multiLine": "true"}
