@@ -113,9 +113,7 @@ def run_delete(statement: Delete, scope: Scope, engine: Engine, options: Mapping
     return target.delete_computed(matching(target, statement.where, scope, engine, alias), options)
 
 
-def matching(
-    target: Target, where: Node, scope: Scope, engine: Engine, alias: str
-) -> Callable[[HudiTable], pa.Table]:
+def matching(target: Target, where: Node, scope: Scope, engine: Engine, alias: str) -> Callable[[HudiTable], pa.Table]:
     """Computes the meta columns of a snapshot's rows for which the engine finds that `where` holds."""
     check_has_meta(target.hudi, target, "DELETE with this predicate")
 

@@ -139,8 +139,7 @@ class ChangesCleanedError(InputError):
 
 
 class PredicateError(InputError):
-    """A filter can't be parsed, or names a column that is not there; `is_unsupported`: an engine may know what it means.
-    """
+    """A filter can't be parsed, or names a column that is not there. `is_unsupported`: an engine may know it."""
 
     is_unsupported: bool = False
 

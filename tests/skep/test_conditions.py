@@ -15,6 +15,9 @@ from hypothesis import strategies as st
 
 from skep.engines import DuckEngine, LeftToSpark
 from skep.lake import Lake
+from skep.spark import SparkHolder
+from skep_catalog.client import Metastore
+from skep_catalog.entities import Database
 from skep_sql.parse import parse
 from skep_sql.statements import Query
 from skep_table.errors import InputError, PredicateError
@@ -60,7 +63,7 @@ def conditions() -> st.SearchStrategy[str]:
         st.tuples(sides, constant, constant).map(lambda parts: f"{parts[0]} between {parts[1]} and {parts[2]}"),
         st.tuples(column, st.sampled_from(["like", "not like", "rlike", "ilike"]), texts).map(" ".join),
         st.tuples(sides, st.sampled_from(["is null", "is not null"])).map(" ".join),
-        st.sampled_from(["y", "not y", "y = i < 1", "i = 7 = y", "y is not true", "(i = 1) = y"]),
+        st.sampled_from(["y", "not y", "y = i < true", "i = 7 = y", "y is not true", "(i = 1) = y"]),
     )
     joined = st.tuples(leaves, st.sampled_from(["and", "or", "and not"]), leaves)
     return st.one_of(leaves, leaves, joined.map(lambda parts: f"({parts[0]}) {parts[1]} ({parts[2]})"))
@@ -138,3 +141,94 @@ def test_they_find_the_rows_of_spark(in_utc: Any, drawn: list[str], table: pa.Ta
         if (found := way(condition, table)) is not None and found != expected.get(condition)
     ]
     assert not others, table.to_pylist()
+
+
+# Each means something else to a reader that knows no more than Arrow.
+CONDITIONS = [
+    *("d >= '2024-03-12 05:00:00'", "d = '20240312'", "cast(s as int) = 7", "cast(t as string) like '2024-03-12%'"),
+    *(
+        "s = 7",
+        "i + 1 < 0",
+        r"s rlike '\\d'",
+        "y = i < true",
+        "i not in (select i from rows_of_ways where i = 7)",
+        "f > 1",
+    ),
+    *("f = double('NaN')", "s = 'it\\'s'", r"s = 'a\\b'", "g = 0.1", "i in (select cast(null as int))"),
+]
+
+
+@pytest.fixture(scope="module")
+def ways(
+    metastore_server: Any, tmp_path_factory: pytest.TempPathFactory, in_utc: Any
+) -> Iterator[tuple[Lake, pa.Table, Callable[[str], list[int]]]]:
+    """A lake with a table of all values, and the ids that Spark's own WHERE finds."""
+    size = max(len(values) for _, values in VALUES.values())
+    table = pa.table(
+        {
+            "id": pa.array(range(size), pa.int64()),
+            **{name: pa.array((values * size)[:size], kind) for name, (kind, values) in VALUES.items()},
+        }
+    )
+    arrow_frame(in_utc, table).createOrReplaceTempView("rows_of_ways")
+
+    def expected(condition: str) -> list[int]:
+        return [row[0] for row in in_utc.sql(f"select id from rows_of_ways where {condition} order by id").collect()]
+
+    with Metastore.connect(metastore_server.uri) as metastore:
+        metastore.create_database(Database("conditions", None, str(tmp_path_factory.mktemp("conditions"))))
+        lake = Lake(metastore, str(tmp_path_factory.mktemp("lake")), SparkHolder(in_utc), "conditions")
+        lake.create_table("rows_of_ways", table, key="id").bulk_insert(table)
+        yield lake, table, expected
+        lake.drop_table("rows_of_ways")
+        metastore.drop_database("conditions", cascade=True)
+
+
+def ids(rows: Any) -> list[int]:
+    return sorted(rows.to_arrow().column("id").to_pylist())
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_reads_and_plans_find_them(ways: Any, condition: str) -> None:
+    lake, _, expected = ways
+    wanted = expected(condition)
+    table = lake.table("rows_of_ways")
+    assert ids(lake.sql(f"SELECT id FROM rows_of_ways WHERE {condition}")) == wanted
+    if "select" not in condition:
+        assert ids(table.read(where=condition, columns=["id"])) == wanted
+        assert table.read(where=condition).count() == len(wanted)
+        assert sorted(row.id for row in table.read(where=condition).to_spark().collect()) == wanted
+        assert table.delete(where=condition, dry_run=True).rows == len(wanted)
+
+
+WAYS: dict[str, Callable[[Lake, Any, str], Any]] = {
+    "delete": lambda _, table, condition: table.delete(where=condition),
+    "update": lambda _, table, condition: table.update(set={"s": "'set'"}, where=condition),
+    "DELETE": lambda lake, table, condition: lake.sql(f"DELETE FROM {table.name} WHERE {condition}"),
+    "UPDATE": lambda lake, table, condition: lake.sql(f"UPDATE {table.name} SET s = 'set' WHERE {condition}"),
+    "MERGE": lambda lake, table, condition: lake.sql(
+        f"MERGE INTO {table.name} USING (SELECT 0 AS one) AS o ON one = 0 AND ({condition}) WHEN MATCHED THEN DELETE"
+    ),
+}
+
+
+CHANGES = [
+    (condition, way)
+    for condition in CONDITIONS
+    for way in WAYS
+    if "select" not in condition or way in ("DELETE", "UPDATE")  # the others name no other tables
+]
+
+
+@pytest.mark.parametrize(("condition", "way"), CHANGES)
+def test_changes_find_them(ways: Any, condition: str, way: str) -> None:
+    lake, rows, expected = ways
+    table = lake.create_table("changed", rows, key="id")
+    try:
+        table.bulk_insert(rows)
+        WAYS[way](lake, table, condition)
+        now = dict(zip(*table.read(columns=["id", "s"]).to_arrow().to_pydict().values(), strict=True))
+        found = [each for each in range(rows.num_rows) if each not in now or now[each] == "set"]
+        assert found == expected(condition)
+    finally:
+        lake.drop_table("changed", purge=True)
