@@ -12,6 +12,7 @@ import pytest
 
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import KeyFieldError
+from skep_table.merge.rows import DELETED
 from skep_table.options import Options
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
@@ -106,6 +107,44 @@ def test_prepped_rows(table: HudiTable, spark: Any) -> None:
     result = write(table, spark, "delete", before, how={"prepped": True})
     assert result.deleted == 10
     assert len(content(table)) == 50
+
+
+@pytest.mark.parametrize("index", ["BLOOM", "GLOBAL_BLOOM"])
+def test_prepped_rows_that_name_no_file_are_looked_up(tmp_path: Path, spark: Any, index: str) -> None:
+    """A log deleted their keys, which the base file holds still: they would be in two file groups."""
+    from pyspark.sql import functions
+
+    from skep_writer import to_spark
+
+    table, options = new_table(tmp_path / "t", TableType.MERGE_ON_READ), {"hoodie.index.type": index}
+    write(table, spark, "upsert", many(spark, 1, count=6), **options)
+    stored = to_spark(table.reload(), ReadRequest(), spark).withColumn("v", functions.col("v") + 10).cache()
+    is_new = functions.col("v") < 13
+    name = functions.when(~is_new, functions.col("_hoodie_file_name"))
+    given = stored.withColumn("_hoodie_file_name", name)
+    write(table, spark, "delete", stored.where(is_new), **options)
+    write(table, spark, "upsert", given, how={"prepped": True}, **options)
+    assert content(table) == [(f"k{at:03d}", f"p{at % 3}", at + 10) for at in range(6)]
+    write(table, spark, "upsert", many(spark, 2, count=6), **options)
+    assert content(table) == [(f"k{at:03d}", f"p{at % 3}", at) for at in range(6)]
+
+
+@pytest.mark.parametrize("kind", [TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ])
+def test_new_rows_of_a_change_are_looked_up(tmp_path: Path, spark: Any, kind: TableType) -> None:
+    """As MERGE makes them, on the driver: in one of eight partitions at least an upsert would find the other group."""
+    table = new_table(tmp_path / "t", kind)
+    place = ("_hoodie_record_key", "_hoodie_partition_path", "_hoodie_file_name")
+
+    def each(ts: int) -> dict[str, list[Any]]:
+        columns = [(f"k{at}", f"p{at}", ts, ts) for at in range(8)]
+        return dict(zip(SCHEMA.names, map(list, zip(*columns, strict=True)), strict=True))
+
+    write(table, spark, "upsert", pa.table(each(1)))
+    write(table, spark, "delete", pa.table(each(1)))
+    new = {**dict.fromkeys(place, [None] * 8), **each(2), DELETED: [False] * 8}
+    write(table, spark, "change", lambda _: pa.table(new))
+    write(table, spark, "upsert", pa.table(each(3)))
+    assert content(table) == [(f"k{at}", f"p{at}", 3) for at in range(8)]
 
 
 def test_duplicates_are_left_out(table: HudiTable, spark: Any) -> None:

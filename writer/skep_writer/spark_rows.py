@@ -73,7 +73,7 @@ class SparkRows:
         try:
             with fitting_batches(frame, options.value(ROWS_PER_BATCH)):
                 self._prepared = self._hold(map_frame(frame, Prepare(keyer), PREPARED))
-                self._partitions, self.size = _counted(self._prepared, keyer)
+                self._partitions, self.size, self.all_named = _counted(self._prepared, keyer)
         except BaseException:
             self.release()
             raise
@@ -163,11 +163,11 @@ class SparkRows:
             self._held.pop().unpersist()
 
 
-def _counted(prepared: DataFrame, keyer: Keyer) -> tuple[dict[str, int], int]:
-    """Rows by partition path, and bytes of all."""
+def _counted(prepared: DataFrame, keyer: Keyer) -> tuple[dict[str, int], int, bool]:
+    """Rows by partition path, bytes of all, and whether each row names its file."""
     counts: dict[str, int] = {}
-    null_keys = size = 0
-    for row in prepared.select("size", "paths", "counts", "error").collect():
+    null_keys = size = unnamed = 0
+    for row in prepared.select("size", "paths", "counts", "unnamed", "error").collect():
         if row.error is not None:
             error = pickle.loads(row.error)
             if not (isinstance(error, KeyFieldError) and error.fields.get("column") == _key_columns(keyer)):
@@ -175,11 +175,12 @@ def _counted(prepared: DataFrame, keyer: Keyer) -> tuple[dict[str, int], int]:
             null_keys += int(str(error.fields["rows"]))
             continue
         size += row.size
+        unnamed += row.unnamed
         for path, count in zip(row.paths, row.counts, strict=True):
             counts[path] = counts.get(path, 0) + count
     if null_keys:
         raise null_key_error(keyer.generator.record_fields, null_keys)
-    return counts, size
+    return counts, size, not unnamed
 
 
 def _key_columns(keyer: Keyer) -> str:

@@ -16,7 +16,7 @@ from skep_table.schema.types import RECORD_KEY
 from skep_table.write.bucket import BucketResult, write_bucket
 from skep_table.write.context import WriteContext
 from skep_table.write.hashing import key_hashes
-from skep_table.write.keyed import Keyer, partition_codes, rows_by
+from skep_table.write.keyed import Keyer, partition_codes, rows_by, unnamed
 from skep_table.write.profile import Bucket, BucketPlan
 from skep_table.write.tags import Located
 from skep_writer.edge import Batches, binary_column, pack, unpack
@@ -31,6 +31,7 @@ PREPARED = pa.schema(
         pa.field("size", pa.int64()),
         pa.field("paths", pa.list_(pa.string())),
         pa.field("counts", pa.list_(pa.int64())),
+        pa.field("unnamed", pa.int64()),
         pa.field("error", pa.binary()),
     ]
 )
@@ -81,7 +82,15 @@ class Prepare:
             paths, codes = partition_codes(table)
             counts = np.bincount(codes, minlength=len(paths)).tolist()
             payload = pack(table)
-            yield row_of(PREPARED, id=next(ids), payload=payload, size=payload.size, paths=paths, counts=counts)
+            yield row_of(
+                PREPARED,
+                id=next(ids),
+                payload=payload,
+                size=payload.size,
+                paths=paths,
+                counts=counts,
+                unnamed=unnamed(table),
+            )
 
 
 class Route:

@@ -212,8 +212,8 @@ class TableWriter:
         """Updates, deletes and adds rows in one commit: those that `compute` makes of the table as the write finds it.
 
         See `Computed` for what it returns. It is called again after a conflict, with the table as it is then: no
-        concurrent write is lost. The table's merge rule holds for updates. `sets` are the columns that its updates
-        change: where the table can have partial updates, only these are written.
+        concurrent write is lost. New rows are looked up as those of an upsert are; the table's merge rule holds. `sets`
+        are the columns that its updates change: where the table can have partial updates, only these are written.
         """
 
         return self._computed(WriteOperation.UPSERT_PREPPED, compute, sets, **how)
@@ -380,8 +380,8 @@ class TableWriter:
     def _write_rows(self, transaction: Transaction, plan: WritePlan, rows: KeyedRows, former: Kept | None) -> Written:
         table, events = transaction.table, self._table.context.events
         with events.step("write.tag") as found, _whole_indexes(table):
-            files = candidate_files(table, self._searched(table, plan, rows.partitions()))
-            tagged = rows.tag(tagging_of(table, plan, files) if plan.uses_index else None)
+            files = candidate_files(table, self._searched(table, plan, rows))
+            tagged = rows.tag(tagging_of(table, plan, files, all_named=rows.all_named) if plan.uses_index else None)
             profiles = profiles_of(table, files, tagged, plan)
             found.update(partitions=len(profiles), files=sum(map(len, files.values())))
             replaced = self._replaced(table, plan, rows.partitions())
@@ -408,13 +408,13 @@ class TableWriter:
                 index_of(load_table_config(table.storage), plan.options)  # another first writer may differ
                 update_table_config(table.storage, missing)
 
-    def _searched(self, table: HudiTable, plan: WritePlan, partitions: Iterable[str]) -> Iterable[str]:
+    def _searched(self, table: HudiTable, plan: WritePlan, rows: KeyedRows) -> Iterable[str]:
         """The partitions whose files matter: none where all rows go to new groups."""
         if plan.traits.replaces is not Replaces.NOTHING:
             return ()
-        if plan.uses_index and plan.index.is_global and not plan.traits.prepped:
+        if plan.index.is_global and plan.looks_up(all_named=rows.all_named):
             return table.view().partitions()
-        return partitions if plan.uses_index or plan.fills_small_files else ()
+        return rows.partitions() if plan.uses_index or plan.fills_small_files else ()
 
     def _replaced(
         self, table: HudiTable, plan: WritePlan, partitions: Iterable[str]

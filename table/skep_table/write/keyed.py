@@ -14,7 +14,7 @@ from skep_table.errors import KeyFieldError
 from skep_table.keys import KeyGenerator
 from skep_table.keys.ambiguous import check_unambiguous
 from skep_table.keys.text import column_of
-from skep_table.merge.rows import DELETED, PARTIAL
+from skep_table.merge.rows import DELETED, PARTIAL, Mask, as_mask
 from skep_table.schema.exact import EXACT, Casts
 from skep_table.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from skep_table.write.conform import conform
@@ -146,6 +146,18 @@ def _meta_columns(rows: pa.RecordBatch | pa.Table) -> list[pa.ChunkedArray]:
 
 def _chunked(array: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
     return array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array])
+
+
+def named(names: pa.Array | pa.ChunkedArray) -> Mask:
+    """Which prepped rows name the file that they were read from, by their column of file names; the others are new."""
+    return as_mask(pc.not_equal(names, ""))
+
+
+def unnamed(rows: pa.RecordBatch | pa.Table) -> int:
+    """How many keyed rows name no file."""
+    if FILE_NAME not in rows.schema.names:
+        return rows.num_rows
+    return rows.num_rows - int(named(rows.column(FILE_NAME)).sum())
 
 
 def rows_by(codes: npt.NDArray[np.int32], count: int) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:

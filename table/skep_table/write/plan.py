@@ -89,6 +89,15 @@ class WritePlan:
         """Whether each row is tagged before it is written."""
         return self.traits.finds_keys or self.index.places_new_keys or self.duplicates is not Duplicates.NONE
 
+    def looks_up(self, *, all_named: bool) -> bool:
+        """Whether the index is asked where keys are. `all_named`: every row names the file that it was read from.
+
+        Prepped rows that name theirs need no index, nor do those that only delete, nor new ones without a key so far.
+        """
+        if not self.traits.prepped or self.index.places_new_keys:
+            return self.uses_index
+        return not (all_named or self.traits.deletes) and bool(self.keyer.generator.record_fields)
+
     @property
     def arrangement(self) -> Arrangement | None:
         """How a bulk_insert sorts and partitions its rows; None for other operations."""

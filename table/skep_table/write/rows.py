@@ -27,7 +27,7 @@ from skep_table.write.context import Memory, WriteContext
 from skep_table.write.files import announce
 from skep_table.write.hashing import key_hashes
 from skep_table.write.indexes.tagging import Tagging, locate
-from skep_table.write.keyed import partition_codes, rows_by
+from skep_table.write.keyed import partition_codes, rows_by, unnamed
 from skep_table.write.profile import Bucket, BucketPlan
 from skep_table.write.row_input import pieces
 from skep_table.write.row_store import ARRIVAL, RowStore
@@ -50,6 +50,11 @@ class KeyedRows(Protocol):
 
     def partitions(self) -> Mapping[str, int]:
         """Partition path → rows."""
+        ...
+
+    @property
+    def all_named(self) -> bool:
+        """Whether every row names the file that it was read from, as prepped rows do."""
         ...
 
     def sample(self, most: int) -> pa.Table:
@@ -78,11 +83,13 @@ class ArrowRows:
     def __init__(self, keyed: Iterable[KeyedBatch], runner: Runner, memory: Memory | None = None) -> None:
         self._runner = runner
         self._memory = memory or Memory(sys.maxsize)
+        self.all_named = True
         self._announced = ""  # the instant whose files were announced together
         self._given: RowStore[str] = self._new_store()
         try:
             for batch in keyed:
                 self._given.add(*batch)
+                self.all_named = self.all_named and not unnamed(batch.rows)
         except BaseException:
             self._given.close()
             raise

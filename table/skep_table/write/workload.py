@@ -17,7 +17,7 @@ from skep_table.write.bucket import BucketResult
 from skep_table.write.candidates import CandidateFiles
 from skep_table.write.context import WriteContext
 from skep_table.write.indexes.global_tagging import Relocation
-from skep_table.write.indexes.named import NamedFiles
+from skep_table.write.indexes.named import NamedFiles, NamedOrFound
 from skep_table.write.indexes.tagging import Tagging
 from skep_table.write.options import DUPLICATES, Duplicates
 from skep_table.write.plan import WritePlan
@@ -26,10 +26,13 @@ from skep_table.write.rows import Tagged
 from skep_table.write.tags import MISSING_GROUP, NEW_KEY
 
 
-def tagging_of(table: HudiTable, plan: WritePlan, files: CandidateFiles) -> Tagging:
-    """How the plan's rows are tagged over the table as this attempt found it. Raises what the index raises."""
+def tagging_of(table: HudiTable, plan: WritePlan, files: CandidateFiles, *, all_named: bool) -> Tagging:
+    """How the plan's rows are tagged over the table as this attempt found it. Raises what the index raises.
+
+    `all_named`: see `WritePlan.looks_up`.
+    """
     index = plan.index
-    if plan.traits.prepped and not index.places_new_keys:
+    if not plan.looks_up(all_named=all_named):
         return Tagging(NamedFiles(files), files)
     if plan.duplicates is not Duplicates.NONE and not index.finds_keys:
         raise OptionError(
@@ -39,8 +42,13 @@ def tagging_of(table: HudiTable, plan: WritePlan, files: CandidateFiles) -> Tagg
         )
     relocation = None
     if index.is_global:
-        relocation = Relocation(plan.rule, plan.combines, index.moves, table, plan.schema, files, plan.traits.deletes)
-    return Tagging(index.look_up(table, files), files, relocation)
+        # a row that lacks columns stays where its key is: it can't be written anywhere else
+        moves = index.moves and (plan.partial is None or plan.partial.table is None)
+        relocation = Relocation(plan.rule, plan.combines, moves, table, plan.schema, files, plan.traits.deletes)
+    found = index.look_up(table, files)
+    if plan.traits.prepped and not index.places_new_keys:
+        found = NamedOrFound.of(files, found)
+    return Tagging(found, files, relocation)
 
 
 def found_by_tasks(

@@ -58,8 +58,7 @@ def take(table: Captured, name: str, given_rows: Any) -> None:
                 frame = rows(*((key, PARTS[key], ts) for key, ts, _ in known)).select(["id", "part", "ts"])
                 table.writer().upsert(frame, partial=True)
         case "statement":
-            chosen = pa.array([row[0] for row in given_rows])
-            table.writer().change(partial(merged, chosen=chosen))
+            table.writer().change(partial(merged, given_rows=given_rows))
         case "compact":
             compact(table.table)
         case "cluster":
@@ -70,13 +69,14 @@ def take(table: Captured, name: str, given_rows: Any) -> None:
                 roll_back_instant(table.table, instants[-1].requested_time)
 
 
-def merged(table: HudiTable, chosen: pa.Array) -> pa.Table:
-    """What a MERGE makes of the chosen rows: the first is deleted, the others are updated, and one is new."""
+def merged(table: HudiTable, given_rows: Any) -> pa.Table:
+    """What a MERGE makes of some rows: of those stored the first is deleted, the others are updated; others are new."""
+    chosen = pa.array([key for key, _, _ in given_rows])
     stored = read(table, ReadRequest()).to_arrow().filter(pc.is_in(pc.field("id"), chosen))
     stored = stored.set_column(stored.schema.get_field_index("ts"), SCHEMA.field("ts"), pc.add(stored["ts"], 1))
     stored = stored.append_column(DELETED, pc.equal(stored["id"], chosen[0]))
     keys = set(read(table, ReadRequest()).to_arrow()["id"].to_pylist())
-    new = rows(*((key, PARTS[key], 1) for key in "f" if key not in keys))
+    new = rows(*((key, PARTS[key], ts, tags) for key, ts, tags in given_rows if key not in keys))
     new = new.append_column(DELETED, pa.array([False] * new.num_rows, pa.bool_()))
     return pa.concat_tables([stored, new], promote_options="default").cast(stored.schema)
 

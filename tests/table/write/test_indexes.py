@@ -17,9 +17,11 @@ from own_record_index import KEPT, MadeRecordIndex
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import DuplicateKeyError, OptionError, TableMismatchError, UnsupportedError
 from skep_table.keys.buckets import bucket_numbers, java_string_hashes
+from skep_table.merge.rows import DELETED
 from skep_table.options import Options
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
+from skep_table.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableConfig, TableType
@@ -37,6 +39,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:option hoodie.record.index.update.partition.path:UserWarning"),
 ]
 MOVES = "hoodie.bloom.index.update.partition.path"
+WHERE_A_ROW_IS = (RECORD_KEY, PARTITION_PATH, FILE_NAME)
 RECORD_MOVES = "hoodie.record.index.update.partition.path"
 
 
@@ -63,6 +66,14 @@ def content(table: HudiTable) -> Content:
 
 def keys(*names: str, part: str = "p") -> pa.Table:
     return pa.table({"id": list(names), "part": [part] * len(names)})
+
+
+def new_rows(*values: tuple[str, str, int, int | None]) -> pa.Table:
+    """Rows of a change that name no file, as a MERGE inserts them."""
+    found = rows(*values)
+    for name in reversed(WHERE_A_ROW_IS):
+        found = found.add_column(0, name, pa.nulls(found.num_rows, pa.string()))
+    return found.append_column(DELETED, pa.repeat(False, found.num_rows))
 
 
 class IndexContract:
@@ -111,6 +122,28 @@ class IndexContract:
         self.writer(table).upsert(rows(("a", "p", 2, 3)))
         assert content(table) == [("a", "p", 3), ("b", "p", 2)]
 
+    def test_a_new_row_of_a_change_goes_where_an_upsert_finds_its_key(self, make: Make) -> None:
+        """Their keys were deleted in logs, and base files hold them still: they would be in two file groups each, of
+        which an upsert finds the first."""
+        table, names = make(), [f"k{at}" for at in range(8)]
+
+        def each(ts: int, v: int) -> list[tuple[str, str, int, int | None]]:
+            return [(name, f"p{name}", ts, v) for name in names]
+
+        self.writer(table).upsert(rows(*each(1, 1), ("b", "p", 1, 1)))
+        self.writer(table).delete(rows(*each(1, 0)))
+
+        def changed(now: HudiTable) -> pa.Table:
+            stored = read(now, ReadRequest(where="id = 'b'")).to_arrow().append_column(DELETED, pa.array([False]))
+            new = new_rows(*each(2, 2), ("c", "q", 2, 2))
+            return pa.concat_tables([stored.select(new.schema.names), new])
+
+        self.writer(table).change(changed)
+        others = [("b", "p", 1), ("c", "q", 2)]
+        assert content(table) == [*others, *((name, f"p{name}", 2) for name in names)]
+        self.writer(table).upsert(rows(*each(3, 3)))
+        assert content(table) == [*others, *((name, f"p{name}", 3) for name in names)]
+
 
 class LocalContract(IndexContract):
     """A key is unique in its partition."""
@@ -142,6 +175,19 @@ class GlobalContract(IndexContract):
         self.writer(table).upsert(rows(("a", "p", 3, 5)))
         self.writer(table).upsert(rows(("a", "q", 4, 6)))
         assert content(table) == [("a", "q", 6), ("b", "p", 4)]
+
+    def test_a_new_row_of_a_change_moves_as_one_of_an_upsert(self, make: Make) -> None:
+        """Beside rows that name their file, which stay there."""
+        table = make()
+        self.writer(table).upsert(rows(("a", "p", 1, 1), ("b", "p", 1, 2), ("d", "p", 9, 6)))
+
+        def changed(now: HudiTable) -> pa.Table:
+            stored = read(now, ReadRequest(where="id = 'b'")).to_arrow().append_column(DELETED, pa.array([True]))
+            new = new_rows(("a", "q", 2, 3), ("c", "q", 2, 4), ("d", "q", 8, 5))
+            return pa.concat_tables([stored.select(new.schema.names), new])
+
+        self.writer(table).change(changed)
+        assert content(table) == [("a", "q", 3), ("c", "q", 4), ("d", "p", 6)]
 
     def test_a_late_row_does_not_move(self, make: Make) -> None:
         table = make()

@@ -100,7 +100,7 @@ class KeyLookUp(ABC):
     `columns` are those of keyed rows that it reads.
     """
 
-    columns: ClassVar[tuple[str, ...]] = (RECORD_KEY, PARTITION_PATH)
+    columns: tuple[str, ...] = (RECORD_KEY, PARTITION_PATH)
     confirms: ClassVar[bool] = False
     """Whether it returns candidates, of which files have to be read."""
     positions: bool = False

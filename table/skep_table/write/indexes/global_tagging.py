@@ -14,13 +14,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_table.merge import DELETED, Fill, MergeRule, combine, latest_per_key, newer_of_pairs
-from skep_table.merge.rows import Mask, deleted
-from skep_table.schema.types import PARTITION_PATH, RECORD_KEY, Schema
+from skep_table.merge.rows import PARTIAL, Mask, deleted
+from skep_table.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY, Schema
 from skep_table.slices import read_slice
 from skep_table.table import HudiTable
 from skep_table.write.candidates import CandidateFiles
-from skep_table.write.keyed import comparable, partition_codes, rows_by, single
-from skep_table.write.tags import NEW_KEY, Located, Tags
+from skep_table.write.keyed import comparable, named, partition_codes, rows_by, single
+from skep_table.write.tags import Located, Tags
+
+# Columns of prepped rows that a row which moves does not keep: it is new, and whole.
+_OF_PREPPED = (FILE_NAME, PARTIAL)
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,15 @@ class Relocation:
     deletes: bool
 
     def combined(self, keyed: pa.Table) -> pa.Table:
-        """One row for each key, given all rows of some keys."""
-        return one_a_key(keyed, self.rule.of_batch) if self.combine and not self.deletes else keyed
+        """One row for each key, given all rows of some keys. Those that name their file stay: they change that file."""
+        if not self.combine or self.deletes:
+            return keyed
+        if FILE_NAME not in keyed.schema.names:
+            return one_a_key(keyed, self.rule.of_batch)
+        has_name = pa.array(named(keyed.column(FILE_NAME)))
+        return pa.concat_tables(
+            [keyed.filter(has_name), one_a_key(keyed.filter(pc.invert(has_name)), self.rule.of_batch)]
+        )
 
     def settled(self, rows: pa.Table, partitions: pa.Array, found: Located) -> tuple[pa.Table, Located]:
         """The rows to be written, with the partition in which they are, and where in it their keys are.
@@ -50,17 +60,20 @@ class Relocation:
         """
         if self.deletes or not self.moves:
             return _relocated(rows, partitions), found
-        rows = rows.append_column(DELETED, [pa.repeat(False, rows.num_rows)])
+        if DELETED not in rows.schema.names:
+            rows = rows.append_column(DELETED, [pa.repeat(False, rows.num_rows)])
         is_deleted = deleted(rows, self.rule)
-        elsewhere = (found.tags != NEW_KEY) & ~_same(partitions, single(rows.column(PARTITION_PATH)))
+        elsewhere = (found.tags >= 0) & ~_same(partitions, single(rows.column(PARTITION_PATH)))
         moving = elsewhere & ~is_deleted
         if not moving.any():
             return _relocated(rows, partitions), found
         staying = pa.array(~moving)
         kept = _relocated(rows.filter(staying), partitions.filter(staying))
         where = np.flatnonzero(moving)
-        moved, located = self._move(rows.take(pa.array(where)), partitions.take(pa.array(where)), found.of(where))
-        return pa.concat_tables([kept, moved]), Located.joined([found.of(~moving), located])
+        plain = [name for name in rows.schema.names if name not in _OF_PREPPED]
+        arriving = rows.select(plain).take(pa.array(where))
+        moved, located = self._move(arriving, partitions.take(pa.array(where)), found.of(where))
+        return pa.concat_tables([kept, _like(kept.schema, moved)]), Located.joined([found.of(~moving), located])
 
     def _move(self, new: pa.Table, partitions: pa.Array, found: Located) -> tuple[pa.Table, Located]:
         """A delete where each row was and an insert where it arrives, unless the stored row wins."""
@@ -121,6 +134,13 @@ def tagged_counts(rows: pa.Table, tags: Tags) -> Mapping[str, Mapping[int, int]]
         values, numbers = np.unique(tags[at], return_counts=True)
         counts[paths[code]] = dict(zip(values.tolist(), numbers.tolist(), strict=True))
     return counts
+
+
+def _like(schema: pa.Schema, rows: pa.Table) -> pa.Table:
+    """Rows with the columns of a schema, null where they have none."""
+    names, count = rows.schema.names, rows.num_rows
+    columns = [rows.column(each.name) if each.name in names else pa.nulls(count, each.type) for each in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _same(found: pa.Array, own: pa.Array) -> Mask:
