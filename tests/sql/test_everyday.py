@@ -5,9 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from skep.lake import Lake
@@ -138,6 +140,21 @@ def test_members_of_structs_in_updates_and_merges(spark_lake: Lake) -> None:
     assert found == [{"a": 8, "b": "u"}, {"a": 1, "b": "2"}, {"a": 2, "b": "1"}]
     with pytest.raises(InputError, match="other members"):
         spark_lake.sql("UPDATE t SET s = named_struct('a', 1) WHERE id = 1")
+
+
+def test_bounds_of_other_writers_hide_no_nan(lake: Lake) -> None:
+    """Arrow leaves NaN out of a footer's bounds."""
+    rows = pa.table({"id": [1, 2, 3], "x": [math.nan, 1.0, 7.0], "y": [1, 1, 3]})
+    table = lake.create_table("t", rows, key="id")
+    table.upsert(rows, **{"hoodie.metadata.enable": "false"})  # which has the size of each file
+    (file,) = Path(table.hudi.storage.root.removeprefix("file://")).glob("*.parquet")
+    stored = pq.ParquetFile(file)
+    pq.write_table(stored.read().replace_schema_metadata(stored.metadata.metadata), file)
+    bounds = pq.read_metadata(file).row_group(0).column(stored.schema_arrow.get_field_index("x")).statistics
+    assert (bounds.min, bounds.max) == (1.0, 7.0)
+    for condition in ("x > 5", "not x <= 5", "x <> 1", "x > 7 or y = 3", "x >= 7 and y < 4"):
+        found = lake.sql(f"select id from t where {condition} order by id").to_arrow()["id"].to_pylist()
+        assert found == [1, 3], condition
 
 
 @pytest.mark.parametrize("statement", ["delete from t where x > 5", "update t set y = 9 where x > 5"])

@@ -118,7 +118,7 @@ def test_prepped_rows_that_name_no_file_are_looked_up(tmp_path: Path, spark: Any
 
     table, options = new_table(tmp_path / "t", TableType.MERGE_ON_READ), {"hoodie.index.type": index}
     write(table, spark, "upsert", many(spark, 1, count=6), **options)
-    stored = to_spark(table.reload(), ReadRequest(), spark).withColumn("v", functions.col("v") + 10).cache()
+    stored = to_spark(table.reload(), ReadRequest(), spark).withColumn("v", functions.col("v") + 10)
     is_new = functions.col("v") < 13
     name = functions.when(~is_new, functions.col("_hoodie_file_name"))
     given = stored.withColumn("_hoodie_file_name", name)

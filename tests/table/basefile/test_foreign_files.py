@@ -1,7 +1,9 @@
 """Base files that others wrote: Hudi's own of the golden tables, ORC, and damaged ones."""
 
+import math
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -110,6 +112,36 @@ def test_a_schema_or_filter_that_can_not_be_decoded_names_the_file(tmp_path):
         _ = footer.schema
     with pytest.raises(FormatError, match=r"f\.parquet"):
         _ = footer.bloom
+
+
+OF_FLOATS = ["x > 4", "x < 2", "x = 5.5", "x >= 0", "x <> 1.25", "x IN (5.5, 7)", "x NOT IN (1.25)", "NOT x > 4"]
+OF_FLOATS += ["x IS NOT NULL", "x BETWEEN 5 AND 6"]
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+@pytest.mark.parametrize("low", [1.25, math.nan])
+@pytest.mark.parametrize("high", [5.5, math.nan])
+def test_bounds_beside_nan_spare_no_row(tmp_path, kind, low, high):
+    """Arrow and others leave NaN out of the bounds, Java's writer has it as the greatest number, and as the lowest of
+    a chunk that has no other."""
+    rows = pa.table({"x": pa.array([1.25, 5.5, math.nan], kind)})
+    pq.write_table(rows, tmp_path / "f.parquet", use_dictionary=False)
+    data = bytearray((tmp_path / "f.parquet").read_bytes())
+    start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    footer = bytes(data[start:])
+    for old, new in ((1.25, low), (5.5, high)):
+        footer = footer.replace(*(np.array(value, kind.to_pandas_dtype()).tobytes() for value in (old, new)))
+    (tmp_path / "f.parquet").write_bytes(data[:start] + footer)
+    stats = pq.read_metadata(tmp_path / "f.parquet").row_group(0).column(0).statistics
+    assert str([stats.min, stats.max]) == str([low, high])
+    for text in OF_FLOATS:
+        condition = parse_predicate(text, rows.schema)
+        found = pa.Table.from_batches(
+            read_base(LocalStorage(str(tmp_path)), "f.parquet", condition=condition), rows.schema
+        )
+        assert str(found.filter(condition.mask(found)).to_pydict()) == str(
+            rows.filter(condition.mask(rows)).to_pydict()
+        )
 
 
 def test_statistics_of_a_column_that_was_widened_spare_nothing(tmp_path):
