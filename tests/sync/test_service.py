@@ -93,7 +93,7 @@ class TestOnAMetastore:
         relocate: str | None,
     ) -> None:
         """Unless that is asked for: readers of the name would get other rows."""
-        table, other = write("t", 1), write("elsewhere/t", 2)
+        table, other = write("t", 1, day="2026-01-01"), write("elsewhere/t", 2, day="2026-01-02")
         service = start(targets_of({RELOCATE.key: relocate} if relocate else {}), Clients(metastore))
         for each in (table, other):
             service.submit(each.storage.root, "t", "1", entry=f"{database}.t")
@@ -101,11 +101,13 @@ class TestOnAMetastore:
         entry = metastore.table(database, "t")
         expected = other if relocate else table
         assert same_location(entry.storage.location, expected.storage.root)
+        days = [each.values for each in metastore.partitions(database, "t")]
+        assert (("2026-01-02",) in days) is bool(relocate)
         if not relocate:
             (left,) = queue.pending()
             assert left.failure is not None
             assert f"{table.storage.root}, and the table at" in caplog.text
-            assert not [each for each in metastore.partitions(database, "t", ["day=2"]) if each]
+            assert days == [("2026-01-01",)]
 
     def test_what_a_killed_service_left_is_done_by_the_next(
         self, write: Write, metastore: Metastore, database: str, start: Start, queue: SyncQueue
