@@ -227,6 +227,15 @@ def test_others_are_refused_with_a_reason(lake: Lake, table: str) -> None:
         lake.sql(f"CALL show_clustering(table => '{table}', path => '/somewhere')")
 
 
+def test_a_table_is_one_of_the_catalog(lake: Lake, table: str) -> None:
+    """Hudi asks the catalog for its metadata, which has no temporary views."""
+    name = table.rpartition(".")[2]
+    before = lake.sql(f"CALL show_commits(table => '{name}')").to_arrow()
+    lake.sql(f"CREATE TEMPORARY VIEW {name} AS SELECT 5 AS id")
+    assert lake.sql(f"SELECT * FROM {name}").to_arrow().num_columns == 1
+    assert lake.sql(f"CALL show_commits(table => '{name}')").to_arrow() == before
+
+
 def test_help(lake: Lake) -> None:
     (known,) = lake.sql("CALL help()").to_arrow()["result"].to_pylist()
     assert "run_clean" in known.split("\n")
