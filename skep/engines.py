@@ -29,6 +29,7 @@ from skep_sql.settings import Settings
 from skep_sql.spark_types import spark_type
 from skep_sql.written import spark_text
 from skep_table.errors import EnvironmentMissingError, InputError, SkepError, UnsupportedError
+from skep_table.schema.untyped import untyped
 from skep_table.write.given import arrow_table, row_input
 
 if TYPE_CHECKING:
@@ -505,9 +506,7 @@ def _as_spark(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """A column in Spark's type: times lose what is below a microsecond, as there."""
     if column.type == kind:
         return column
-    if pa.types.is_null(kind):
-        return pa.nulls(len(column))
-    return column.cast(kind, safe=not pa.types.is_timestamp(kind))
+    return untyped(column, kind)  # nulls without a type come as numbers
 
 
 class _Database:

@@ -94,6 +94,13 @@ def _members(given: pa.DataType, wanted: pa.DataType, by_name: bool) -> list[int
 
 
 def _text(kind: pa.DataType, column: str) -> str:
+    """As Spark writes the type; that of a null without a type is void, within others, too."""
+    if t.is_struct(kind):
+        return f"struct<{','.join(f'{field.name}:{_text(field.type, column)}' for field in kind)}>"
+    if is_any_list(kind):
+        return f"array<{_text(kind.value_type, column)}>"
+    if t.is_map(kind):
+        return f"map<{_text(kind.key_type, column)},{_text(kind.item_type, column)}>"
     return "void" if t.is_null(kind) else arrow_text(kind, column)
 
 

@@ -72,6 +72,12 @@ INSERTS = {  # columns of a table, and what is put into it
         " map('k', named_struct('p', 9))), (2, null, null, null)"
     ),
     "(a INT, l ARRAY<BIGINT>)": "VALUES (1, array(1, 2)), (2, array())",
+    "(l ARRAY<INT>, t ARRAY<STRUCT<x: INT, y: DATE>>, m MAP<STRING, INT>, n MAP<STRING, DATE>)": (
+        "VALUES (array(), array(named_struct('p', null, 'q', null)), map(), map('k', null))"
+    ),
+    "(s STRUCT<x: STRUCT<z: DATE>, y: STRING>, t STRUCT<x: STRUCT<z: DATE>>)": (
+        "VALUES (named_struct('x', null, 'y', 'a'), named_struct('x', named_struct('z', null)))"
+    ),
 }
 
 

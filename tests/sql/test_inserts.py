@@ -39,6 +39,22 @@ def test_a_query_with_the_names_of_the_table_is_stored_by_name(overwrite: bool, 
         lake.sql("INSERT INTO t SELECT 'A' AS a, 40 AS id, 'B' AS b, 'x' AS ts")
 
 
+def test_nulls_without_a_type_become_those_of_the_column(lake: Lake) -> None:
+    """Within structs and maps, too. The values are Spark's."""
+    lake.sql(
+        "CREATE TABLE t (id INT, s STRUCT<x: INT, y: STRING>, m MAP<STRING, DATE>) USING hudi"
+        " TBLPROPERTIES (primaryKey = 'id')"
+    )
+    lake.sql("INSERT INTO t VALUES (1, named_struct('p', NULL, 'q', 'a'), map('k', NULL))")
+    lake.sql("INSERT INTO t (id, s) VALUES (2, named_struct('p', NULL, 'q', 'b'))")
+    found = lake.table("t").read(columns=["s", "m"]).to_arrow().to_pylist()
+    assert found == [{"s": {"x": None, "y": "a"}, "m": [("k", None)]}, {"s": {"x": None, "y": "b"}, "m": None}]
+    assert lake.sql("SELECT array(NULL, NULL) AS a").to_arrow().to_pylist() == [{"a": [None, None]}]
+    for value, shown in (("named_struct('p', NULL)", "struct<p:void>"), ("array(NULL)", "array<void>")):
+        with pytest.raises(InputError, match=f"column s is struct<x:int,y:string>, and {shown}"):
+            lake.sql(f"INSERT INTO t (id, s) VALUES (3, {value})")
+
+
 OPERATION, INTO = "hoodie.datasource.write.operation", "hoodie.spark.sql.insert.into.operation"
 OPERATIONS: list[tuple[dict[str, str], list[str] | str]] = [
     ({}, ["b"]),

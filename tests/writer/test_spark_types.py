@@ -13,7 +13,7 @@ from skep_table.options import Options
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
 from skep_table.table import HudiTable
-from skep_writer import SparkWriter, frame_schema
+from skep_writer import SparkWriter, collect_arrow, frame_schema
 
 pytestmark = [pytest.mark.spark, pytest.mark.engine("spark")]
 
@@ -51,6 +51,23 @@ def test_rows_are_cast_before_keys_are_made(spark: Any, make_table: Make, option
     assert rows_of(table, *meta) == [("1", "7", EDGE, 1), ("2", "7", None, 2), ("3", "8", None, None)]
     writer.delete(spark.createDataFrame([("1", 7.0), ("3", 8.0)], "id string, part double"))
     assert rows_of(table, "id", "part") == [(2, 7)]
+
+
+def test_nulls_without_a_type_are_collected_with_their_number(spark: Any) -> None:
+    """Spark's own Arrow data has lists of them with fewer values than it states."""
+    values = ["array(null, null)", "array()", "array(array(), array(null))", "map()", "map('k', null)"]
+    values += [
+        "named_struct('x', null)",
+        "array(named_struct('x', null, 'y', 1), named_struct('x', null, 'y', 2))",
+        "null",
+    ]
+    frame = spark.sql(f"select {', '.join(f'{value} as c{at}' for at, value in enumerate(values))} from range(3)")
+    found = collect_arrow(frame)
+    found.validate(full=True)
+    assert found.schema.names == frame_schema(frame).names
+    one = [[None, None], [], [[], [None]], [], [("k", None)], {"x": None}, [{"x": None, "y": n} for n in (1, 2)], None]
+    assert [list(row.values()) for row in found.to_pylist()] == [one] * 3
+    assert found.schema.field("c0").type.value_type == pa.null()
 
 
 @pytest.mark.parametrize("operation", ["upsert", "bulk_insert", "delete"])

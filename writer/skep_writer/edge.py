@@ -17,6 +17,7 @@ from zipimport import zipimporter
 import pyarrow as pa
 
 from skep_table.errors import InputError, SchemaError
+from skep_table.schema.untyped import untyped
 from skep_table.write.attempt import Attempt, attempt_scope
 from skep_table.write.conform import conform
 from skep_writer.schemas import in_utc, null_in_null
@@ -115,7 +116,7 @@ def quoted(name: str) -> str:
 def arrow_schema(struct: StructType) -> pa.Schema:
     """A Spark schema in Arrow types, instants in UTC whatever the session's zone. SchemaError for what has none."""
     from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import NullType, StructType
 
     zone = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}  # from Spark 4 on
     fields = []
@@ -123,7 +124,7 @@ def arrow_schema(struct: StructType) -> pa.Schema:
         if any(type(kind).__name__ == "VariantType" for kind in _kinds(field.dataType)):
             raise _refused(field.name, field.dataType.simpleString())
         try:
-            fields += to_arrow_schema(StructType([field]), **zone)
+            fields += to_arrow_schema(_with_voids(StructType([field]), NullType()), **zone)
         except Exception as error:
             raise _refused(field.name, field.dataType.simpleString()) from error
     return pa.schema(fields)
@@ -140,11 +141,53 @@ def _kinds(kind: Any) -> Iterator[Any]:
 
 def collect_arrow(frame: DataFrame) -> pa.Table:
     """All rows of a frame, without a detour through Python objects; instants in UTC."""
-    schema = null_in_null(in_utc(arrow_schema(frame.schema)))
+    from pyspark.sql.types import ByteType
+
+    schema, typed = null_in_null(in_utc(arrow_schema(frame.schema))), _with_voids(frame.schema, ByteType())
+    if typed is not frame.schema:  # lists of nulls without a type arrive with fewer of them than they have
+        columns = [column_of(frame, field.name).cast(field.dataType).alias(field.name) for field in typed.fields]
+        rows = collect_arrow(frame.select(columns))
+        arrays = [
+            pa.chunked_array([untyped(chunk, field.type) for chunk in column.chunks], field.type)
+            for column, field in zip(rows.columns, schema, strict=True)
+        ]
+        return pa.Table.from_arrays(arrays, schema=schema)
     if hasattr(frame, "toArrow"):
         return frame.toArrow().cast(schema)
     batches = frame._collect_as_arrow()  # Spark 3.5 has it, and keeps it to itself
     return pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()
+
+
+def _with_voids(struct: StructType, void: Any) -> StructType:
+    """The columns with another type for nulls without one, within lists, maps and structs, and text for keys of maps
+    that are none; the same object where there are no such types. What is void may be null, whatever Spark states.
+    """
+    from pyspark.sql.types import ArrayType, MapType, NullType, StringType, StructField, StructType
+
+    def typed(kind: Any) -> Any:
+        if isinstance(kind, NullType):
+            return void
+        if isinstance(kind, ArrayType):
+            return ArrayType(typed(kind.elementType), kind.containsNull or isinstance(kind.elementType, NullType))
+        if isinstance(kind, MapType):
+            key = StringType() if isinstance(kind.keyType, NullType) else typed(kind.keyType)
+            return MapType(key, typed(kind.valueType), kind.valueContainsNull or isinstance(kind.valueType, NullType))
+        if isinstance(kind, StructType):
+            return StructType([StructField(each.name, typed(each.dataType), each.nullable) for each in kind.fields])
+        return kind
+
+    has_void = [
+        not isinstance(field.dataType, NullType) and any(isinstance(kind, NullType) for kind in _kinds(field.dataType))
+        for field in struct.fields
+    ]
+    if not any(has_void):
+        return struct
+    return StructType(
+        [
+            StructField(field.name, typed(field.dataType), field.nullable) if has else field
+            for field, has in zip(struct.fields, has_void, strict=True)
+        ]
+    )
 
 
 class SparkRunner:

@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from skep_table.errors import SchemaError
 from skep_table.options import WRITES_OF_ROWS, boolean, option
+from skep_table.schema.exact import cast_within
 
 DROP_UNTYPED = option(
     "skep.write.drop.untyped.columns",
@@ -29,6 +30,18 @@ def typed(given: pa.Schema, known: pa.Schema | None = None, *, drop: bool = Fals
         if kind is not None:
             fields.append(field if kind is field.type else field.with_type(kind))
     return pa.schema(fields)
+
+
+def untyped(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Values of an engine that gave nulls a type, as `kind`, in which they have none. Members are matched by position.
+
+    Times are cut to their unit.
+    """
+    return cast_within(values, kind, "", _leaf, lambda _given, wanted, _path: range(wanted.num_fields))
+
+
+def _leaf(values: pa.Array, kind: pa.DataType, _path: str) -> pa.Array:
+    return pa.nulls(len(values)) if pa.types.is_null(kind) else values.cast(kind, safe=not pa.types.is_timestamp(kind))
 
 
 def _typed(kind: pa.DataType, known: pa.DataType | None, path: str, drop: bool) -> pa.DataType | None:
