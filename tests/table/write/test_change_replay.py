@@ -30,7 +30,7 @@ ROWS = st.lists(st.tuples(KEYS, st.integers(0, 4), TAGS), min_size=1, max_size=4
 def steps(draw: st.DrawFn, kind: TableType) -> list[tuple[str, Any]]:
     found: list[tuple[str, Any]] = [("upsert", draw(ROWS))]
     names = ["upsert", "update", "update", "delete", "insert", "overwrite", "drop", "partial", "statement"]
-    names += ["cluster", "roll back"]
+    names += ["cluster", "roll back", "back"]
     chosen = draw(st.lists(st.sampled_from([*names, *(["compact"] if kind is MOR else [])]), max_size=6))
     return [*found, *((name, draw(ROWS)) for name in chosen)]
 
@@ -59,6 +59,9 @@ def take(table: Captured, name: str, given_rows: Any) -> None:
                 table.writer().upsert(frame, partial=True)
         case "statement":
             table.writer().change(partial(merged, given_rows=given_rows))
+        case "back":  # keys that a base file holds, and its logs deleted
+            for each in ("delete", "statement", "upsert"):
+                take(table, each, given_rows)
         case "compact":
             compact(table.table)
         case "cluster":
