@@ -63,7 +63,7 @@ PREPPED = option(
     "_hoodie.spark.sql.writes.prepped",
     boolean,
     False,
-    "upsert and delete: the rows were read with their meta columns, which name their files; nothing is looked up",
+    "upsert and delete: the rows were read with their meta columns, which name their files: none of these is looked up",
 )
 
 

@@ -121,7 +121,7 @@ class TableWriter:
     def upsert(self, frame: object, *, prepped: bool = False, partial: bool = False, **how: Unpack[How]) -> WriteResult:
         """Updates rows whose key is in the table, by its merge rule, and adds the others.
 
-        `prepped` rows were read with their meta columns, which name their files: nothing is looked up. `partial`: the
+        `prepped` rows were read with their meta columns: only those that name no file are looked up. `partial`: the
         frame has the key, the ordering column and some others; the columns that it lacks stay as they are, and are null
         in rows that are added.
         """

@@ -354,6 +354,21 @@ class TestInMemory(GlobalContract):
             self.writer(table).upsert(rows(("a", "p", 1, 1)))
 
 
+def test_rows_that_name_their_file_are_not_looked_up(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make()
+    LocalWriter(table).upsert(rows(("a", "p", 1, 1), ("b", "q", 1, 2)))
+    monkeypatch.setattr(BloomIndex, "look_up", lambda *_: pytest.fail("the index is asked"))
+
+    def stored(now: HudiTable) -> pa.Table:
+        return read(now, ReadRequest()).to_arrow().append_column(DELETED, pa.array([True, False]))
+
+    LocalWriter(table).upsert(read(table.reload(), ReadRequest()).to_arrow(), prepped=True)
+    LocalWriter(table).change(stored)
+    assert len(content(table)) == 1
+    with pytest.raises(pytest.fail.Exception, match="the index is asked"):
+        LocalWriter(table).change(lambda _: new_rows(("c", "p", 1, 3)))
+
+
 # -- buckets as Hudi counts them ---------------------------------------------------------------------------------------
 
 
