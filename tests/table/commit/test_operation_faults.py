@@ -105,13 +105,14 @@ def test_a_fault_at_any_call_leaves_the_table_before_or_after(
 ) -> None:
     caplog.set_level(logging.CRITICAL, "skep")
     change, options = CHANGES[name]
+    of_upserts = {} if options is DROP else options  # which has no effect on them, and a warning fails a test
     seeded = tmp_path / "seeded"
     table_type = TableType.MERGE_ON_READ if kind == "mor" else TableType.COPY_ON_WRITE
     spec = TableSpec(
         name="t", schema=SCHEMA, record_key=("id",), partition_by=("part",), ordering="ts", type=table_type
     )
     create_table(LocalStorage(str(seeded)), spec)
-    writer(str(seeded), options).upsert(rows(("a", "p", 1), ("b", "p", 1), ("c", "q", 1)))
+    writer(str(seeded), of_upserts).upsert(rows(("a", "p", 1), ("b", "p", 1), ("c", "q", 1)))
     before = content(seeded)
     whole = tmp_path / "whole"
     shutil.copytree(seeded, whole)
@@ -131,7 +132,7 @@ def test_a_fault_at_any_call_leaves_the_table_before_or_after(
         found, where = content(folder), storage.calls[at - 1] if storage.hit else "no fault"
         assert found in (before, after), where
         assert failed or found == after, where
-        writer(str(folder), options).upsert(rows(("z", "p", 9)))
+        writer(str(folder), of_upserts).upsert(rows(("z", "p", 9)))
         assert content(folder) == sorted([*found, ("z", "p", 9)]), where
         assert_clean(folder)
         if not storage.hit:
