@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from skep_table.context import ContextChanges, TableContext
@@ -23,7 +23,7 @@ from skep_table.table_config import TableConfig, load_table_config
 from skep_table.timeline.half_moved import refuse_half_moved
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.layout import TimelineLayout
-from skep_table.timeline.metadata import BaseFilesWritten, CommitMetadata
+from skep_table.timeline.metadata import BaseFilesWritten, CommitMetadata, WriteStat
 from skep_table.timeline.timeline import Archive, Timeline, load_timeline
 from skep_table.view import FileView, Listing, StorageListing, StorageListings
 
@@ -36,6 +36,8 @@ if TYPE_CHECKING:  # what looking at the timeline alone does not need is importe
 
 P = TypeVar("P")
 T = TypeVar("T")
+Written = tuple[InstantTime, WriteStat]
+"""A file that a write states, with the requested time of the write."""
 METADATA_ENABLE = option(
     "hoodie.metadata.enable",
     boolean,
@@ -48,6 +50,8 @@ _CACHED_COMMITS: Final = 256
 _CACHED_STATS: Final = 100_000
 _STAT_BYTES: Final = 700  # about what one takes
 _WHOLE_COMMIT_BYTES: Final = 32 << 10
+_NEWEST_COMMITS: Final = 8
+_NEWEST_BYTES: Final = 512 << 10  # decoded in some 10 ms
 _NOT_OPENED: Final = object()
 _HOUR_MS: Final = 3_600_000
 _KEPT_STATES: Final = 8
@@ -121,6 +125,11 @@ class HudiTable:
         if properties is not None and context.clock.now().timestamp() * 1000 - properties.modified_ms > _HOUR_MS:
             opened._properties = properties
         return opened
+
+    @classmethod
+    def with_settings(cls, context: TableContext, config: TableConfig) -> HudiTable:
+        """The table as it is by these settings, whatever the file with its settings holds."""
+        return cls(context, config, _timeline(context.storage, config))
 
     def reload(self) -> HudiTable:
         """A new snapshot of the same table in the same context. What completed instants hold stays cached.
@@ -264,23 +273,28 @@ class HudiTable:
             self._commits.put(instant, metadata, len(metadata.stats))
         return metadata
 
-    def known_commits(self, newest: int, size_bytes: int) -> dict[Instant, CommitMetadata]:
-        """The commit metadata of completed writes that is at hand, newest first.
+    @cached_property
+    def written_at_hand(self) -> Mapping[str, Sequence[Written]]:
+        """What completed writes state to have written, by partition path: of the newest ones, and of all at hand.
 
-        Of the `newest` writes, what is not at hand is read at the same time, as long as these files have no more than
-        `size_bytes` together.
+        The newest `_NEWEST_COMMITS` are read at the same time, as far as they have no more than `_NEWEST_BYTES`.
         """
         completed = list(self._completed_commits(None))
-        sizes, left, wanted = self.timeline.files.completed_bytes, size_bytes, []
-        for instant in completed[:newest]:
+        sizes, left, wanted = self.timeline.files.completed_bytes, _NEWEST_BYTES, []
+        for instant in completed[:_NEWEST_COMMITS]:
             if self._commits.get(instant) is None:
-                left -= sizes.get(instant.requested_time, size_bytes)
+                left -= sizes.get(instant.requested_time, _NEWEST_BYTES)
                 if left < 0:
                     break
                 wanted.append(instant)
         self.context.threads.map(self.commit_metadata, wanted)
-        found = ((instant, self._commits.get(instant)) for instant in completed)
-        return {instant: metadata for instant, metadata in found if metadata is not None}
+        found: dict[str, list[Written]] = defaultdict(list)
+        for instant in completed:
+            metadata = self._commits.get(instant)
+            for stat in metadata.stats if metadata is not None else ():
+                if stat.path:
+                    found[stat.partition_path].append((instant.requested_time, stat))
+        return found
 
     def commit_partitions(self, instant: Instant) -> tuple[str, ...]:
         """The partition paths that a completed write wrote to or replaced in, sorted. FormatError when unreadable."""

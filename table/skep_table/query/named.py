@@ -2,34 +2,25 @@
 
 A metadata table lists files whether they are there or not, and opening them fails. A listing of storage shows nothing
 of what is lost. It is compared with the newest commits and with those that were read for another reason: that takes no
-request for a file, and at most `_COMMITS` small ones for commits, at the same time, once for each commit. `skep fsck`
+request for a file, and a few small ones for commits, at the same time, once for each commit. `skep fsck`
 compares with all commits of the active timeline.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Final
-from weakref import WeakKeyDictionary
+from collections.abc import Sequence
 
 from skep_table.errors import StorageError
 from skep_table.instant_time import AFTER_ALL, BEFORE_ALL, InstantTime
 from skep_table.names import FileGroupId, LogFileName
-from skep_table.table import HudiTable
+from skep_table.table import HudiTable, Written
 from skep_table.timeline.metadata import WriteStat
 from skep_table.view import FileView, StorageListing
-
-_COMMITS: Final = 8
-_COMMIT_BYTES: Final = 512 << 10  # decoded in some 10 ms
-Named = tuple[InstantTime, WriteStat]
-
-_known: WeakKeyDictionary[HudiTable, dict[str, list[Named]]] = WeakKeyDictionary()
 
 
 def named_partitions(table: HudiTable, view: FileView) -> Sequence[str]:
     """The partitions in which the commits that are looked at wrote; none where a metadata table lists the files."""
-    return sorted(_named(table)) if isinstance(view.listing, StorageListing) else ()
+    return sorted(table.written_at_hand) if isinstance(view.listing, StorageListing) else ()
 
 
 def check_named_files(
@@ -38,7 +29,7 @@ def check_named_files(
     """StorageError for a file of the newest slices that a commit until `as_of` names and the view does not list."""
     if not isinstance(view.listing, StorageListing):
         return
-    named = _named(table)
+    named = table.written_at_hand
     for partition in partitions:
         wanted = named.get(partition)
         if not wanted:
@@ -58,19 +49,7 @@ def belongs_to(table: HudiTable, wrote: InstantTime, stat: WriteStat, base_insta
     return name is not None and name.instant_time.is_at_or_after(base_instant)
 
 
-def _named(table: HudiTable) -> Mapping[str, list[Named]]:
-    found = _known.get(table)
-    if found is None:
-        found = defaultdict(list)
-        for instant, metadata in table.known_commits(_COMMITS, _COMMIT_BYTES).items():
-            for stat in metadata.stats:
-                if stat.path:
-                    found[stat.partition_path].append((instant.requested_time, stat))
-        _known[table] = found
-    return found
-
-
-def _check(table: HudiTable, view: FileView, partition: str, lacking: Sequence[Named], as_of: InstantTime) -> None:
+def _check(table: HudiTable, view: FileView, partition: str, lacking: Sequence[Written], as_of: InstantTime) -> None:
     """A clean may have deleted what lies before the newest slice of a group, and all of a group that was replaced."""
     bases = {
         group.file_id: max((each.base_instant for each in group.slices if each.base_file), default=BEFORE_ALL)

@@ -22,6 +22,20 @@ def load_table_config(storage: Storage, clock: Clock = SYSTEM_CLOCK) -> TableCon
     return TableConfig.parse(_load_properties(storage, clock), f"{storage.root}/{PROPERTIES_PATH}")
 
 
+def read_settings(storage: Storage, path: str) -> TableConfig:
+    """The settings in the file or in its backup, whichever `path` names, without a look at the other.
+
+    FileNotFoundError, FormatError, TableVersionError.
+    """
+    return TableConfig.parse(_read_properties(storage, path), f"{storage.root}/{path}")
+
+
+def restore_settings(storage: Storage, config: TableConfig) -> None:
+    """Writes settings where the file is missing or damaged, and deletes its backup. Callers hold the table's lock."""
+    storage.replace_atomic(PROPERTIES_PATH, format_properties(config.to_properties()))
+    storage.delete(BACKUP_PATH)
+
+
 def create_table_config(storage: Storage, config: TableConfig) -> TableConfig:
     """Makes the table's property file. TableExistsError where one is; of several creators one wins."""
     properties = config.to_properties()

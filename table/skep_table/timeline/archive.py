@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from skep_table.errors import CorruptFileError, FormatError
+from skep_table.errors import CorruptFileError, FormatError, UnsupportedError
 from skep_table.instant_time import BEFORE_ALL, CompletionTime, InstantTime
 from skep_table.names import LogFileName
 from skep_table.storage import Storage
@@ -115,14 +115,27 @@ class ArchivedLog:
 
         return from_record(PLAN_OF[instant.action, State.COMPLETED], record, str(place))
 
+    def damages(self) -> Iterator[tuple[str, str]]:
+        for path in self._paths():
+            try:
+                for entry in self._entries_in(path):
+                    self.member(entry)
+            except (FormatError, UnsupportedError) as error:
+                yield path, error.message
+            except FileNotFoundError:
+                continue  # merged with others since the listing
+
     def entries(self) -> Iterator[ArchivedEntry]:
         """The entries of all states, in the order of the files. Contents are not read."""
+        for path in self._paths():
+            yield from self._entries_in(path)
+
+    def _entries_in(self, path: str) -> Iterator[ArchivedEntry]:
         from skep_table.logfile import read_blocks
 
-        for path in self._paths():
-            with self._storage.open_input(path) as file:
-                for block in read_blocks(file, path):
-                    yield from _entries_of(block)
+        with self._storage.open_input(path) as file:
+            for block in read_blocks(file, path):
+                yield from _entries_of(block)
 
     def member(self, entry: ArchivedEntry) -> Any:
         """The record that an entry keeps of its file's content; None where it keeps none."""

@@ -85,6 +85,36 @@ class LsmArchive:
         """The content of the instant's completed file; None where the history lacks the instant."""
         return self._looking(lambda: self._decoded(instant))
 
+    def damages(self) -> Iterator[tuple[str, str]]:
+        try:
+            files = self._files
+        except (FormatError, FileNotFoundError) as error:
+            yield self._folder, f"its manifest can't be read: {error}"
+            return
+        for file in files:
+            problem = self._damage(file)
+            if problem is not None and file in current_manifest(self._storage, self._folder).files:
+                yield self._path(file), problem  # else an archiver has merged it since
+
+    def _damage(self, file: HistoryFile) -> str | None:
+        """Why a file of the manifest can't be read to its end; None where it can."""
+        path = self._path(file)
+        try:
+            size = self._storage.size(path)
+            if file.size_bytes and size != file.size_bytes:
+                return f"{size:,} bytes, its manifest states {file.size_bytes:,}"
+            with opened(self._storage, path) as parquet:
+                for number in range(parquet.num_row_groups):
+                    rows = parquet.read_row_group(number, columns=[*TIMES, "metadata"], use_threads=False)
+                    contents = rows.column("metadata").to_pylist()
+                    for instant, data in zip(_instants(rows, path), contents, strict=True):
+                        _decode(data or b"", instant, f"{path}, instant {instant.requested_time}")
+        except FileNotFoundError:
+            return "its manifest names it, and it is missing"
+        except (FormatError, OSError) as error:
+            return str(error)
+        return None
+
     def _completion(self, time: InstantTime) -> CompletionTime | None:
         for file, group in self._groups_by(time):
             (times,) = self._times_of(file, [group])

@@ -45,6 +45,10 @@ class Archive(Protocol):
         """Instants whose content may contain `text`, oldest first; none that does is missing."""
         ...
 
+    def damages(self) -> Iterator[tuple[str, str]]:
+        """The files that are missing or can't be read, each with the reason. Reads all of them to the end."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class TimelineFiles:

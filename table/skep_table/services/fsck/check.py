@@ -1,0 +1,69 @@
+"""All checks of a table, one after the other: what one of them can't read is a finding, and the next one runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+
+from skep_table.context import TableContext
+from skep_table.runner import Runner, ThreadRunner
+from skep_table.services.fsck.contents import check_contents
+from skep_table.services.fsck.files import Listed, Newest, check_files, list_files
+from skep_table.services.fsck.findings import FileFinding, Problem, noted
+from skep_table.services.fsck.instants import damaged_archive, read_timeline
+from skep_table.services.fsck.metadata import check_metadata
+from skep_table.services.fsck.settings import Opened, open_damaged
+from skep_table.table import HudiTable
+
+
+def fsck(
+    table: HudiTable, runner: Runner | None = None, *, deep: bool = False, metadata: bool = False
+) -> list[FileFinding]:
+    """All findings, by path. Every partition is listed, and the footers of the newest base files are read.
+
+    `deep` reads all of every data file; `metadata` compares the metadata table with the files, as `deep` does, too.
+    """
+    return _checked(table, runner or ThreadRunner(), deep=deep, metadata=metadata)
+
+
+def fsck_at(
+    context: TableContext,
+    *,
+    deep: bool = False,
+    metadata: bool = False,
+    properties: Mapping[str, str] | None = None,
+) -> tuple[Opened, list[FileFinding]]:
+    """The same for a table whose settings may be lost: `properties` are those that its administrator knows.
+
+    NotATableError where there is no table, TableVersionError for a version that skep can't read.
+    """
+    opened = open_damaged(context, properties)
+    found = _checked(opened.table, context.runner, deep=deep, metadata=metadata)
+    return opened, _in_order([*opened.findings, *found])
+
+
+def _checked(table: HudiTable, runner: Runner, *, deep: bool, metadata: bool) -> list[FileFinding]:
+    findings: list[FileFinding] = []
+    guarded = partial(noted, findings.append)
+    newest = Newest(table)
+    cleaned: frozenset[str] = frozenset()
+    with guarded(Problem.PLAN, table.layout.folder):
+        read = read_timeline(table, newest.add)
+        findings += read.findings
+        cleaned = read.cleaned
+    with guarded(Problem.ARCHIVE, table.layout.archive_folder):
+        findings += damaged_archive(table)
+    written = newest.written()
+    listed = Listed({})
+    with guarded(Problem.DAMAGED, ""):
+        listed = list_files(table, runner, written)
+        findings += check_files(table, runner, written, listed, cleaned)
+    if deep:
+        with guarded(Problem.DAMAGED, ""):
+            findings += check_contents(table, runner, written, listed)
+    findings += check_metadata(table, runner, compare=deep or metadata)
+    return _in_order(findings)
+
+
+def _in_order(findings: Iterable[FileFinding]) -> list[FileFinding]:
+    return sorted(dict.fromkeys(findings), key=lambda finding: (finding.path, finding.problem.value))
