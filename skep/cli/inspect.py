@@ -1,24 +1,20 @@
-"""`skep schema`, `timeline`, `files`, `properties` and `fsck`: what a table consists of, and whether it agrees."""
+"""`skep schema`, `timeline`, `files` and `properties`: what a table consists of."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from skep.cli import progress
-from skep.cli.output import FAILED, Output, OutputOption, print_rows, reported
+from skep.cli.output import Output, OutputOption, print_rows, reported
 from skep.cli.read import NoMetadata, Settings
 from skep.cli.scope import MetastoreOption, WarehouseOption, settings_of
-from skep.cli.tables import TableTarget, located, opened_table, read_only_table
-
-if TYPE_CHECKING:
-    from skep.table import Table
+from skep.cli.tables import TableTarget, located, read_only_table
 
 _INSTANT_COLUMNS = ("requested_time", "completion_time", "action", "state")
 _DETAIL_COLUMNS = ("operation", "partitions", "files", "rows_written", "rows_deleted", "bytes_written")
-_FSCK_COLUMNS = ("problem", "path", "instant", "detail")
 _FILE_COLUMNS = ("partition", "file_id", "base_instant", "base_file", "base_bytes", "log_files", "log_bytes")
 
 
@@ -28,7 +24,6 @@ def register(app: typer.Typer) -> None:
     app.command("timeline")(timeline)
     app.command("files")(files)
     app.command("properties")(properties)
-    app.command("fsck")(fsck)
 
 
 def schema(
@@ -161,48 +156,3 @@ def properties(
         print_rows(
             [{"key": key, "value": value} for key, value in sorted(config.raw.items())], output, ("key", "value")
         )
-
-
-def fsck(
-    table: TableTarget,
-    metadata: Annotated[
-        bool, typer.Option("--metadata", help="Also its metadata table, as skep metadata validate.")
-    ] = False,
-    option: Settings = None,
-    metastore: MetastoreOption = None,
-    warehouse: WarehouseOption = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Check a table's files against its timeline; changes nothing. Exit code 1 when something does not agree.
-
-    Finds files that no commit named, files that are missing, and base files that are not as long, or have not as many
-    rows, as their commit states.
-    """
-    with reported(), opened_table(table, option, metastore, warehouse) as found:
-        from skep_table.services.fsck import fsck as check
-
-        findings = check(found.hudi)
-        differences = _metadata_differences(found) if metadata else []
-    rows = [
-        {"problem": each.problem.value, "path": each.path, "instant": each.instant, "detail": each.detail}
-        for each in findings
-    ]
-    print_rows([*rows, *differences], output, _FSCK_COLUMNS)
-    if findings or differences:
-        raise typer.Exit(FAILED)
-
-
-def _metadata_differences(table: Table) -> list[dict[str, Any]]:
-    """Differences of the metadata table, where there is one, as rows of a check of files."""
-    if not table.hudi.config.metadata_partitions:
-        return []
-    return [
-        {
-            "problem": each.problem.value,
-            "path": "/".join(part for part in (each.path, each.subject) if part),
-            "instant": None,
-            "detail": f"{each.partition} of the metadata table: {each.detail}"
-            f" (found {each.found or 'nothing'}, expected {each.expected or 'nothing'})",
-        }
-        for each in table.validate_metadata().differences
-    ]

@@ -31,7 +31,8 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "pipeline": ("pipeline",),
         "pull": ("pull",),
         "alter": ("alter",),
-        "inspect": ("schema", "timeline", "files", "properties", "fsck"),
+        "inspect": ("schema", "timeline", "files", "properties"),
+        "fsck": ("fsck",),
     },
     "Table services": {
         "services": (

@@ -278,6 +278,7 @@ def _parquet_writer(sink: FooterSink, rows: pa.Table, options: BaseFileOptions) 
         data_page_size=options.page_bytes,
         write_batch_size=_rows_at_once(rows, options.page_bytes),
         write_statistics=_with_statistics(rows.schema),
+        write_page_checksum=True,  # as JVM Hudi's files have them: nothing else shows a flipped bit in most pages
         store_schema=False,  # the Avro schema is the one that counts
         **options.value_filters.arguments(rows),
     )

@@ -23,7 +23,7 @@ def load_table_config(storage: Storage, clock: Clock = SYSTEM_CLOCK) -> TableCon
 
 
 def read_settings(storage: Storage, path: str) -> TableConfig:
-    """The settings in the file or in its backup, whichever `path` names, without a look at the other.
+    """The settings in the file or in its backup, whichever `path` names; the other one is not read.
 
     FileNotFoundError, FormatError, TableVersionError.
     """

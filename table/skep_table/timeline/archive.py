@@ -118,12 +118,23 @@ class ArchivedLog:
     def damages(self) -> Iterator[tuple[str, str]]:
         for path in self._paths():
             try:
-                for entry in self._entries_in(path):
-                    self.member(entry)
+                yield from ((path, torn) for torn in self._torn_blocks(path))
             except (FormatError, UnsupportedError) as error:
                 yield path, error.message
             except FileNotFoundError:
                 continue  # merged with others since the listing
+
+    def _torn_blocks(self, path: str) -> Iterator[str]:
+        """Bytes that are no block. FormatError where a block can't be read."""
+        from skep_table.logfile import BlockType, read_blocks
+
+        with self._storage.open_input(path) as file:
+            for block in read_blocks(file, path):
+                if block.type is BlockType.CORRUPT:
+                    what = f"{block.size:,} bytes at byte {block.offset:,} are no block"
+                    yield f"{what}: an archiver died there, and its instants are on the timeline, or they are lost"
+                for entry in _entries_of(block):
+                    self.member(entry)
 
     def entries(self) -> Iterator[ArchivedEntry]:
         """The entries of all states, in the order of the files. Contents are not read."""

@@ -61,7 +61,9 @@ def _checked(table: HudiTable, runner: Runner, *, deep: bool, metadata: bool) ->
     if deep:
         with guarded(Problem.DAMAGED, ""):
             findings += check_contents(table, runner, written, listed)
-    findings += check_metadata(table, runner, compare=deep or metadata)
+    damaged = {finding.path for finding in findings if finding.problem is Problem.DAMAGED}
+    found = check_metadata(table, runner, compare=deep or metadata)
+    findings += [each for each in found if each.problem is not Problem.DAMAGED or each.path not in damaged]
     return _in_order(findings)
 
 

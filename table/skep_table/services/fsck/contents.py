@@ -17,7 +17,7 @@ from skep_table.keys.stored import StoredKeys
 from skep_table.logfile import BlockType, HeaderKey, LogBlock, read_blocks
 from skep_table.names import BaseFileName, BaseFormat, LogFileName
 from skep_table.runner import Runner
-from skep_table.services.fsck.files import Listed
+from skep_table.services.fsck.files import Listed, is_committed
 from skep_table.services.fsck.findings import UNREADABLE, FileFinding, Problem, reason
 from skep_table.storage import FileStatus, Storage
 from skep_table.table import HudiTable, Written
@@ -27,14 +27,16 @@ def check_contents(
     table: HudiTable, runner: Runner, newest: Mapping[str, Written], listed: Listed
 ) -> Iterator[FileFinding]:
     """Every committed base and log file that is there, those before the newest slices included."""
-    known = table.timeline.is_completed_or_archived
     logs, bases = [], []
     for file in listed.files.values():
-        if (name := BaseFileName.parse(file.name)) is not None and known(name.instant_time):
+        name = BaseFileName.parse(file.name) or LogFileName.parse(file.name)
+        if name is None or not is_committed(table, name):
+            continue
+        if isinstance(name, BaseFileName):
             bases.append(file)
-        elif (log := LogFileName.parse(file.name)) is not None and known(log.instant_time):
+        else:
             stated = newest.get(file.path)
-            logs.append((file, log.instant_time, stated[1].file_size_in_bytes if stated else 0))
+            logs.append((file, name.instant_time, stated[1].file_size_in_bytes if stated else 0))
     keys = _stored_keys(table)
     for found in runner.map(partial(_check_base, table.storage, keys), bases):
         yield from found
@@ -43,7 +45,7 @@ def check_contents(
 
 
 def _stored_keys(table: HudiTable) -> StoredKeys | None:
-    """None where no schema says which columns make a key."""
+    """None where no schema names the columns that make a key."""
     try:
         return StoredKeys.of(table.config, table.stored_schema())
     except UNREADABLE:

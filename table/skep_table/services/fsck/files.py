@@ -18,7 +18,7 @@ from skep_table.runner import Runner
 from skep_table.services.fsck.findings import UNREADABLE, FileFinding, Problem, reason
 from skep_table.storage import FileStatus, Storage
 from skep_table.table import HudiTable, Written
-from skep_table.timeline.instant import Instant
+from skep_table.timeline.instant import Action, Instant
 from skep_table.timeline.metadata import CommitMetadata, WriteStat
 
 
@@ -98,6 +98,16 @@ def check_files(
         yield from found
 
 
+def is_committed(table: HudiTable, name: BaseFileName | LogFileName) -> bool:
+    """Whether readers take a file for one of completed writes: by its instant, or by the compaction that its slice
+    awaits, where log files are named by their slice."""
+    if table.timeline.is_completed_or_archived(name.instant_time):
+        return True
+    if isinstance(name, BaseFileName) or table.format.logs.of_delta_commit:
+        return False
+    return table.timeline.pending().of(Action.COMPACTION).contains(name.instant_time)
+
+
 def _unnamed(table: HudiTable, files: Iterable[FileStatus]) -> Iterator[FileFinding]:
     pending = {instant.requested_time for instant in table.timeline.pending_changes()}
     bases: dict[tuple[str, str, InstantTime], str] = {}
@@ -110,7 +120,7 @@ def _unnamed(table: HudiTable, files: Iterable[FileStatus]) -> Iterator[FileFind
             twin = bases.setdefault((file.path.rpartition("/")[0], name.file_id, time), file.path)
             if twin != file.path and time not in pending:
                 yield FileFinding(Problem.DOUBLE, file.path, time, f"{twin} is of the same group and instant")
-        if table.timeline.is_completed_or_archived(time):
+        if is_committed(table, name):
             continue
         if time in pending:
             yield FileFinding(Problem.LEFTOVER, file.path, time, "of a write that is pending: going on, or it failed")

@@ -64,14 +64,17 @@ def reason(error: BaseException) -> str:
     """The error of an unreadable file in one line."""
     if isinstance(error, FileNotFoundError):
         return "it is missing"
-    return error.message if isinstance(error, SkepError) else str(error)
+    return error.message if isinstance(error, SkepError) else f"{type(error).__name__}: {error}"
 
 
 @contextmanager
 def noted(add: Callable[[FileFinding], object], problem: Problem, path: str) -> Iterator[None]:
-    """What can't be read in the block becomes a finding, so that the next check runs all the same."""
+    """What can't be read in the block becomes a finding, so that the next check runs all the same.
+
+    Whatever the error: damaged bytes that still parse may end a check anywhere.
+    """
     try:
         yield
-    except UNREADABLE as error:
+    except Exception as error:
         at = str(error.fields.get("path") or path) if isinstance(error, SkepError) else path
         add(FileFinding(problem, at, None, reason(error)))

@@ -171,12 +171,12 @@ def _roll_back(table: HudiTable, progress: _Progress) -> None:
 
 def _delete_plans(table: HudiTable, progress: _Progress) -> None:
     """Plans that can't be read, of actions that change nothing before they are inflight, and are not."""
-    begun = {instant.requested_time for instant in table.timeline.pending() if instant.state is not State.REQUESTED}
+    started = {instant.requested_time for instant in table.timeline.pending() if instant.state is not State.REQUESTED}
     for finding in progress.of(Problem.PLAN):
         instant = table.layout.parse(finding.path.rpartition("/")[2])
         if instant is None or instant.state is not State.REQUESTED or instant.action not in _BEGIN_INFLIGHT:
             continue
-        if instant.requested_time in begun or not table.timeline.pending().contains(instant.requested_time):
+        if instant.requested_time in started or not table.timeline.pending().contains(instant.requested_time):
             continue
         try:
             refuse_active(table, [instant])

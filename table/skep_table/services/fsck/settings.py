@@ -21,7 +21,7 @@ from skep_table.timeline.half_moved import refuse_half_moved
 class Opened:
     """A table for checks. `whole`: the settings that its file is to have; None where that can't be decided.
 
-    `stated`: what is known of settings without a file that holds them all.
+    `stated`: the settings that are found elsewhere, where no file holds them all.
     """
 
     table: HudiTable

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from skep_table.basefile import read_base
 from skep_table.errors import FormatError, SkepError
 from skep_table.escaping import unescape
+from skep_table.format import DEFAULT, TableFormat, format_of_version, known_versions
 from skep_table.keys.generator import infer_key_generator
 from skep_table.keys.text import value_text
 from skep_table.metadata_table import FOLDER
@@ -34,11 +35,9 @@ from skep_table.table_config.keys import (
     DATABASE,
     HIVE_STYLE,
     LAYOUT_VERSION,
-    MERGE_MODE,
     NAME,
     ORDERING_FIELDS,
     PARTITION_FIELDS,
-    PAYLOAD_CLASS,
     PRECOMBINE_FIELD,
     PROPERTIES_PATH,
     RECORD_KEY_FIELDS,
@@ -47,13 +46,12 @@ from skep_table.table_config.keys import (
     VERSION,
 )
 from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant
-from skep_table.timeline.layout import TimelineLayout, layout_1, layout_2
+from skep_table.timeline.layout import TimelineLayout
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation
 
 _KEY: Final = re.compile(r"hoodie\.[a-zA-Z0-9._-]+")
 _PREFIXED: Final = re.compile(r"(?:^|,)([^:,]+):")
 _NEEDED: Final = (NAME, TYPE, VERSION, TIMEZONE, RECORD_KEY_FIELDS, PARTITION_FIELDS)
-_OF_MERGES: Final = (PRECOMBINE_FIELD, ORDERING_FIELDS, PAYLOAD_CLASS, MERGE_MODE)
 _SUFFIX: Final = "_metadata"
 _SAMPLE_ROWS: Final = 4096
 _COMMITS: Final = 16
@@ -62,8 +60,12 @@ _WRITES: Final = (WriteOperation.INSERT, WriteOperation.UPSERT, WriteOperation.B
 
 @dataclass
 class StatedSettings:
-    """Properties that are stated somewhere, the first source counts; `sources` has where each was found."""
+    """Properties that are stated somewhere, the first source counts; `sources` has where each was found.
 
+    `formats` are those whose timeline is there; where several are, the version has to be stated.
+    """
+
+    formats: tuple[TableFormat, ...]
     properties: dict[str, str] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
 
@@ -76,9 +78,9 @@ class StatedSettings:
     @property
     def lacking(self) -> tuple[str, ...]:
         """The keys without which the settings are not written again."""
-        merges = any(key in self.properties for key in _OF_MERGES)
-        ordering = ORDERING_FIELDS if self.properties.get(VERSION) == "9" else PRECOMBINE_FIELD
-        return (*(key for key in _NEEDED if key not in self.properties), *(() if merges else (ordering,)))
+        version = self.properties.get(VERSION)
+        merging = next((_keys_of_merges(each) for each in self.formats if str(each.version) == version), ())
+        return tuple(key for key in (*_NEEDED, *merging) if key not in self.properties)
 
     def config(self) -> TableConfig:
         """The settings, with what follows from them. FormatError for values that contradict each other."""
@@ -89,33 +91,49 @@ class StatedSettings:
 
     def for_checks(self) -> TableConfig:
         """Settings by which the files can be checked, however few are stated."""
-        version = self.properties.get(VERSION, "6")
-        name = self.properties.get(NAME) or "unnamed"
+        name, likely = self.properties.get(NAME) or "unnamed", self.formats[0].version
+        stated = {VERSION: str(likely), **self.properties, NAME: name}
         try:
-            return replace(self, properties={**self.properties, NAME: name, VERSION: version}).config()
+            return replace(self, properties=stated).config()
         except SkepError:
-            return TableConfig(name=name, version=int(version) if version in ("6", "8", "9") else 6)
+            return TableConfig(name=name, version=likely)
 
 
 def stated_settings(storage: Storage, given: Mapping[str, str]) -> StatedSettings:
     """Everything that is stated; `given` counts before all of it."""
-    stated = StatedSettings()
+    formats = _formats(storage)
+    stated = StatedSettings(formats or (DEFAULT,))
     stated.add(given, "given")
     for path in (PROPERTIES_PATH, BACKUP_PATH):
         with suppress(FileNotFoundError):
             stated.add(_complete_lines(storage.read(path)), f"a line of {path}")
     with suppress(FileNotFoundError, SkepError):
         stated.add(_of_metadata_table(storage), "the metadata table")
-    layout = _layout(storage)
+    layout = _layout(stated.formats[0])
     instants = _instants(storage, layout)
-    stated.add(_of_timeline(layout, instants), "the timeline")
+    stated.add(_of_timeline(formats, instants), "the timeline")
     stated.add(_of_commits(storage, layout, instants), "commits and base files")
     return stated
 
 
 def has_timeline(storage: Storage) -> bool:
     """Whether the folder holds instants of a table."""
-    return bool(_instants(storage, _layout(storage)))
+    return bool(_formats(storage))
+
+
+def _formats(storage: Storage) -> tuple[TableFormat, ...]:
+    """Those whose timeline the folder has, the oldest first."""
+    return tuple(each for each in map(format_of_version, known_versions()) if _instants(storage, _layout(each)))
+
+
+def _layout(table_format: TableFormat) -> TimelineLayout:
+    return table_format.timeline_layout(TableConfig(name="unnamed", version=table_format.version))
+
+
+def _keys_of_merges(table_format: TableFormat) -> tuple[str, str]:
+    """The properties by which tables of a version state how rows of one key merge."""
+    ordered = TableConfig(name="unnamed", version=table_format.version, ordering_fields=("ts",)).to_properties()
+    return ORDERING_FIELDS if ORDERING_FIELDS in ordered else PRECOMBINE_FIELD, table_format.merge_source.value
 
 
 def _complete_lines(data: bytes) -> dict[str, str]:
@@ -159,21 +177,14 @@ def _of_metadata_table(storage: Storage) -> dict[str, str]:
     return {**found, METADATA_PARTITIONS: ",".join(partitions)}
 
 
-def _layout(storage: Storage) -> TimelineLayout:
-    first, second = layout_1(), layout_2()
-    folders = storage.list_folder(META_FOLDER).folders
-    is_first = second.folder.rpartition("/")[2] not in folders or _instants(storage, first)
-    return first if is_first else second
-
-
 def _instants(storage: Storage, layout: TimelineLayout) -> list[Instant]:
     names = (file.name for file in storage.list_folder(layout.folder).files)
     return [instant for name in names if (instant := layout.parse(name)) is not None]
 
 
-def _of_timeline(layout: TimelineLayout, instants: Sequence[Instant]) -> dict[str, str]:
+def _of_timeline(formats: Sequence[TableFormat], instants: Sequence[Instant]) -> dict[str, str]:
     actions = {instant.action for instant in instants}
-    found = {} if layout.has_completion_times else {VERSION: "6"}
+    found = {VERSION: str(formats[0].version)} if len(formats) == 1 else {}
     if actions & {Action.DELTA_COMMIT, Action.COMPACTION, Action.LOG_COMPACTION}:
         found[TYPE] = TableType.MERGE_ON_READ.value
     return found
