@@ -47,6 +47,7 @@ from skep_table.metadata_write.records import record_schema
 from skep_table.metafile import ensure_partition
 from skep_table.names import BaseFileName, BaseFormat, LogFileName, join
 from skep_table.properties import format_properties
+from skep_table.query.named import check_named_files
 from skep_table.storage import FolderStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import (
@@ -244,15 +245,20 @@ def _definition(table: HudiTable, partition: str, wanted: Wanted) -> IndexDefini
 
 
 def committed_files(table: HudiTable) -> dict[str, dict[str, int]]:
-    """Names and sizes of the files of committed writes, by partition path; replaced ones too, while they are there."""
+    """Names and sizes of the files of committed writes, by partition path; replaced ones too, while they are there.
+
+    StorageError for a file that the newest commits name and that is missing: readers would not miss it any more.
+    """
     view = table.view(metadata=False)
+    partitions = view.partitions()
+    check_named_files(table, view, partitions)
     return {
         partition: {
             file.name: file.size_bytes
             for file in view.listing.files(partition)
             if _is_committed(file.name, view.states)
         }
-        for partition in view.partitions()
+        for partition in partitions
     }
 
 

@@ -20,7 +20,7 @@ from skep_table.view import FileView, StorageListing
 
 def named_partitions(table: HudiTable, view: FileView) -> Sequence[str]:
     """The partitions in which the commits that are looked at wrote; none where a metadata table lists the files."""
-    return sorted(table.written_at_hand) if isinstance(view.listing, StorageListing) else ()
+    return table.written_partitions() if isinstance(view.listing, StorageListing) else ()
 
 
 def check_named_files(
@@ -29,9 +29,8 @@ def check_named_files(
     """StorageError for a file of the newest slices that a commit until `as_of` names and the view does not list."""
     if not isinstance(view.listing, StorageListing):
         return
-    named = table.written_at_hand
     for partition in partitions:
-        wanted = named.get(partition)
+        wanted = table.written_in(partition)
         if not wanted:
             continue
         there = {file.name for file in view.listing.files(partition)}
