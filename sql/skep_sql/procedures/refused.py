@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 _AUDIT: Final = "the audit of storage locks is Hudi's own; skep's commands show a lock and its history: skep lock"
-_FSCK: Final = "skep does not repair tables; skep fsck shows what is wrong with one"
+_FSCK: Final = "skep fsck shows what is wrong with a table, and with --repair repairs what costs no row"
 
 REFUSED: Final[Mapping[str, str]] = {
     "cleanup_audit_lock": _AUDIT,
