@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
+import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,22 +18,31 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import AlreadyExistsError, NotATableError, StorageError
+from skep_table.instant_time import InstantTime
 from skep_table.names import BaseFileName, LogFileName
+from skep_table.schema.change import AddColumn
+from skep_table.schema.types import StringType
 from skep_table.services.archive import archive
 from skep_table.services.clean import clean
 from skep_table.services.cluster import cluster
 from skep_table.services.compact import compact
+from skep_table.services.fsck import Problem, fsck
 from skep_table.services.log_compact import compact_logs
+from skep_table.services.metadata_admin import drop_metadata
 from skep_table.services.metadata_check import check_metadata_table
+from skep_table.services.metadata_services import maintain_metadata_table
+from skep_table.services.restore import restore
 from skep_table.services.rollback import roll_back_instant
-from skep_table.services.savepoint import create_savepoint
+from skep_table.services.savepoint import create_savepoint, delete_savepoint
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType, load_table_config, update_table_config
+from skep_table.upgrade import change_version
 from skep_table.write.local import LocalWriter
 
 Entries = dict[str, tuple[int, bool]]  # name → inode, whether it is a folder
@@ -192,10 +203,50 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
         m.table.with_context(**m.setting()), m.table.timeline.completed().data().last().requested_time
     ),
     "savepoint": lambda m: create_savepoint(m.table.with_context(**m.setting())),
+    "delete savepoint": lambda m: delete_savepoint(m.table.with_context(**m.setting()), saved(m)),
+    "restore": lambda m: restore(m.table.with_context(**m.setting()), saved(m)),
+    "alter": lambda m: LocalWriter(m.table.with_context(**m.setting())).alter([AddColumn("more", StringType())]),
+    "change version": lambda m: change_version(
+        m.table.with_context(**m.setting()), 6 if m.table.config.version == 9 else 9
+    ),
+    "make metadata": lambda m: LocalWriter(m.table.with_context(**m.setting(**INDEXES))).upsert(
+        m.frame(7, "p/a", "p/d")
+    ),
+    "compact metadata": lambda m: maintain_metadata_table(
+        m.table.with_context(**m.setting(metadata__compact__max__delta__commits=1))
+    ),
+    "drop metadata": lambda m: drop_metadata(m.table.with_context(**m.setting())),
 }
+
+
+def saved(maker: Any) -> InstantTime:
+    """The one savepoint of the table."""
+    (time,) = maker.table.savepoints()
+    return time
+
+
+def save(maker: Any, *later: int) -> None:
+    create_savepoint(maker.table.with_context(**maker.setting()))
+    for ts in later:
+        maker.upsert(ts, "p/a", f"new/{ts}")
+
+
+BEFORE: dict[str, Callable[[Any], Any]] = {"delete savepoint": save, "restore": lambda m: save(m, 6, 7)}
 ON_LOGS = {"compact", "compact_logs"}
-SERVICES = {*ON_LOGS, "cluster", "clean", "savepoint"}  # what these planned may be left to the next executor
-QUICK = {("cow", "rollback"), ("mor", "upsert"), ("cow", "archive"), ("mor-indexed", "upsert")}
+ON_INDEXES = {"compact metadata", "drop metadata"}
+SERVICES = {
+    *ON_LOGS,
+    "cluster",
+    "clean",
+    "savepoint",
+    "delete savepoint",
+}  # what these planned may be left to the next executor
+FINISHED = {"rollback", "restore"}  # the next writer finishes it
+QUICK = {
+    *((6, "cow", "rollback"), (6, "mor", "upsert"), (6, "cow", "archive"), (6, "mor-indexed", "upsert")),
+    *((9, "cow", "archive"), (9, "mor", "restore"), (9, "mor", "compact"), (9, "cow", "alter")),
+    *((6, "cow", "change version"), (9, "cow", "change version"), (9, "cow", "make metadata")),
+}
 INDEXES = {
     "metadata__enable": "true",
     "metadata__index__column__stats__enable": "true",
@@ -206,11 +257,15 @@ INDEXES = {
 }
 
 
+MOST_TREES = 40  # of an operation, without --all
+
+
 def cases() -> list[Any]:
     return [
-        pytest.param(kind, name, id=f"{kind}-{name}", marks=[] if (kind, name) in QUICK else [pytest.mark.slow])
-        for kind, name in itertools.product(("cow", "mor", "cow-indexed", "mor-indexed"), CHANGES)
-        if kind.startswith("mor") or name not in ON_LOGS
+        pytest.param(*case, id="-".join(map(str, case)), marks=[] if case in QUICK else [pytest.mark.slow])
+        for case in itertools.product((6, 9), ("cow", "mor", "cow-indexed", "mor-indexed"), CHANGES)
+        if (case[1].startswith("mor") or case[2] not in ON_LOGS)
+        and (case[1].endswith("indexed") or case[2] not in ON_INDEXES)
     ]
 
 
@@ -229,37 +284,65 @@ def seed(maker: Any, kind: str) -> Any:
     return maker
 
 
-@pytest.mark.parametrize(("kind", "name"), cases())
+@pytest.mark.parametrize(("table_version", "kind", "name"), cases(), indirect=["table_version"])
 def test_after_a_power_loss_the_table_is_as_before_or_after(
     kind: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, maker: Any, caplog: Any, request: Any
 ) -> None:
     caplog.set_level("CRITICAL", "skep")
     seeded = seed(type(maker)(tmp_path / "seeded", maker.clock), kind)
-    before = seeded.rows()
+    BEFORE.get(name, lambda _maker: None)(seeded)
+    before, reached = seeded.rows(), seeded.table.timeline.completed().data().instants
     disk = Disk(seeded.folder)
     with disk.watched(monkeypatch):
         CHANGES[name](seeded)
     after, completed = seeded.rows(), seeded.table.timeline.completed().instants
-    tried = 0
-    for where, tree, returned in disk.trees():
-        tried += 1
+    undone = [each for each in reached if name == "restore" and each not in completed]
+    between = [left_by(before, 6)] if len(undone) == 2 else []
+    whole = request.config.getoption("--all")
+    trees = list(disk.trees())
+    assert len(trees) > 3
+    for tried, (where, tree, returned) in enumerate(trees if whole else some(trees), 1):
         left = type(maker)(tmp_path / f"left{tried}", maker.clock)
         lay_out(tree, left.folder)
         found = left.rows()
-        assert found in ((after,) if returned else (before, after)), where
+        assert found in ((after,) if returned else (before, *between, after)), where
         assert not returned or left.table.timeline.completed().instants == completed, where
-        if tried % 5 and not request.config.getoption("--all"):
+        if tried % 5 and not whole:
+            shutil.rmtree(left.folder)
             continue
-        left.upsert(9, "z/z")
-        finished = (found, after) if name == "rollback" else (found,)  # the next writer finishes it
+        go_on(left)
+        finished = (found, after) if name in FINISHED else (found,)
         assert left.rows() in [{**rows, "z/z": 9} for rows in finished], where
         if name not in SERVICES:
             assert_clean(left.table, left.folder, where)
-        if kind.endswith("indexed"):
+        if left.table.config.metadata_partitions:
             assert not check_metadata_table(left.table).differences, where
-    assert tried > 5
+        lost = [each for each in fsck(left.table) if each.problem is not Problem.LEFTOVER]
+        assert not lost, f"{where}: {lost}"
+        shutil.rmtree(left.folder)
 
 
+def some(trees: list[Any]) -> list[Any]:
+    """Some of what may be left, always the same ones, and all of what may be left once the call has returned."""
+    chosen = {*random.Random(0).sample(range(len(trees)), min(MOST_TREES, len(trees)))}
+    return [each for at, each in enumerate(trees) if at in chosen or each[2]]
+
+
+def go_on(maker: Any) -> None:
+    """The next write, with all columns that the table has."""
+    table = maker.table.with_context(**maker.setting())
+    rows = maker.frame(9, "z/z")
+    for name in set(table.schema().names()) - set(rows.column_names):
+        rows = rows.append_column(name, pa.array([""]))
+    LocalWriter(table).upsert(rows)
+
+
+def left_by(rows: dict[str, int], last: int) -> dict[str, int]:
+    """What an interrupted restore has left of two writes (see `save`) once it has undone the second."""
+    return {**{key: ts for key, ts in rows.items() if ts <= last or key == "p/a"}, "p/a": last}
+
+
+@pytest.mark.parametrize("table_version", [6, 9], indirect=True)
 def test_a_table_that_was_made_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, maker: Any) -> None:
     """Before that there is none, and it can be made; folders above it that were missing are on the disk with it."""
     (tmp_path / "lake").mkdir()
