@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, lru_cache
@@ -275,20 +275,16 @@ class HudiTable:
 
     def written_in(self, partition_path: str) -> list[Written]:
         """What completed writes state to have written in a partition: of the newest writes, and of all at hand."""
-        return [
-            (instant.requested_time, stat)
-            for instant, metadata in self._at_hand
-            for stat in metadata.partition_to_write_stats.get(partition_path, ())
-            if stat.path
-        ]
+        found = self._written_at_hand.get(partition_path, ())
+        return [(time, stat) for time, stats in found for stat in stats if stat.path]
 
     def written_partitions(self) -> list[str]:
         """The partitions of all that `written_in` returns, sorted."""
-        return sorted({path for _, metadata in self._at_hand for path in metadata.partition_to_write_stats})
+        return sorted(self._written_at_hand)
 
     @cached_property
-    def _at_hand(self) -> Sequence[tuple[Instant, CommitMetadata]]:
-        """Completed writes whose metadata was read, newest first.
+    def _written_at_hand(self) -> Mapping[str, Sequence[tuple[InstantTime, Sequence[WriteStat]]]]:
+        """By partition path: of the commits whose metadata was read, newest first.
 
         The newest `_NEWEST_COMMITS` are read at the same time, as far as they have no more than `_NEWEST_BYTES`.
         """
@@ -301,8 +297,12 @@ class HudiTable:
                     break
                 wanted.append(instant)
         self.context.threads.map(self.commit_metadata, wanted)
-        found = ((instant, self._commits.get(instant)) for instant in completed)
-        return [(instant, metadata) for instant, metadata in found if metadata is not None]
+        found: dict[str, list[tuple[InstantTime, Sequence[WriteStat]]]] = defaultdict(list)
+        for instant in completed:
+            metadata = self._commits.get(instant)
+            for path, stats in (metadata.partition_to_write_stats if metadata is not None else {}).items():
+                found[path].append((instant.requested_time, stats))
+        return found
 
     def commit_partitions(self, instant: Instant) -> tuple[str, ...]:
         """The partition paths that a completed write wrote to or replaced in, sorted. FormatError when unreadable."""

@@ -47,7 +47,7 @@ from skep_table.metadata_write.records import record_schema
 from skep_table.metafile import ensure_partition
 from skep_table.names import BaseFileName, BaseFormat, LogFileName, join
 from skep_table.properties import format_properties
-from skep_table.query.named import check_named_files
+from skep_table.query.named import refuse_lost_files
 from skep_table.storage import FolderStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import (
@@ -251,7 +251,7 @@ def committed_files(table: HudiTable) -> dict[str, dict[str, int]]:
     """
     view = table.view(metadata=False)
     partitions = view.partitions()
-    check_named_files(table, view, partitions)
+    refuse_lost_files(table, view, partitions)
     return {
         partition: {
             file.name: file.size_bytes

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from skep_table.errors import StorageError
 from skep_table.instant_time import AFTER_ALL, BEFORE_ALL, InstantTime
 from skep_table.names import FileGroupId, LogFileName
+from skep_table.query.cleaned import is_outdated
 from skep_table.table import HudiTable, Written
 from skep_table.timeline.metadata import WriteStat
 from skep_table.view import FileView, StorageListing
@@ -37,6 +38,18 @@ def check_named_files(
         lacking = [(time, stat) for time, stat in wanted if stat.path.rpartition("/")[2] not in there]
         if lacking:
             _check(table, view, partition, lacking, as_of or AFTER_ALL)
+
+
+def refuse_lost_files(
+    table: HudiTable, view: FileView, partitions: Sequence[str], as_of: InstantTime | None = None
+) -> None:
+    """The same for what makes new files of those that are listed. What was deleted since the snapshot was taken, as by
+    a clean, is not lost: the check for conflicts finds whether it matters."""
+    try:
+        check_named_files(table, view, partitions, as_of)
+    except StorageError:
+        if not is_outdated(table):
+            raise
 
 
 def belongs_to(table: HudiTable, wrote: InstantTime, stat: WriteStat, base_instant: InstantTime) -> bool:

@@ -12,7 +12,7 @@ from skep_table.commit.changes import groups_in_writing, is_clustering
 from skep_table.errors import OptionError, SchemaError
 from skep_table.names import FileGroupId
 from skep_table.options import Options
-from skep_table.query.named import check_named_files
+from skep_table.query.named import refuse_lost_files
 from skep_table.schema.arrow import to_arrow
 from skep_table.schema.types import Schema
 from skep_table.services import cluster_options as options_of
@@ -85,7 +85,7 @@ def plan_clustering(table: HudiTable) -> RequestedReplaceMetadata | None:
     chosen_by = options_key(options, _CHOOSE_CANDIDATES)
     changed = uncovered_partitions(table, _earlier_plans(table), chosen_by) if by_partition else None
     partitions = choose_partitions(view.partitions() if changed is None else changed, options)
-    check_named_files(table, view, partitions)
+    refuse_lost_files(table, view, partitions)
     ordered_by = _ordered_by(table, params)
     scanned = table.context.threads.map(
         partial(_groups_of, table, view, strategy, sizes, ordered_by, options, groups_in_writing(table)), partitions

@@ -7,7 +7,7 @@ from functools import partial
 
 from skep_table.commit.changes import planned_groups
 from skep_table.names import FileGroupId
-from skep_table.query.named import check_named_files
+from skep_table.query.named import refuse_lost_files
 from skep_table.services.metrics import slice_metrics
 from skep_table.services.plan_scope import coverage_of, uncovered_partitions
 from skep_table.slices.bootstrap import source_of, with_source_size
@@ -37,7 +37,7 @@ def plan_compaction(table: HudiTable, choose: Choose = every_slice) -> Compactio
     partitions = uncovered_partitions(table, _earlier_plans(table))
     if partitions is None:
         partitions = view.partitions()
-    check_named_files(table, view, partitions)
+    refuse_lost_files(table, view, partitions)
     taken = _in_log_compactions(table)
     candidates_of = partial(_candidates_of, table, view, taken, table.options.value(MAX_FILE_BYTES))
     found = table.context.threads.map(candidates_of, partitions)

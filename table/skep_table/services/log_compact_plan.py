@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from skep_table.names import FileGroupId
-from skep_table.query.named import check_named_files
+from skep_table.query.named import refuse_lost_files
 from skep_table.services.compact_options import LOG_COMPACT_FILES
 from skep_table.services.compact_plan import PLAN_VERSION, operation_of
 from skep_table.services.plan_scope import coverage_of, options_key, uncovered_partitions
@@ -35,7 +35,7 @@ def plan_log_compaction(table: HudiTable) -> CompactionPlan | None:
     partitions = uncovered_partitions(table, earlier, chosen_by)
     if partitions is None:
         partitions = view.partitions()
-    check_named_files(table, view, partitions)
+    refuse_lost_files(table, view, partitions)
     candidates_of = partial(
         _candidates_of, view, _merged(plans), pending, options.value(LOG_COMPACT_FILES), options.value(MERGE_BYTES)
     )

@@ -11,7 +11,7 @@ from skep_table.commit.writable import prepared
 from skep_table.errors import AlreadyExistsError, InputError
 from skep_table.instant_time import InstantTime
 from skep_table.query.cleaned import not_whole
-from skep_table.query.named import check_named_files
+from skep_table.query.named import refuse_lost_files
 from skep_table.services.clean import finish_cleans
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant, State
@@ -85,7 +85,7 @@ def check_savepoint(table: HudiTable, time: InstantTime | None) -> Instant:
 def _metadata(table: HudiTable, instant: Instant, user: str, comments: str) -> SavepointMetadata:
     view = table.view(as_of=instant.requested_time, metadata=False)
     partitions = view.partitions()
-    check_named_files(table, view, partitions, instant.requested_time)
+    refuse_lost_files(table, view, partitions, instant.requested_time)
     slices = dict(
         zip(partitions, table.context.threads.map(partial(_kept, table, view, instant), partitions), strict=True)
     )

@@ -15,7 +15,7 @@ from skep_table.basefile import OpenBaseFile, read_base
 from skep_table.basefile.reader import BATCH_ROWS
 from skep_table.instant_time import InstantTime
 from skep_table.names import FileGroupId
-from skep_table.query.named import check_named_files
+from skep_table.query.named import refuse_lost_files
 from skep_table.schema.evolve import SourceNames
 from skep_table.schema.types import Schema
 from skep_table.slices.bootstrap import BootstrapSource, read_stitched, source_of
@@ -147,7 +147,7 @@ def candidate_files(table: HudiTable, partitions: Iterable[str]) -> CandidateFil
     """The newest slice of each live file group. Those without a base file are merge-on-read's."""
     view, partitions = table.view(), list(partitions)
     view.listing.prefetch(partitions)
-    check_named_files(table, view, partitions)
+    refuse_lost_files(table, view, partitions)
     is_mor = table.config.is_mor
     found = {path: [_candidate_file(table, group, is_mor) for group in view.file_groups(path)] for path in partitions}
     return CandidateFiles({path: tuple(file for file in files if file is not None) for path, files in found.items()})
