@@ -401,6 +401,38 @@ def test_what_can_not_be_repaired_is_left_with_advice(made: Any) -> None:
     assert {each: each.read_bytes() for each in made.folder.rglob("*") if each.is_file()} == before
 
 
+def test_a_change_of_version_that_was_interrupted(made: Any) -> None:
+    """Hudi moves one instant after the other: what is left looks like a shorter timeline. Only its writer can go on."""
+    if made.table.config.version != 6:
+        return
+    folder = made.folder / ".hoodie" / "timeline"
+    folder.mkdir()
+    (folder / "20300101000000000_20300101000001000.commit").write_bytes(b"moved")
+    assert Problem.VERSION in {each.problem for each in checked(made)}
+    before = {each: each.read_bytes() for each in made.folder.rglob("*") if each.is_file()}
+    assert not any(each.done for each in repaired(made))
+    assert {each: each.read_bytes() for each in made.folder.rglob("*") if each.is_file()} == before
+
+
+def test_what_completes_during_a_check_is_no_finding(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clean deletes files of the snapshot that is being checked: it is checked once more."""
+    listed = LocalStorage.list_prefix
+    waiting = [
+        lambda: made.upsert(40, "p/a", "p/b", "q/c"),
+        lambda: clean(made.table.with_context(**made.setting(**LEAST))),
+    ]
+
+    def list_prefix(self: LocalStorage, path: str, **how: Any) -> Any:
+        monkeypatch.undo()
+        while waiting:
+            waiting.pop(0)()
+        return listed(self, path, **how)
+
+    monkeypatch.setattr(LocalStorage, "list_prefix", list_prefix)
+    assert checked(made) == []
+    assert not waiting
+
+
 def test_keys_that_look_ups_pass_over(made: Any) -> None:
     """The footer of one file is that of another: sizes and rows agree, and look-ups by key do not find its key."""
     newest = {slice_.base_file.path for slice_ in made.table.view(metadata=False).slices("p")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
+from typing import Final
 
 from skep_table.context import TableContext
 from skep_table.runner import Runner, ThreadRunner
@@ -14,6 +15,8 @@ from skep_table.services.fsck.instants import damaged_archive, read_timeline
 from skep_table.services.fsck.metadata import check_metadata
 from skep_table.services.fsck.settings import Opened, open_damaged
 from skep_table.table import HudiTable
+
+_ATTEMPTS: Final = 3
 
 
 def fsck(
@@ -35,11 +38,16 @@ def fsck_at(
 ) -> tuple[Opened, list[FileFinding]]:
     """The same for a table whose settings may be lost: `properties` are those that its administrator knows.
 
-    NotATableError where there is no table, TableVersionError for a version that skep can't read.
+    Where something is found and another action has completed meanwhile, it is repeated: what that deleted or added may
+    be all there is to it. NotATableError where there is no table, TableVersionError for a version that skep can't read.
     """
-    opened = open_damaged(context, properties)
-    found = _checked(opened.table, context.runner, deep=deep, metadata=metadata)
-    return opened, _in_order([*opened.findings, *found])
+    for _ in range(_ATTEMPTS):
+        opened = open_damaged(context, properties)
+        table = opened.table
+        findings = [*opened.findings, *_checked(table, context.runner, deep=deep, metadata=metadata)]
+        if not findings or table.timeline_now().instants == table.timeline.instants:
+            break
+    return opened, _in_order(findings)
 
 
 def _checked(table: HudiTable, runner: Runner, *, deep: bool, metadata: bool) -> list[FileFinding]:
