@@ -196,7 +196,7 @@ def test_every_action_in_every_state_goes_into_the_archive(
         file = maker.folder / layout.path(each)
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(data)
-    maker.upsert(1, "p/a")
+    maker.upsert(1, "q/a")  # there are no files of the commits above
     table = maker.table
     there = table.plan(done) if action.completed_as not in DATA_ACTIONS else table.commit_metadata(done)
     path = move_to_archive(table.with_context(**maker.setting()), (done,))
@@ -217,7 +217,7 @@ def test_every_action_in_every_state_goes_into_the_archive(
         else:
             assert archived_form(found) == archived_form(there)
         check_entries(table, path, action, state, empty)
-    assert maker.rows() == {"p/a": 1}
+    assert maker.rows() == {"q/a": 1}
 
 
 PLANNED = {Action.CLEAN, Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING, Action.REPLACE_COMMIT}
