@@ -240,6 +240,7 @@ SERVICES = {
     "clean",
     "savepoint",
     "delete savepoint",
+    "change version",
 }  # what these planned may be left to the next executor
 FINISHED = {"rollback", "restore"}  # the next writer finishes it
 QUICK = {
