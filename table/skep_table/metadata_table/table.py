@@ -48,7 +48,7 @@ from skep_table.view import FileSlice, FileView, FolderFilter
 
 FOLDER: Final = f"{META_FOLDER}/metadata"
 
-_FIRST_INSTANTS: Final = "00000000000000"  # what initialises a partition has an artificial time
+FIRST_INSTANTS: Final = "00000000000000"  # what initialises a partition has an artificial time
 _INSTANT_DIGITS: Final = 17
 _SINGLE_LOOKUPS: Final = 16  # so many partitions are looked up one by one; then all are read in one go
 
@@ -132,7 +132,7 @@ class MetadataTable:
         """
         own = self._own.timeline
         times = {instant.requested_time for instant in own.completed()}
-        first = [each for each in own.completed() if each.requested_time.startswith(_FIRST_INSTANTS)]
+        first = [each for each in own.completed() if each.requested_time.startswith(FIRST_INSTANTS)]
         made = first[0].completion_time if first else None
         since = BEFORE_ALL if first or not times else min(times)
 
@@ -433,7 +433,7 @@ class MetadataTable:
         def counts(instant: InstantTime) -> bool:
             if not own.is_completed_or_archived(instant):
                 return False
-            if instant.startswith(_FIRST_INSTANTS):
+            if instant.startswith(FIRST_INSTANTS):
                 return True
             of_data = InstantTime(instant[:_INSTANT_DIGITS])
             # A log compaction may be later than all of these: what it has merged then counts in its place.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
 from skep_table.errors import NotATableError
-from skep_table.metadata_table import FOLDER
+from skep_table.instant_time import CompletionTime, InstantTime
+from skep_table.metadata_table import FIRST_INSTANTS, FOLDER
 from skep_table.metadata_write import has_metadata_table, open_own
+from skep_table.names import BaseFileName, LogFileName
 from skep_table.runner import Runner
 from skep_table.services.fsck.files import Newest, check_files, list_files
 from skep_table.services.fsck.findings import FileFinding, Problem, noted
@@ -15,6 +18,8 @@ from skep_table.services.fsck.instants import damaged_archive, read_timeline
 from skep_table.services.metadata_check import Difference, check_metadata_table
 from skep_table.services.metadata_check import Problem as MetadataProblem
 from skep_table.table import HudiTable
+from skep_table.timeline.instant import Instant
+from skep_table.timeline.metadata import CommitMetadata
 
 _OF_FILES = (Problem.MISSING, Problem.SIZE)
 
@@ -39,13 +44,58 @@ def check_metadata(table: HudiTable, runner: Runner, *, compare: bool) -> list[F
 
 def _damages(own: HudiTable, runner: Runner) -> list[FileFinding]:
     """What is wrong with it as a table: its timeline, and the files that its commits name."""
-    newest = Newest(own)
-    read = read_timeline(own, newest.add)
+    newest, made = Newest(own), _Made(own)
+
+    def add(instant: Instant, commit: CommitMetadata) -> None:
+        newest.add(instant, commit)
+        made.add(instant, commit)
+
+    read = read_timeline(own, add)
     written = newest.written()
     findings = [*read.findings, *damaged_archive(own)]
     listed = list_files(own, runner, written)
     compared = check_files(own, runner, written, listed, read.cleaned)
-    return [*findings, *(each for each in compared if each.problem in _OF_FILES)]
+    made.listed(listed.files)
+    return [*findings, *(each for each in compared if each.problem in _OF_FILES and made.has(each))]
+
+
+class _Made:
+    """Whether a file is of a partition of the metadata table as it was made last: a partition that was dropped and made
+    again has an artificial time, before those of the commits that wrote to it until then.
+
+    By the slices that are there where log files are named by their slice, else by when instants completed.
+    """
+
+    def __init__(self, own: HudiTable) -> None:
+        self._own = own
+        self._at: dict[str, CompletionTime] = {}
+        self._slices: set[tuple[str, str, InstantTime]] = set()
+
+    def add(self, instant: Instant, commit: CommitMetadata) -> None:
+        """Takes the partitions that a commit made."""
+        done = self._own.timeline.completion_time_of(instant.requested_time)
+        if not instant.requested_time.startswith(FIRST_INSTANTS) or done is None:
+            return
+        for path in commit.partition_to_write_stats:
+            self._at[path] = max(done, self._at.get(path, done))
+
+    def listed(self, paths: Iterable[str]) -> None:
+        """Takes the files that are there."""
+        self._slices = {found for path in paths if (found := _slice_of(path)) is not None}
+
+    def has(self, finding: FileFinding) -> bool:
+        """Whether a file that is missing, or differs, is one that readers need."""
+        if not self._own.format.logs.of_delta_commit:
+            return _slice_of(finding.path) in self._slices
+        made = self._at.get(finding.path.rpartition("/")[0])
+        done = self._own.timeline.completion_time_of(finding.instant) if finding.instant is not None else None
+        return made is None or done is None or done.is_at_or_after(made)
+
+
+def _slice_of(path: str) -> tuple[str, str, InstantTime] | None:
+    folder, _, file = path.rpartition("/")
+    name = BaseFileName.parse(file) or LogFileName.parse(file)
+    return None if name is None else (folder, name.file_id, name.instant_time)
 
 
 def _within(finding: FileFinding) -> FileFinding:
