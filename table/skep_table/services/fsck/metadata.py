@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from skep_table.errors import NotATableError
-from skep_table.instant_time import CompletionTime, InstantTime
+from skep_table.instant_time import DIGITS, CompletionTime, InstantTime
 from skep_table.metadata_table import FIRST_INSTANTS, FOLDER
 from skep_table.metadata_write import has_metadata_table, open_own
 from skep_table.names import BaseFileName, LogFileName
@@ -35,7 +35,8 @@ def check_metadata(table: HudiTable, runner: Runner, *, compare: bool) -> list[F
         except NotATableError:
             detail = "the table's settings name a metadata table, and there is none"
             return [FileFinding(Problem.METADATA, FOLDER, None, detail)]
-        found += map(_within, _damages(own, runner))
+        damages = (each for each in _damages(own, runner) if not _is_unfinished(table, each.instant))
+        found += map(_within, damages)
     if compare and not found and table.config.metadata_partitions:
         with noted(found.append, Problem.METADATA, FOLDER):
             found += map(partial(_of_difference, table), check_metadata_table(table).differences)
@@ -96,6 +97,11 @@ def _slice_of(path: str) -> tuple[str, str, InstantTime] | None:
     folder, _, file = path.rpartition("/")
     name = BaseFileName.parse(file) or LogFileName.parse(file)
     return None if name is None else (folder, name.file_id, name.instant_time)
+
+
+def _is_unfinished(table: HudiTable, instant: InstantTime | None) -> bool:
+    """Whether a delta commit is of an action of the table that is pending: its next executor writes it again."""
+    return instant is not None and table.timeline.pending().contains(InstantTime(instant[:DIGITS]))
 
 
 def _within(finding: FileFinding) -> FileFinding:
