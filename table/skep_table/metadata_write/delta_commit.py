@@ -42,7 +42,8 @@ def write_delta_commit(own: HudiTable, time: InstantTime, updates: Sequence[Part
     """Writes and completes the delta commit `time` of the metadata table `own`; an earlier attempt at it is undone.
 
     Readers ignore it until the action of the same time on the data table completes. So its files need not be durable
-    one after the other: they are synced together.
+    one after the other: they are synced together. But for its request, which has to be there where a log file is: the
+    next executor of a plan, whose time is the same, finds by it what it has to undo after a power loss.
     """
     own = without_unfinished(own)
     if own.timeline.contains(time):
@@ -51,7 +52,7 @@ def write_delta_commit(own: HudiTable, time: InstantTime, updates: Sequence[Part
     schema = record_schema(own.format.metadata.release)
     appends = [append for update in updates for append in _appends(own, time, update, schema)]
     planned = _metadata([append.planned for append in appends])
-    requested = create_requested(own, Instant(time, Action.DELTA_COMMIT, State.REQUESTED), durable=False)
+    requested = create_requested(own, Instant(time, Action.DELTA_COMMIT, State.REQUESTED))
     inflight = transition_to_inflight(own, requested, planned, durable=False)
     for append in appends:
         own.storage.create_exclusive(append.stat.path, append.data, durable=False)
