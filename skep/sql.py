@@ -98,11 +98,11 @@ class SparkResult(SqlResult):
         return self._frame
 
     def to_arrow(self) -> pa.Table:
-        """As an Arrow table. StorageError when files were cleaned meanwhile."""
-        from skep_writer import collect_arrow
+        """As an Arrow table; intervals of years and months as texts. StorageError when files were cleaned meanwhile."""
+        from skep_writer import collect_answer
 
         with _files_there():
-            return collect_arrow(self._frame)
+            return collect_answer(self._frame)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """All rows, which Spark hands over as a whole, as an Arrow reader."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from skep_writer.changes import stream_changes
-    from skep_writer.edge import arrow_schema, collect_arrow, frame_schema
+    from skep_writer.edge import arrow_schema, collect_answer, collect_arrow, frame_schema
     from skep_writer.scan import arrow_frame, numbered, to_spark, with_constants
     from skep_writer.session import active_spark, make_spark
     from skep_writer.writer import SparkWriter
@@ -20,6 +20,7 @@ _MODULES = {
     "active_spark": "session",
     "arrow_frame": "scan",
     "arrow_schema": "edge",
+    "collect_answer": "edge",
     "collect_arrow": "edge",
     "frame_schema": "edge",
     "make_spark": "session",
@@ -34,6 +35,7 @@ __all__ = [
     "active_spark",
     "arrow_frame",
     "arrow_schema",
+    "collect_answer",
     "collect_arrow",
     "frame_schema",
     "make_spark",

@@ -11,7 +11,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from zipimport import zipimporter
 
 import pyarrow as pa
@@ -156,6 +156,20 @@ def collect_arrow(frame: DataFrame) -> pa.Table:
         return frame.toArrow().cast(schema)
     batches = frame._collect_as_arrow()  # Spark 3.5 has it, and keeps it to itself
     return pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()
+
+
+_TEXT_INTERVALS: Final = ("interval", "interval year", "interval month", "interval year to month")
+
+
+def collect_answer(frame: DataFrame) -> pa.Table:
+    """The rows of a query's answer. Intervals of years and months, which no table holds, are texts as in Spark."""
+    fields = frame._jdf.schema().fields()
+    intervals = [field.dataType().typeName() in _TEXT_INTERVALS for field in fields]
+    if not any(intervals):
+        return collect_arrow(frame)
+    numbered = frame.toDF(*(f"c{at}" for at in range(len(fields))))
+    columns = [f"CAST(c{at} AS STRING) AS c{at}" if is_text else f"c{at}" for at, is_text in enumerate(intervals)]
+    return collect_arrow(numbered.selectExpr(*columns)).rename_columns([field.name() for field in fields])
 
 
 def _with_voids(struct: StructType, void: Any) -> StructType:
