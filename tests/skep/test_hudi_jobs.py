@@ -141,16 +141,25 @@ def test_a_session_with_hudis_classes_is_refused(spark: Any, spark_lake: Lake, m
         pass
 
 
+CATALOG, CATALOG_OF_HUDI = "spark.sql.catalog.spark_catalog", "org.apache.spark.sql.hudi.catalog.HoodieCatalog"
+
+
+@pytest.fixture
+def session(spark: Any) -> Iterator[Any]:
+    """One with the setting for Hudi's catalog. Others in the thread see settings of the last one that was active."""
+    made = spark.newSession()
+    made.conf.set(CATALOG, CATALOG_OF_HUDI)
+    yield made
+    made.conf.unset(CATALOG)
+
+
 @engine
-def test_hudis_catalog_class_is_not_needed(spark: Any, spark_lake: Lake) -> None:
-    key, value = "spark.sql.catalog.spark_catalog", "org.apache.spark.sql.hudi.catalog.HoodieCatalog"
-    session = spark.newSession()
-    session.conf.set(key, value)
+def test_hudis_catalog_class_is_not_needed(session: Any) -> None:
     with skep.use_for_hudi(session):
-        assert session.conf.get(key, None) is None
+        assert session.conf.get(CATALOG, None) is None
         session.sql("RESET")
         assert type(session.range(1).write).__name__ != "DataFrameWriter"
-    assert session.conf.get(key) == value
+    assert session.conf.get(CATALOG) == CATALOG_OF_HUDI
 
 
 def test_builders_lose_what_needs_hudis_jar() -> None:
@@ -488,10 +497,10 @@ def test_a_table_is_streamed_from_where_the_checkpoint_is(
 
 
 @engine
-def test_a_metastore_is_started_when_it_is_needed(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_metastore_is_started_when_it_is_needed(
+    spark: Any, session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    session = spark.newSession()
-    session.conf.set("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.hudi.catalog.HoodieCatalog")
     monkeypatch.setattr("skep.hudi_jobs._warehouse", lambda _: str(tmp_path / "warehouse"))
     with skep.use_for_hudi(session):
         assert session.sql("SELECT 1 AS one").first().one == 1
