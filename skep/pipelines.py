@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from skep.hoodie import create_at, open_table, removed_when_refused
 from skep.names import is_path
+from skep.queries import Queries
 from skep.rows import Rows
 from skep.spark import SparkHolder
 from skep.specs import Text, check_same
-from skep.stream_target import LakeQueries
 from skep.writing import writer_for
 from skep_stream.checkpoints import Asked
 from skep_stream.hudi_source import HudiSource
@@ -187,7 +187,7 @@ class Pipeline:
     def _transformers(self, source: Table) -> list[Transformer]:
         transform = self.spec.transform
         if isinstance(transform, str):
-            return [OverSource(LakeQueries(self._spark), transform, source, self._spark)]
+            return [OverSource(Queries(self._spark), transform, source, self._spark)]
         functions = [transform] if callable(transform) else list(transform or ())
         return [OwnFunction(getattr(each, "__name__", repr(each)), each) for each in functions]
 
@@ -274,7 +274,7 @@ class OverSource:
     All rows are those of a snapshot at least as new as the changes: what came since comes as changes of a later round.
     """
 
-    engine: LakeQueries
+    engine: Queries
     text: str
     source: Table
     spark: SparkHolder

@@ -6,13 +6,15 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlglot import errors, exp, parse_one
+from sqlglot import exp
 
 from skep.engines import LakeEngine
 from skep.hive_client import HiveClient
 from skep.names import TableName
 from skep.pipelines import Tables
+from skep.queries import query_of
 from skep_sql.bind import named_tables
+from skep_sql.written import replaced
 from skep_stream.checkpoints import Asked, newest, resumed
 from skep_table.avro.container import container
 from skep_table.errors import InputError, NoSuchTableError, OptionError, UnsupportedError
@@ -192,18 +194,14 @@ def _changes(tables: Tables, asked: Pull, source: HudiTable, since: InstantTime,
 
 def _rows(tables: Tables, asked: Pull, text: str, changes: Rows) -> pa.Table:
     """The rows of the query, in which the source is `changes`; other tables are those of the lake."""
-    try:
-        query = parse_one(text, dialect="hive")
-    except errors.SqlglotError as error:
-        raise InputError(f"the query can't be parsed: {error}", found=text) from error
-    if not isinstance(query, exp.Query):
-        raise InputError("a pull takes a query", found=text, expected="SELECT …")
+    query = query_of(text)
     relations: dict[str, Any] = {}
     for node in named_tables(query):
         name = str(TableName.parse(f"{node.db}.{node.name}" if node.db else node.name, asked.source_db))
         key = f"skep_{name.replace('.', '_')}"
         relations.setdefault(key, changes if name == asked.source.lower() else tables.table(name).rows())
-        node.replace(exp.alias_(exp.to_table(key), node.alias or node.name, table=True))
+        renamed = exp.alias_(exp.to_table(key), node.alias or node.name, table=True)
+        replaced(node, renamed, alias=None if node.alias else node.name)
     return LakeEngine(tables.spark_holder).rows(query, relations)
 
 

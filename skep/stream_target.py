@@ -1,4 +1,4 @@
-"""The target of a stream as `skep` provides it, and the engine of its queries."""
+"""The target of a stream as `skep` provides it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from skep.background import wait_for
 from skep.hoodie import OPERATION, FrameWriter, removed_when_refused, table_services
 from skep.spark import SparkHolder
 from skep.writing import writer_for
-from skep_sql.protocols import Relation
 from skep_stream.options import ERROR_FAILURE, ERROR_NAME, ERROR_PATH, ERROR_TABLE, WriteFailure
 from skep_stream.rounds import schema_of_rows
 from skep_table.commit.create import create_table
-from skep_table.errors import InputError, NotATableError, OptionError, SkepError
+from skep_table.errors import NotATableError, OptionError, SkepError
 from skep_table.events import Events
 from skep_table.format import MergeSource, StreamerKeys, format_of, format_of_version
 from skep_table.options import Options
@@ -39,29 +38,6 @@ _PAYLOAD_OF_0_15: Final = "org.apache.hudi.common.model.OverwriteWithLatestAvroP
 
 class OtherNameWarning(UserWarning):
     """The target table has another name than the one given."""
-
-
-class LakeQueries:
-    """Queries of transformers: DuckDB in this process where they mean the same to it, else Spark."""
-
-    def __init__(self, spark: SparkHolder) -> None:
-        self._spark = spark
-
-    def query(self, text: str, relations: Mapping[str, Relation]) -> pa.Table:
-        """See `skep_stream.protocols.Engine`."""
-        from sqlglot import errors, exp, parse_one
-
-        from skep.engines import LakeEngine
-
-        try:
-            query = parse_one(text, dialect="spark")
-        except errors.SqlglotError as error:
-            raise InputError(f"the query can't be parsed: {error}", found=text) from error
-        if not isinstance(query, exp.Query):
-            raise InputError("a transformer takes a query", found=text, expected="SELECT …")
-        named = {table.name.lower() for table in query.find_all(exp.Table)}
-        used = {name: rows for name, rows in relations.items() if name.lower() in named}
-        return LakeEngine(self._spark).rows(query, used)
 
 
 class TableTarget:

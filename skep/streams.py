@@ -11,9 +11,10 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from skep.queries import Queries
 from skep.spark import SparkHolder
 from skep.stream_catalog import MetastoreColumns
-from skep.stream_target import LakeQueries, TableTarget, error_table
+from skep.stream_target import TableTarget, error_table
 from skep_stream.checkpoints import Asked, newest
 from skep_stream.flags import Flags, FlagWarning, pairs_of, parse
 from skep_stream.lag import LagWatch
@@ -94,7 +95,7 @@ class Streamer:
             holder = SparkHolder(holder.session)
         events = events or Events()
         self.target = TableTarget(str(self._flags.text("target_base_path")), options, holder, events)
-        context = StreamContext(options, LakeQueries(holder), self.target, None, events, MetastoreColumns(options))
+        context = StreamContext(options, Queries(holder), self.target, None, events, MetastoreColumns(options))
         self.stream = self._made(context)
 
     @classmethod

@@ -7,6 +7,7 @@ from functools import partial
 
 import pyarrow as pa
 
+from skep.queries import Queries
 from skep.services.runner import Services
 from skep_sync.callbacks import callback_hook
 from skep_sync.callbacks.options import ON
@@ -41,7 +42,7 @@ def writer_for(
     session = frame.sparkSession if is_spark_frame(frame) else services.spark.given  # type: ignore[attr-defined]
     if create is None:
         table = _upgraded(table, services)
-    locked = table.with_context(lock=services.lock(options))
+    locked = table.with_context(lock=services.lock(options), queries=Queries(services.spark).query)
     if session is None:
         return LocalWriter(locked, hooks, create)
     from skep_writer import SparkWriter

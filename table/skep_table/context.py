@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
+import pyarrow as pa
+
 from skep_table.clock import SYSTEM_CLOCK, Clock
 from skep_table.errors import LeaseLostError, LockError
 from skep_table.events import NO_EVENTS, Events
@@ -24,6 +26,10 @@ def _ignore(_error: LeaseLostError) -> None:
     return None
 
 
+# A query in Spark's dialect, and the rows that its names mean → the rows of the answer.
+Queries = Callable[[str, Mapping[str, Any]], pa.Table]
+
+
 class ContextChanges(TypedDict, total=False):
     """The fields of a TableContext that `HudiTable.with_context` can replace."""
 
@@ -34,6 +40,7 @@ class ContextChanges(TypedDict, total=False):
     runner: Runner
     conflict_check: Callable[[Any], None] | None
     on_lost: Callable[[LeaseLostError], None]
+    queries: Queries | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +49,7 @@ class TableContext:
 
     `runner` runs the tasks of writes and services. `conflict_check` replaces the conflict strategy that the options
     name; it receives a `commit.conflict.CommitCandidate`. `on_lost` is called from another thread when the heartbeat
-    of a write was lost, so that tasks which still run for it can be stopped.
+    of a write was lost, so that tasks which still run for it can be stopped. `queries` answers the SQL of validators.
 
     In another process (a pickled table) only storage and options are the same: tasks read, the driver commits. A lock
     does not travel either; acquiring it there is a LockError.
@@ -56,6 +63,7 @@ class TableContext:
     runner: Runner = field(default_factory=ThreadRunner)
     conflict_check: Callable[[Any], None] | None = None
     on_lost: Callable[[LeaseLostError], None] = _ignore
+    queries: Queries | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
         return _unpickled, (self.storage, dict(self.options), isinstance(self.lock, NoLock))

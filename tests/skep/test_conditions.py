@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from skep.engines import DuckEngine, LeftToSpark
 from skep.lake import Lake
+from skep.queries import Queries
 from skep.spark import SparkHolder
 from skep_catalog.client import Metastore
 from skep_catalog.entities import Database
@@ -232,3 +233,22 @@ def test_changes_find_them(ways: Any, condition: str, way: str) -> None:
         assert found == expected(condition)
     finally:
         lake.drop_table("changed", purge=True)
+
+
+def test_validators_and_transformers_ask_the_same_engine(ways: Any) -> None:
+    lake, rows, _ = ways
+    queries = (
+        "select cast(2.5 as int)#2;select substring('abc', 0, 2)#ab;select count(*) from <TABLE_NAME> where f > 1#5"
+    )
+    options = {
+        "hoodie.precommit.validators": "org.apache.hudi.client.validator.SqlQuerySingleResultPreCommitValidator",
+        "hoodie.precommit.validators.single.value.sql.queries": queries,
+    }
+    table = lake.create_table("checked", rows, key="id")
+    try:
+        assert table.upsert(rows, **options).inserted == rows.num_rows
+    finally:
+        lake.drop_table("checked", purge=True)
+    found = Queries(lake.spark_holder).query("select id, 'it''s' as v from given where f > 1", {"given": rows})
+    assert set(found.column("v").to_pylist()) == {"it's"}
+    assert found.num_rows == 5

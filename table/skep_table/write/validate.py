@@ -1,6 +1,6 @@
 """Pre-commit validators: Hudi's three that ask SQL, and plug-ins. One that objects keeps a write from committing.
 
-SQL is Spark's; DuckDB runs it here, over the rows before the write and those that it would leave.
+SQL is Spark's; the table's context has what answers it, over the rows before the write and those that it would leave.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from skep_table.errors import EnvironmentMissingError, OptionError, UnsupportedError, ValidationError
+from skep_table.errors import EnvironmentMissingError, InputError, OptionError, UnsupportedError, ValidationError
 from skep_table.options import Option, Options
 from skep_table.preview import Preview
 from skep_table.query import ReadRequest
@@ -105,27 +105,21 @@ class _SingleValue:
 
 def _ask(table: HudiTable, query: str) -> list[tuple[Any, ...]]:
     """The rows that a query over the table returns."""
-    try:
-        import duckdb
-    except ImportError as error:
+    answer = table.context.queries
+    if answer is None:
         raise EnvironmentMissingError(
-            "SQL validators need DuckDB", hint="pip install 'skep[duckdb]'", package="duckdb"
-        ) from error
+            "SQL validators need an engine for their queries", hint="write through skep", missing="an engine"
+        )
+    text = query.replace(_PLACEHOLDER, _TABLE)
     try:
-        tree = sqlglot.parse_one(query.replace(_PLACEHOLDER, _TABLE), dialect=SqlDialect)
-    except SqlglotError as error:
-        raise OptionError(
-            f"validator query {query!r} is no SQL: {parse_reason(error)}", option=VALIDATORS.key, found=query
-        ) from error
-    rows = read(table, ReadRequest(columns=_columns(tree, table)))
-    source = rows.to_reader() if len(list(tree.find_all(exp.Table))) == 1 else rows.to_arrow()
-    with duckdb.connect() as connection:
-        connection.register(_TABLE, source)
-        try:
-            answer: list[tuple[Any, ...]] = connection.sql(tree.sql(dialect="duckdb")).fetchall()
-        except duckdb.Error as error:
-            raise OptionError(f"validator query {query!r}: {error}", option=VALIDATORS.key, found=query) from error
-    return answer
+        tree = sqlglot.parse_one(text, dialect=SqlDialect)
+        rows = read(table, ReadRequest(columns=_columns(tree, table)))
+        source = rows.to_reader() if len(list(tree.find_all(exp.Table))) == 1 else rows.to_arrow()
+        found = answer(text, {_TABLE: source})
+    except (SqlglotError, InputError) as error:
+        reason = parse_reason(error) if isinstance(error, SqlglotError) else error.message
+        raise OptionError(f"validator query {query!r}: {reason}", option=VALIDATORS.key, found=query) from error
+    return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
 
 
 def _columns(tree: Any, table: HudiTable) -> tuple[str, ...] | None:

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from skep.queries import Queries
+from skep.spark import SparkHolder
 from skep_table.basefile import read_footer
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import KeyFieldError, OptionError, UnsupportedError
@@ -57,7 +59,8 @@ def rows(*values: tuple[str, int, int, int]) -> pa.Table:
 
 
 def writer(table: HudiTable, **options: Any) -> LocalWriter:
-    return LocalWriter(table.with_context(options=Options({k.replace("__", "."): v for k, v in options.items()})))
+    given = Options({k.replace("__", "."): v for k, v in options.items()})
+    return LocalWriter(table.with_context(options=given, queries=Queries(SparkHolder()).query))
 
 
 def content(table: HudiTable) -> list[tuple[str, Any, int]]:

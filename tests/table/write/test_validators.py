@@ -9,8 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from skep.queries import Queries
+from skep.spark import SparkHolder
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import OptionError, UnsupportedError, ValidationError
+from skep_table.errors import EnvironmentMissingError, OptionError, UnsupportedError, ValidationError
 from skep_table.options import Options
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
@@ -60,7 +62,8 @@ def content(table: HudiTable) -> dict[str, int | None]:
 
 
 def writer(table: HudiTable, **options: Any) -> LocalWriter:
-    return LocalWriter(table.with_context(options=table.options.with_values(options)))
+    answer = Queries(SparkHolder()).query
+    return LocalWriter(table.with_context(options=table.options.with_values(options), queries=answer))
 
 
 def same(query: str) -> dict[str, str]:
@@ -179,4 +182,11 @@ def test_validators_that_can_not_run_stop_the_write(
 ) -> None:
     with pytest.raises(error, match=message):
         writer(table, **options).insert(rows(("c", 3)))
+    assert len(content(table)) == 2
+
+
+def test_queries_need_an_engine(table: HudiTable) -> None:
+    options = table.options.with_values(same("select count(*) from <TABLE_NAME>"))
+    with pytest.raises(EnvironmentMissingError, match="need an engine"):
+        LocalWriter(table.with_context(options=options)).insert(rows(("c", 3)))
     assert len(content(table)) == 2
