@@ -7,8 +7,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
-import pyarrow as pa
-
 from skep_table.clock import SYSTEM_CLOCK, Clock
 from skep_table.errors import LeaseLostError, LockError
 from skep_table.events import NO_EVENTS, Events
@@ -19,6 +17,7 @@ from skep_table.runner import Runner, ThreadRunner
 from skep_table.storage import Storage
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from typing_extensions import Unpack
 
 
@@ -27,7 +26,7 @@ def _ignore(_error: LeaseLostError) -> None:
 
 
 # A query in Spark's dialect, and the rows that its names mean → the rows of the answer.
-Queries = Callable[[str, Mapping[str, Any]], pa.Table]
+Queries = Callable[[str, Mapping[str, Any]], "pa.Table"]
 
 
 class ContextChanges(TypedDict, total=False):

@@ -55,7 +55,7 @@ def conditions() -> st.SearchStrategy[str]:
     cast = st.tuples(column, st.sampled_from(CASTS)).map(lambda both: f"cast({both[0]} as {both[1]})")
     sides = st.one_of(column, column, cast, st.tuples(column, constant).map(lambda both: f"{both[0]} + {both[1]}"))
     sign = st.sampled_from(["=", "<", "<=", ">", ">=", "<>", "<=>"])
-    texts = st.sampled_from(["'%7'", "'a%'", r"'a\\%b'", "'_'", "'.*'", "'^7$'", "'IT%'"])
+    texts = st.sampled_from(["'%7'", "'a%'", r"'a\\%b'", "'_'", "'.*'", "'^7$'", "'IT%'", "'[0-9]+'", "'^ ?7'"])
     leaves = st.one_of(
         st.tuples(sides, sign, st.one_of(constant, constant, column)).map(" ".join),
         st.tuples(sides, st.sampled_from(["in", "not in"]), st.lists(constant, min_size=1, max_size=3)).map(

@@ -58,8 +58,12 @@ class Regex:
 
     def replaced(self, texts: Any, replacement: str) -> Any:
         """Each text with another one for all matches. For a `replacement` without backslashes and dollar signs."""
-        whole = "".join(self._piece(at, named=0) for at in range(len(self.pieces)))
-        return pc.replace_substring_regex(texts, whole, replacement)
+        return pc.replace_substring_regex(texts, self.text, replacement)
+
+    @property
+    def text(self) -> str:
+        """The whole expression."""
+        return "".join(self._piece(at, named=0) for at in range(len(self.pieces)))
 
     def _piece(self, at: int, named: int) -> str:
         if at not in self.groups:

@@ -22,6 +22,7 @@ from sqlglot.tokens import TokenType  # type: ignore[attr-defined,unused-ignore]
 
 from skep_table.errors import InputError, PredicateError, SchemaError, UnsupportedError
 from skep_table.expressions import expression_of
+from skep_table.expressions.regexes import Regex
 from skep_table.query.predicate import (
     NEGATED,
     And,
@@ -310,8 +311,9 @@ class _Reader:
             raise self.fail(f"{node.this.sql('spark')} is {_named(argument.type)}; LIKE takes text")
         pattern = self.text_of(node.expression)
         if isinstance(node, exp.RegexpLike):
-            self.may_differ = True  # Java's regular expressions
-            return Matches(argument, pattern, "", negated)
+            known = Regex.parse(pattern)
+            self.may_differ |= known is None  # what Java's regular expressions have otherwise
+            return Matches(argument, pattern if known is None else known.text, "", negated)
         regex, prefix = _like_regex(pattern, escape, self)
         if isinstance(node, exp.ILike):
             self.may_differ = True  # letters outside of ASCII
