@@ -12,7 +12,7 @@ from skep.conditions import NO_TABLES
 from skep.engines import LakeEngine
 from skep.spark import SparkHolder
 from skep.writing import held
-from skep_sql.bind import Scope
+from skep_sql.bind import Scope, given_rows
 from skep_sql.change import update_rows
 from skep_sql.merge import MergeInto, merge_rows
 from skep_sql.parse import parse_expression
@@ -127,7 +127,7 @@ class MergeBuilder:
         """One commit. InputError for clauses that do not fit the table, before anything is written."""
         if not self._clauses:
             raise InputError("a merge needs a clause", hint=".when_matched_update_all().when_not_matched_insert_all()")
-        source: Any = exp.select("*").from_(exp.Table(this=exp.Anonymous(this=_GIVEN, expressions=[])))
+        source: Any = exp.select("*").from_(given_rows(_GIVEN))
         scope = Scope(NO_TABLES, functions={_GIVEN: lambda *_: self._source})
         merge = MergeInto(self._table, self._target_alias, source, self._source_alias, self._on, tuple(self._clauses))
         return merge_rows(merge, scope, self._engine, self._options)

@@ -12,10 +12,10 @@ from sqlglot import exp
 from skep.engines import EngineChoice, LakeEngine, SparkEngine
 from skep.rows import EMBEDDED_BYTES, Rows
 from skep.spark import SparkHolder
-from skep_sql.bind import Bound, Scope, bind
+from skep_sql.bind import Scope, bind, given_rows
 from skep_sql.change import matching
 from skep_sql.parse import parse_expression
-from skep_sql.protocols import Catalog, Relation, Target
+from skep_sql.protocols import Catalog, Target
 from skep_table.errors import PredicateError
 from skep_table.query.request import ReadRequest
 from skep_table.query.sql import parse_predicate
@@ -59,7 +59,7 @@ def is_for_engine(where: str, table: HudiTable, spark: SparkHolder) -> bool:
         if not error.is_unsupported:
             raise
         return True
-    return predicate.may_differ or (predicate.depends_on_zone and not LakeEngine(spark).in_utc)
+    return not predicate.is_alike(in_utc=LakeEngine(spark).in_utc)
 
 
 class Matching(Rows):
@@ -72,7 +72,7 @@ class Matching(Rows):
         self._batches = self._matching
         self._count = lambda: sum(batch.num_rows for batch in self._matching())
         whole = Rows(table, replace(request, where=None, limit=None, columns=None), spark)
-        self._bound = _bound(self._query(), whole)
+        self._bound = bind(self._query(), Scope(NO_TABLES, functions={_GIVEN: lambda *_: whole}))
 
     @property
     def where(self) -> str:
@@ -81,7 +81,7 @@ class Matching(Rows):
 
     def _query(self) -> exp.Query:
         columns = [exp.column(exp.to_identifier(name, quoted=True)) for name in self.schema.names]
-        query = exp.select(*columns).from_(exp.Table(this=exp.Anonymous(this=_GIVEN, expressions=[])))
+        query = exp.select(*columns).from_(given_rows(_GIVEN))
         query = query.where(parse_expression(self._where))
         return query if self._limit is None else query.limit(self._limit)
 
@@ -102,10 +102,6 @@ class Matching(Rows):
     def to_spark(self) -> DataFrame:
         """A lazy frame of the lake's session."""
         return SparkEngine(self._spark).frame(self._bound.query, self._bound.relations)
-
-
-def _bound(query: exp.Query, relation: Relation) -> Bound:
-    return bind(query, Scope(NO_TABLES, functions={_GIVEN: lambda *_: relation}))
 
 
 def rows_to_delete(target: Target, where: str, spark: SparkHolder) -> Callable[[HudiTable], pa.Table]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from sqlglot import exp
-
 from skep.spark import SparkHolder
 from skep_table.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from sqlglot import exp
 
     from skep_sql.protocols import Relation
 
@@ -24,6 +23,8 @@ class Queries:
 
     def query(self, text: str, relations: Mapping[str, Relation]) -> pa.Table:
         """The rows of the answer. InputError for what is no query, and for one that does not fit its relations."""
+        from sqlglot import exp
+
         from skep.engines import LakeEngine
 
         query = query_of(text)

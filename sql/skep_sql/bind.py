@@ -93,6 +93,12 @@ def bind(query: exp.Query, scope: Scope) -> Bound:
     return Bound(tree, relations)
 
 
+def given_rows(function: str, alias: str | None = None) -> Node:
+    """A table function without arguments, by which a scope passes rows to a query."""
+    named = None if alias is None else exp.TableAlias(this=exp.to_identifier(alias, quoted=True))
+    return exp.Table(this=exp.Anonymous(this=function, expressions=[]), alias=named)
+
+
 def common_of(node: Node) -> Node | None:
     """The query of WITH that a name of a table means; None where it means none."""
     if node.args.get("db"):

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from skep_sql.assign import assigned
-from skep_sql.bind import Scope, bind, table_to_change
+from skep_sql.bind import Scope, bind, given_rows, table_to_change
 from skep_sql.names import column_of
 from skep_sql.protocols import Engine, Relation, Target
 from skep_sql.statements import Assignment, Delete, Node, Update
@@ -82,7 +82,7 @@ def update_rows(
         columns += [
             exp.alias_(_column(alias, name.partition(".")[0]), f"{OLD}{at}") for at, name in enumerate(ordering)
         ]
-        query = exp.select(*columns).from_(_target(alias))
+        query = exp.select(*columns).from_(given_rows(TARGET, alias))
         if where is not None:
             query = query.where(where.copy())
         rows = rows_of(query, snapshot, target, scope, engine, pruned)
@@ -118,7 +118,9 @@ def matching(target: Target, where: Node, scope: Scope, engine: Engine, alias: s
     check_has_meta(target.hudi, target, "DELETE with this predicate")
 
     def compute(snapshot: HudiTable) -> pa.Table:
-        query = exp.select(*(_column(alias, name) for name in META)).from_(_target(alias)).where(where.copy())
+        query = (
+            exp.select(*(_column(alias, name) for name in META)).from_(given_rows(TARGET, alias)).where(where.copy())
+        )
         return rows_of(query, snapshot, target, scope, engine, None).select(list(META))
 
     return compute
@@ -133,13 +135,6 @@ def rows_of(
     inner = replace(pinned, functions={**scope.functions, TARGET: lambda _catalog, _arguments: relation})
     bound = bind(query, inner)
     return engine.rows(bound.query, bound.relations)
-
-
-def _target(alias: str) -> Node:
-    return exp.Table(
-        this=exp.Anonymous(this=TARGET, expressions=[]),
-        alias=exp.TableAlias(this=exp.to_identifier(alias, quoted=True)),
-    )
 
 
 def _column(alias: str, name: str) -> Node:
@@ -163,8 +158,7 @@ def predicate_text(where: Node | None, table: HudiTable, alias: str, engine: Eng
         predicate = parse_predicate(text, to_arrow(table.schema().with_meta()))
     except PredicateError:
         return None
-    differs = predicate.may_differ or (predicate.depends_on_zone and not engine.in_utc)
-    return None if differs else text
+    return text if predicate.is_alike(in_utc=engine.in_utc) else None
 
 
 def values_to_set(assignments: Sequence[Assignment], table: HudiTable, name: str, alias: str) -> list[Value]:

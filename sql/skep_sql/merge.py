@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from skep_sql.assign import assigned
-from skep_sql.bind import Scope, bind, table_to_change
+from skep_sql.bind import Scope, bind, given_rows, table_to_change
 from skep_sql.change import META, TARGET, check_has_meta, rule_of, values_to_set
 from skep_sql.names import nearest
 from skep_sql.protocols import Engine, Relation, Target
@@ -199,12 +199,12 @@ class _Plan:
                     columns.append(exp.alias_(chosen, f"_skep_v{at}_{place}"))
         kinds = {clause.when for clause in merge.clauses}
         join = "FULL" if "not matched by source" in kinds else "LEFT" if "not matched" in kinds else "INNER"
-        joined = exp.Join(this=_named(TARGET, merge.alias), on=merge.on.copy())
+        joined = exp.Join(this=given_rows(TARGET, merge.alias), on=merge.on.copy())
         if join == "INNER":
             joined.set("kind", "INNER")
         else:
             joined.set("side", join)
-        query: exp.Query = exp.select(*columns).from_(_named(_SOURCE, merge.source_alias))
+        query: exp.Query = exp.select(*columns).from_(given_rows(_SOURCE, merge.source_alias))
         query.append("joins", joined)
         return query
 
@@ -332,13 +332,6 @@ class _Plan:
                 if not isinstance(value, exp.Column) or (name.lower(), value.name.lower()) not in pairs:
                     return False
         return True
-
-
-def _named(function: str, alias: str) -> Node:
-    return exp.Table(
-        this=exp.Anonymous(this=function, expressions=[]),
-        alias=exp.TableAlias(this=exp.to_identifier(alias, quoted=True)),
-    )
 
 
 def _single(column: pa.ChunkedArray | pa.Array) -> pa.Array:

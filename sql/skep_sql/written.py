@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -69,7 +69,7 @@ def as_written(tree: Node, text: str, start: int = 0) -> Node:
             node.meta[_PLACE] = _Place(place.start - start, place.end - start, place.alias - start)
         if isinstance(node, exp.Func) and "start" in node.meta:
             node.meta[_NAME] = text[node.meta["start"] : node.meta["end"] + 1].lower()
-    edits = _Edits(text, start).quotes() if "''" in text or '""' in text else ()
+    edits = _quotes(text, words.behind(0), start) if "''" in text or '""' in text else ()
     tree.meta[_TEXT] = _Text(text[start:], tuple(edits))
     return tree
 
@@ -206,21 +206,14 @@ def _behind_sample(words: Sequence[Word]) -> int:
     return _behind_parentheses(rest[1:]) if rest and _is(rest[0], "REPEATABLE") else end
 
 
-class _Edits:
-    """What Spark 3 takes in another way than Spark 4 and the SQL standard."""
-
-    def __init__(self, text: str, start: int) -> None:
-        self._text = text
-        self._start = start
-
-    def quotes(self) -> Iterator[_Edit]:
-        """A quote that is doubled within a text is one with a backslash before it."""
-        for word in words_of(self._text):
-            written = self._text[word.start : word.end + 1]
-            quote = written[0]
-            if word.is_string and quote in "'\"" and quote * 2 in written[1:-1]:
-                inner = re.sub(rf"(\\.)|{quote}{quote}", lambda found: found[1] or f"\\{found[0][0]}", written[1:-1])
-                yield _Edit(word.start - self._start, word.end + 1 - self._start, quote + inner + quote)
+def _quotes(text: str, words: Iterable[Word], start: int) -> Iterator[_Edit]:
+    """A quote that is doubled within a text is one with a backslash before it: Spark 3 reads two texts otherwise."""
+    for word in words:
+        written = text[word.start : word.end + 1]
+        quote = written[0]
+        if word.is_string and quote in "'\"" and quote * 2 in written[1:-1]:
+            inner = re.sub(rf"(\\.)|{quote}{quote}", lambda found: found[1] or f"\\{found[0][0]}", written[1:-1])
+            yield _Edit(word.start - start, word.end + 1 - start, quote + inner + quote)
 
 
 def names_written(tree: Node) -> frozenset[str]:

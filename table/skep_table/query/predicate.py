@@ -205,6 +205,10 @@ class Predicate:
         leaves = (leaf for leaf in _leaves(self.condition) if not isinstance(leaf, IsNull))
         return any(_depends_on_zone(value) for leaf in leaves for value in _values(leaf))
 
+    def is_alike(self, *, in_utc: bool) -> bool:
+        """Whether Spark finds the same rows by the condition. `in_utc`: its texts without a zone are in UTC."""
+        return not self.may_differ and (in_utc or not self.depends_on_zone)
+
     def mask(self, rows: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
         """True, false or null for each row."""
         with _reported(self):
