@@ -16,7 +16,7 @@ from benchmarks.peers.spelling import spell  # noqa: E402
 from benchmarks.peers.worker import serve  # noqa: E402
 from skep_table.commit.create import TableSpec, create_table  # noqa: E402
 from skep_table.query import ReadRequest, read  # noqa: E402
-from skep_table.runner import ThreadRunner  # noqa: E402
+from skep_table.runtime.runner import ThreadRunner  # noqa: E402
 from skep_table.storage import LocalStorage  # noqa: E402
 from skep_table.table import HudiTable  # noqa: E402
 from skep_table.table_config import TableType  # noqa: E402

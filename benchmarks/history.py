@@ -21,7 +21,7 @@ from skep_table.commit.create import TableSpec, create_table
 from skep_table.instant_time import CompletionTime, InstantTime
 from skep_table.query import QueryType, ReadRequest, read
 from skep_table.query.incremental import instants_between
-from skep_table.services.archive import archive
+from skep_table.services.cleaning.archive import archive
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant, State

@@ -24,7 +24,7 @@ from benchmarks.measure import Measured
 from benchmarks.report import Report
 from benchmarks.upsert import Progress
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.runner import ThreadRunner
+from skep_table.runtime.runner import ThreadRunner
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
@@ -88,7 +88,7 @@ def _spark(report: Report, runs: int, folder: Path, changes: pa.Table) -> None:
 
     from skep_catalog.java import find_java
     from skep_writer import SparkWriter, make_spark
-    from skep_writer.spark_rows import SparkRows
+    from skep_writer.writing.spark_rows import SparkRows
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     java = {"JAVA_HOME": str(find_java(pyspark.__version__).home)}

@@ -20,13 +20,13 @@ from benchmarks.peers.worker import answer, planned, serve, session  # noqa: E40
 from skep_table.commit.create import TableSpec, create_table  # noqa: E402
 from skep_table.options import Options  # noqa: E402
 from skep_table.query import ReadRequest, read  # noqa: E402
-from skep_table.services.compact import execute_pending_compactions, schedule_compaction  # noqa: E402
+from skep_table.services.compaction.compact import execute_pending_compactions, schedule_compaction  # noqa: E402
 from skep_table.storage import LocalStorage  # noqa: E402
 from skep_table.table import HudiTable  # noqa: E402
 from skep_table.table_config import TableType  # noqa: E402
-from skep_writer.scan import to_spark  # noqa: E402
+from skep_writer.reading.scan import to_spark  # noqa: E402
 from skep_writer.services import service_runner  # noqa: E402
-from skep_writer.writer import SparkWriter  # noqa: E402
+from skep_writer.writing.writer import SparkWriter  # noqa: E402
 
 Json = dict[str, Any]
 

@@ -157,5 +157,5 @@ def machine() -> dict[str, Any]:
         "memory_bytes": psutil.virtual_memory().total,
         "load": os.getloadavg(),
         "python": platform.python_version(),
-        **{name: metadata.version(name) for name in ("skep", "pyspark", "pyarrow", "hudi")},
+        **{name: metadata.version(name) for name in ("skep-hudi", "pyspark", "pyarrow", "hudi")},
     }

@@ -31,8 +31,8 @@ from skep_table.commit.create import TableSpec, create_table
 from skep_table.names import PARTITION_METAFILE, BaseFileName
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
-from skep_table.services.cluster import schedule_clustering
-from skep_table.services.compact import schedule_compaction
+from skep_table.services.clustering.cluster import schedule_clustering
+from skep_table.services.compaction.compact import schedule_compaction
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType

@@ -26,7 +26,7 @@ from benchmarks.peers.bundle import RELEASES, PeerMissing, bundle, java
 from benchmarks.report import Report
 from skep_catalog.client import Metastore
 from skep_catalog.embedded import EmbeddedMetastore
-from skep_catalog.entities import Database, Partition, Table
+from skep_catalog.entities import Database, Partition, TableEntry
 from skep_catalog.spark import find_spark
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.storage import LocalStorage
@@ -228,7 +228,7 @@ class Bench:
             else:
                 self.report.of("bare calls", FIRST).run(os.getpid(), partial(self._bare, entry, made))
 
-    def _bare(self, entry: Table, partitions: list[Partition]) -> float:
+    def _bare(self, entry: TableEntry, partitions: list[Partition]) -> float:
         """On as many connections, in batches as large as a sync's."""
         size = min(1000, -(-len(partitions) // 4))
         batches = [partitions[start : start + size] for start in range(0, len(partitions), size)]

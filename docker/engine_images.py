@@ -31,7 +31,7 @@ OWN_BASE: Final = "skep/debian"
 ROOT: Final = HERE.parent
 INSIDE: Final = Path("/opt/service")
 LABEL: Final = "skep.made-from"
-PACKAGES: Final = ("table", "catalog", "writer", "sync", "skep")
+PACKAGES: Final = ("table", "catalog", "writer", "sync", "sql", "stream", "skep")
 DEBIANS_PYTHON: Final = (3, 11)
 DEBIANS_JAVA: Final = 17
 NOT_FOR_RUNNING: Final = ("jmods", "src.zip", "legal", "man", "demo", "include")
@@ -225,7 +225,7 @@ def names() -> dict[str, str]:
 
 
 def made_from(name: str) -> str:
-    """Of what an image is made, in short: one with the same description need not be made again."""
+    """Of what an image is made, in short: one with the same description need not be rebuilt."""
     more = ["constraints.txt"] if name in PYTHON else []
     more += {"skep": ["pyproject.toml", *PACKAGES], "spark-3.5": [THRIFT]}.get(name, [])
     files = [

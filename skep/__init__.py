@@ -14,19 +14,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from skep.hoodie import load, maintain, open_table, write
-    from skep.hudi_jobs import HudiJobs, use_for_hudi
+    from skep.base.history import Commit
+    from skep.flows.pipelines import Pipeline, pipeline
+    from skep.flows.streams import Streamer
+    from skep.handles.by_path import load, maintain, open_table, write
+    from skep.handles.table import Table
+    from skep.jobs.hudi_jobs import HudiJobs, use_for_hudi
     from skep.lake import Lake, connect
-    from skep.pipelines import Pipeline, pipeline
-    from skep.rows import Rows
+    from skep.metastore.syncing import SyncWarning
+    from skep.query.result import SqlResult
+    from skep.query.rows import Rows
+    from skep.query.spark import register_source
     from skep.services.runner import ServiceWarning
-    from skep.spark import register_source
-    from skep.sql import SqlResult
-    from skep.streams import Streamer
-    from skep.syncing import SyncWarning
-    from skep.table import Commit, Table
     from skep_table.errors import SkepError
-    from skep_table.signals import exit_on_sigterm
+    from skep_table.runtime.signals import exit_on_sigterm
     from skep_table.write.result import WriteResult
 
 __version__ = "0.1.0"
@@ -56,27 +57,27 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Commit": "skep.table",
-    "HudiJobs": "skep.hudi_jobs",
+    "Commit": "skep.base.history",
+    "HudiJobs": "skep.jobs.hudi_jobs",
     "Lake": "skep.lake",
-    "Pipeline": "skep.pipelines",
-    "Rows": "skep.rows",
+    "Pipeline": "skep.flows.pipelines",
+    "Rows": "skep.query.rows",
     "ServiceWarning": "skep.services.runner",
     "SkepError": "skep_table.errors",
-    "SqlResult": "skep.sql",
-    "Streamer": "skep.streams",
-    "SyncWarning": "skep.syncing",
-    "Table": "skep.table",
+    "SqlResult": "skep.query.result",
+    "Streamer": "skep.flows.streams",
+    "SyncWarning": "skep.metastore.syncing",
+    "Table": "skep.handles.table",
     "WriteResult": "skep_table.write.result",
     "connect": "skep.lake",
-    "exit_on_sigterm": "skep_table.signals",
-    "load": "skep.hoodie",
-    "maintain": "skep.hoodie",
-    "open_table": "skep.hoodie",
-    "pipeline": "skep.pipelines",
-    "register_source": "skep.spark",
-    "use_for_hudi": "skep.hudi_jobs",
-    "write": "skep.hoodie",
+    "exit_on_sigterm": "skep_table.runtime.signals",
+    "load": "skep.handles.by_path",
+    "maintain": "skep.handles.by_path",
+    "open_table": "skep.handles.by_path",
+    "pipeline": "skep.flows.pipelines",
+    "register_source": "skep.query.spark",
+    "use_for_hudi": "skep.jobs.hudi_jobs",
+    "write": "skep.handles.by_path",
 }
 
 

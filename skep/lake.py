@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
 from dataclasses import replace
@@ -11,20 +11,23 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from skep.background import wait_for
-from skep.locking import checked, lock_of
-from skep.names import TableName
-from skep.registration import Registration
-from skep.schemas import SchemaLike
+from skep.base.arguments import checked as with_checks
+from skep.base.arguments import checks_arguments
+from skep.base.background import wait_for
+from skep.base.names import TableName
+from skep.base.schemas import SchemaLike
+from skep.base.specs import Text, check_same, table_spec
+from skep.handles.table import Table
+from skep.metastore.entries import VIEWS, hudi_entries, named_entry
+from skep.metastore.locking import checked, lock_of
+from skep.metastore.registration import Registration
+from skep.metastore.syncing import SYNC, SyncWarning, TableSyncs, open_queue
+from skep.query.spark import SparkHolder
 from skep.services.runner import Services
-from skep.spark import SparkHolder
-from skep.specs import Text, check_same, table_spec
-from skep.syncing import SYNC, SyncWarning, TableSyncs, open_queue
-from skep.table import Table
 from skep_catalog.client import Metastore
 from skep_catalog.entries import View, view_of
-from skep_sync.locations import same_location
-from skep_sync.planner import is_hudi
+from skep_sync.planning.locations import same_location
+from skep_sync.planning.planner import is_hudi
 from skep_sync.sync import SyncReport
 from skep_sync.targets import Clients, targets_of
 from skep_table.commit.create import create_table, table_config
@@ -37,21 +40,20 @@ from skep_table.options import Options
 from skep_table.query.options import QueryType
 from skep_table.storage import Storage, open_storage
 from skep_table.table import HudiTable
-from skep_table.write.settings import check_settings, settings_among
+from skep_table.write.planning.settings import check_settings, path_settings, settings_among
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from skep.pipelines import Pipeline
-    from skep.pulls import Pulled
-    from skep.sql import SqlResult
-    from skep.statements import LakeSession, StatementResult
+    from skep.flows.pipelines import Pipeline
+    from skep.flows.pulls import Pulled
+    from skep.handles.statements import LakeSession, StatementResult
+    from skep.query.result import SqlResult
     from skep_catalog.embedded import EmbeddedMetastore
-    from skep_catalog.entities import Table as Entry
-
-_VIEWS = ("_ro", "_rt")
+    from skep_catalog.entities import TableEntry as Entry
 
 
+@with_checks
 def connect(
     uri: str | None = None,
     warehouse: str | None = None,
@@ -70,14 +72,14 @@ def connect(
     needed, with `spark_conf`. What is not given comes from the settings (see the page on configuration). `listener`
     receives the events of writes and syncs.
     """
-    from skep.config import load, metastore_of_syncs
+    from skep.base.config import load, metastore_of_syncs
 
     given = {"metastore": uri, "warehouse": warehouse, "database": database}
     settings = load(given, profile=profile).settings
     events = Events(*([listener] if listener else []))
     merged = Options(settings.options).with_values(options or {})
     merged.check()
-    holder = SparkHolder(spark, {**settings.spark, **(spark_conf or {})})
+    holder = SparkHolder(spark, {**settings.spark, **(spark_conf or {})}, events)
     embedded = None
     address = settings.metastore or metastore_of_syncs(merged)
     if address is None:
@@ -99,6 +101,7 @@ def connect(
     return lake
 
 
+@checks_arguments
 class Lake:
     """Tables by name. A context manager; `close` stops what `connect` started, and only that."""
 
@@ -125,6 +128,21 @@ class Lake:
 
     def __repr__(self) -> str:
         return f"Lake({self.metastore.uri}, {self.warehouse})"
+
+    def __getitem__(self, name: str) -> Table:
+        return self.table(name)
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            full = TableName.parse(str(name), self.database)
+        except InputError:
+            return False
+        self._ensure_open()
+        entry = self.metastore.find_table(full.database, full.name)
+        return entry is not None and is_hudi(entry)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tables())
 
     def __enter__(self) -> Lake:
         return self
@@ -169,10 +187,7 @@ class Lake:
     def entries(self, database: str | None = None) -> Iterator[Entry]:
         """The metastore's entries of these tables, in the order of their names."""
         self._ensure_open()
-        for name in [database.lower()] if database else self.metastore.databases():
-            known = {entry.name: entry for entry in self.metastore.tables_of(name) if is_hudi(entry)}
-            views = {entry + view for entry in known for view in _VIEWS}
-            yield from (known[entry] for entry in sorted(known.keys() - views))
+        return hudi_entries(self.metastore, database)
 
     def table(self, name: str, *, as_view: bool = False) -> Table:
         """A table by its name. NoSuchTableError when the metastore has none; NotATableError when it is not Hudi's.
@@ -183,8 +198,9 @@ class Lake:
         """
         self._ensure_open()
         full = TableName.parse(name, self.database)
-        entry = self.metastore.table(full.database, full.name)
-        hudi = HudiTable.open(self._location(full, entry), self.options)
+        entry = named_entry(self.metastore, full)
+        options = Options(path_settings(entry.parameters)).with_values(self.options)
+        hudi = HudiTable.open(self._location(full, entry), options)
         own = self._own_name(full, entry, hudi)
         is_optimized = (as_view or own != full) and view_of(entry, hudi.config) is View.READ_OPTIMIZED
         query = QueryType.READ_OPTIMIZED if is_optimized else QueryType.SNAPSHOT
@@ -192,7 +208,7 @@ class Lake:
 
     def _own_name(self, name: TableName, entry: Entry, hudi: HudiTable) -> TableName:
         """That of the table whose view an entry is: locks and syncs use it."""
-        own = next((name.name.removesuffix(view) for view in _VIEWS if name.name.endswith(view)), name.name)
+        own = next((name.name.removesuffix(view) for view in VIEWS if name.name.endswith(view)), name.name)
         if own == name.name or not hudi.config.is_mor:
             return name
         if own != hudi.config.name.lower():
@@ -299,7 +315,7 @@ class Lake:
         """Takes a table out of the metastore, its views too. `purge` also deletes its files, which can't be undone."""
         self._ensure_open()
         full = TableName.parse(name, self.database)
-        entry = self.metastore.table(full.database, full.name)
+        entry = named_entry(self.metastore, full)
         storage = open_storage(self._location(full, entry), self.options)
         try:
             HudiTable.open(storage)
@@ -307,7 +323,7 @@ class Lake:
             if not is_hudi(entry) or (purge and not _is_empty(storage)):
                 raise
             purge = False  # only the entry is there
-        for view in ("", *_VIEWS):
+        for view in ("", *VIEWS):
             other = self.metastore.find_table(full.database, full.name + view)
             if other is not None and other.storage.location == entry.storage.location:
                 self.metastore.drop_table(full.database, full.name + view)
@@ -321,14 +337,14 @@ class Lake:
         """
         self._ensure_open()
         old, new = TableName.parse(name, self.database), TableName.parse(new_name, self.database)
-        entry = self.metastore.table(old.database, old.name)
+        entry = named_entry(self.metastore, old)
         if self.metastore.find_table(new.database, new.name) is not None:
             raise TableExistsError(f"table {new} exists", table=str(new))
         hudi = HudiTable.open(self._location(old, entry), self.options)
         # Writers lock the name: no commit is completed under the old one while the new one comes up.
         lock = self._lock_of(old, hudi, self._check_of(old, hudi))(self.options)
         with hudi.with_context(lock=lock).context.locked():
-            for view in ("", *_VIEWS):
+            for view in ("", *VIEWS):
                 found = self.metastore.find_table(old.database, old.name + view)
                 if found is not None and found.storage.location == entry.storage.location:
                     renamed = replace(found, database=new.database, name=new.name + view)
@@ -340,7 +356,7 @@ class Lake:
 
         The tables are names, or paths: `lake.pipeline("raw", "clean", "SELECT id, trim(city) AS city FROM <SRC>")`.
         """
-        from skep.pipelines import Pipeline, PipelineSpec
+        from skep.flows.pipelines import Pipeline, PipelineSpec
 
         self._ensure_open()
         spec = PipelineSpec(source=source, target=target, transform=transform, **described)  # type: ignore[arg-type]
@@ -348,15 +364,24 @@ class Lake:
 
     def pull(self, **described: Any) -> Pulled | None:
         """Writes the next commits of a table, by a query, as Avro files; `described` are the fields of `Pull`."""
-        from skep.pulls import Pull, pull
+        from skep.flows.pulls import Pull, pull
 
         self._ensure_open()
         return pull(self, Pull(**described))
 
     # -- SQL
 
-    def sql(self, text: str, *, engine: str = "auto") -> SqlResult | StatementResult:
+    def sql(
+        self,
+        text: str,
+        args: Mapping[str, object] | Sequence[object] | None = None,
+        *,
+        engine: str = "auto",
+        **parameters: object,
+    ) -> SqlResult | StatementResult:
         """Carries out one SQL statement in Spark's dialect; see the page on SQL for those there are.
+
+        `parameters` are values for `:name` in it, `args` the same as a mapping, or a sequence of those of `?`.
 
         Queries are run when they are asked for rows: by `engine` auto, in this process (DuckDB) where they are known to
         mean the same as to Spark, else by Spark. `duckdb` refuses other queries, `spark` runs all by Spark. All other
@@ -364,7 +389,7 @@ class Lake:
         database of USE last as long as the lake.
         """
         self._ensure_open()
-        return self._statements().run(text, engine)
+        return self._statements().run(text, engine, args, parameters)
 
     def for_client(self) -> Lake:
         """The same lake with an own current database and own SQL settings. It ends with this one: close only this."""
@@ -374,7 +399,7 @@ class Lake:
 
     def _statements(self) -> LakeSession:
         if self._sql is None:
-            from skep.statements import LakeSession
+            from skep.handles.statements import LakeSession
 
             self._sql = LakeSession(self)
         return self._sql

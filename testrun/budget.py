@@ -1,9 +1,10 @@
 """Which cases a run takes: those that fit into the time budget of their suite.
 
-Every test keeps one case, unless that is longer than any of the run may be. What is left of the budget goes to tests
-that have had the least time so far, so that a thousand cases of a millisecond all run before the second case of a test
-that takes ten seconds. Which cases of a test come first is decided by a checksum of their names: always the same, and
-neither a release nor a type of table is left out of all tests.
+Short tests, which are not listed one by one, run whole and are paid from the budget first. Every other test keeps one
+case, unless that is longer than any of the run may be. What is left of the budget goes to tests that have had the least
+time so far, so that a thousand cases of a millisecond all run before the second case of a test that takes ten seconds.
+Which cases of a test come first is decided by a checksum of their names: always the same, and neither a release nor a
+type of table is left out of all tests.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Budgets:
         return next((str(folder) for folder in Path(file_of(case)).parents if str(folder) in self.seconds), None)
 
     def choose(self, cases: Iterable[str], measured: Measured) -> set[str]:
-        """Of cases, those that run: all of a test that is not listed, and so many of the others as shares_of allows.
+        """Of cases, those that run: all of a test that is not listed, and as many of the others as shares_of allows.
 
         That is decided by `measured` alone: whether all tests are collected or a few, of these the same cases run.
         """
@@ -69,8 +70,11 @@ class Budgets:
                 shares[name] = 0
             else:
                 suites[suite][name] = test
+        short: dict[str | None, float] = defaultdict(float)
+        for name, timed in measured.short.items():
+            short[self._suite(name)] += timed.seconds * timed.cases
         for suite, tests in suites.items():
-            shares |= shares_of(tests, self.seconds[suite])
+            shares |= shares_of(tests, self.seconds[suite] - short[suite])
         return {
             case for name, of_test in by_test.items() for case in sorted(of_test, key=_checksum)[: shares.get(name)]
         }

@@ -167,7 +167,7 @@ def needs(marker_name: str, item: pytest.Item) -> str:
 TOLERANCE = 1.2
 """How much more than its budget a suite may take without a warning: machines differ."""
 OF_PYTHON = {"spark", "metastore", "storm"}
-"""Names of engines that come with `skep[local]`."""
+"""Names of engines that come with `skep-hudi[local]`."""
 JDK_AND_MAVEN = "a JDK 17 and Maven (apt-get install openjdk-17-jdk-headless maven postgresql), 3 GB of jars"
 
 

@@ -23,6 +23,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from hypothesis.internal.conjecture import providers as hypothesis_providers
 
 from testrun.plugin import WORK, needs
 
@@ -33,6 +34,9 @@ hypothesis.settings.register_profile("skep", deadline=None, max_examples=25)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, max_examples=25)
 hypothesis.settings.register_profile("all", deadline=None, max_examples=100)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "skep")
+if os.environ.get("CI"):
+    # Hypothesis also draws from the constants of the modules that are loaded, which depend on the tests before.
+    hypothesis_providers._get_local_constants = lambda: hypothesis_providers._local_constants
 
 # The Java of Spark sessions, also of those in processes that tests start: many short-lived JVMs and little data, where
 # the optimising compiler and a parallel collector take more than they give back (40 % of the writer tests' CPU).
@@ -81,6 +85,7 @@ def load_helper(name: str, path: Path) -> ModuleType:
 
 
 # Not in a hook: the conftest files of folders given on the command line are imported before any hook runs.
+load_helper("ended_process", TESTS / "ended_process.py")
 load_helper("golden_archives", TESTS / "golden" / "archives.py")
 load_helper("golden_faults", TESTS / "golden" / "faults.py")
 load_helper("golden_requests", TESTS / "golden" / "requests.py")
@@ -115,6 +120,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(load_helper("storage_fixtures", TESTS / "table" / "storage_fixtures.py"))
     config.pluginmanager.register(load_helper("hdfs_fixtures", TESTS / "table" / "hdfs_fixtures.py"))
     config.pluginmanager.register(ENGINE_TIMINGS)
+    config.pluginmanager.register(load_helper("raised_errors", TESTS / "raised_errors.py"))
     config.pluginmanager.register(load_helper("zookeeper_fixtures", TESTS / "locks" / "zookeeper_fixtures.py"))
 
 
@@ -148,7 +154,7 @@ def table_version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     A suite that runs on several: `pytestmark = pytest.mark.parametrize("table_version", [6, 9], indirect=True)`.
     """
     from skep_table.commit.create import TableSpec
-    from skep_table.write.settings import TABLE_VERSION
+    from skep_table.write.planning.settings import TABLE_VERSION
 
     version: int = getattr(request, "param", None) or request.config.getoption("--table-version")
     monkeypatch.setitem(TableSpec.__init__.__kwdefaults__, "version", version)
@@ -172,11 +178,11 @@ def golden(pytestconfig: pytest.Config) -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """One session for the whole run: two cores, four attempts a task so that retries are real, an odd time zone."""
-    from skep_catalog.java import find_java
+    from skep_catalog.class_archive import spark_environment
     from skep_writer import make_spark
 
     session = make_spark(
-        {"JAVA_HOME": str(find_java().home)},
+        spark_environment(),
         master="local[2,4]",
         conf={"spark.driver.memory": "1g", "spark.sql.session.timeZone": "America/New_York"},
     )

@@ -6,6 +6,7 @@ import java.io.Writer;
 import java.lang.management.ManagementFactory;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
+import java.nio.channels.ClosedChannelException;
 import java.nio.channels.FileChannel;
 import java.nio.channels.FileLock;
 import java.nio.file.Files;
@@ -35,7 +36,7 @@ import org.apache.thrift.transport.TTransportFactory;
  * Serves the Hive Metastore of Spark's jars on one loopback port, with its own Derby database.
  *
  * Hive's own main class listens on every interface, has no lock tables outside of its tests, never expires locks
- * unless a compactor runs, and outlives whoever started it; hence this one. It is compiled when it starts, by the
+ * unless a compactor runs, and outlives whoever started it; hence this one. It is compiled where it is used, by the
  * Janino in Spark's jars, since the Java runtimes that come as Python wheels carry no compiler: no lambdas, no
  * diamonds here. Arguments: the state folder, the port (0: any free one).
  *
@@ -44,13 +45,15 @@ import org.apache.thrift.transport.TTransportFactory;
 public final class EmbeddedMetastore {
     static final int ANOTHER_SERVER = 3;
     static final int PORT_TAKEN = 4;
+    private static volatile TThreadPoolServer thrift;
 
     public static void main(String[] arguments) throws Exception {
         final File folder = new File(arguments[0]);
         int port = Integer.parseInt(arguments[1]);
 
         // Held until the process ends, however it ends: whoever can take this lock knows that no server lives.
-        FileChannel server = channel(folder, "server.lock");
+        final FileChannel server = channel(folder, "server.lock");
+        final FileChannel users = channel(folder, "users.lock");
         FileLock alive = server.tryLock();
         for (int attempt = 0; alive == null && attempt < 30; attempt++) { // someone may be looking, just now
             Thread.sleep(100);
@@ -59,21 +62,32 @@ public final class EmbeddedMetastore {
         if (alive == null) {
             System.exit(ANOTHER_SERVER);
         }
-        TServerSocket socket = listen(port);
+        final TServerSocket socket = listen(port);
         int boundPort = socket.getServerSocket().getLocalPort();
 
-        Runtime.getRuntime().addShutdownHook(new Thread("derby-shutdown") {
+        Runtime.getRuntime().addShutdownHook(new Thread("shutdown") {
             public void run() {
+                if (thrift != null) {
+                    thrift.stop();
+                }
+                socket.close();
                 closeDatabase();
+                try { // now, since the process may go on for seconds: it writes the archive of its classes
+                    users.close();
+                    server.close();
+                } catch (Exception error) {
+                    System.err.println("giving back the locks: " + error);
+                }
             }
         });
+        HiveConf.setHiveSiteLocation(new File(folder, "hive-site.xml").toURI().toURL());
         HiveConf conf = new HiveConf(EmbeddedMetastore.class);
         HiveMetaStore.HMSHandler base = new HiveMetaStore.HMSHandler("skep", conf, false);
         IHMSHandler handler = HiveMetaStore.newRetryingHMSHandler(base, conf);
         createLockTables(conf);
         handler.get_all_databases();
         startHouseKeeper(conf);
-        stopWhenUnused(folder);
+        stopWhenUnused(users);
         announce(folder, boundPort);
         serve(socket, handler);
     }
@@ -112,14 +126,15 @@ public final class EmbeddedMetastore {
     }
 
     /** Every user of this metastore holds a shared lock on one file; when none does, killed ones included, it ends. */
-    private static void stopWhenUnused(File folder) throws Exception {
-        final FileChannel users = channel(folder, "users.lock");
+    private static void stopWhenUnused(final FileChannel users) {
         Thread watcher = new Thread("users") {
             public void run() {
                 try {
                     while (users.tryLock() == null) {
                         Thread.sleep(2000);
                     }
+                } catch (ClosedChannelException stopping) {
+                    return;
                 } catch (Exception error) {
                     System.err.println("cannot watch the users of this metastore: " + error);
                 }
@@ -148,6 +163,7 @@ public final class EmbeddedMetastore {
         settings.minWorkerThreads(4);
         settings.maxWorkerThreads(1000);
         TThreadPoolServer server = new TThreadPoolServer(settings);
+        thrift = server;
         server.setServerEventHandler(new TServerEventHandler() {
             public void preServe() {}
 

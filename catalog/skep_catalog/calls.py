@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from skep_catalog.connection import Connections
 
 T = TypeVar("T")
-C = TypeVar("C", bound="Calls")
+C = TypeVar("C", bound="MetastoreCalls")
 
 _HAVE_ANOTHER_WAY = ("get_table_req", "get_table_objects_by_name_req")
 
@@ -24,7 +24,7 @@ def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
         yield items[start : start + size]
 
 
-class Calls:
+class MetastoreCalls:
     """What all parts of the client share: connections, and which calls may be repeated."""
 
     def __init__(self, connections: Connections) -> None:

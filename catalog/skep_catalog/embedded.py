@@ -21,9 +21,11 @@ import os
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 import weakref
+import zipfile
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,8 +34,9 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 from xml.sax.saxutils import escape
 
-from skep_catalog.java import find_java
-from skep_catalog.spark import find_spark
+from skep_catalog.class_archive import class_archive_options
+from skep_catalog.java import Java, cache_folder, cache_key, find_java
+from skep_catalog.spark import InstalledSpark, find_spark
 from skep_table.errors import (
     CatalogError,
     EnvironmentMissingError,
@@ -444,6 +447,7 @@ def _command(folder: Path, port: int) -> list[str]:
             hint="install pyspark from PyPI, or give the URI of a metastore",
             missing="hive-metastore",
         )
+    server = _compiled(java, spark)
     return [
         str(java.executable),
         "-Xmx512m",
@@ -455,14 +459,42 @@ def _command(folder: Path, port: int) -> list[str]:
         f"-Dderby.system.home={folder}",
         f"-Dderby.stream.error.file={folder / 'derby.log'}",
         f"-Dlog4j2.configurationFile={(folder / 'log4j2.properties').as_uri()}",
+        *class_archive_options(java, server.stem, spark.jars),
         "-cp",
-        f"{folder}{os.pathsep}{spark.jars}/*",
-        "org.codehaus.janino.SimpleCompiler",
-        str(Path(__file__).with_name(f"{_SERVER_CLASS}.java")),
+        f"{server}{os.pathsep}{spark.jars}/*",
         _SERVER_CLASS,
         str(folder),
         str(port),
     ]
+
+
+def _compiled(java: Java, spark: InstalledSpark) -> Path:
+    """A jar of the server, made once by the Janino in Spark's jars: Java runtimes that come as Python wheels have no
+    compiler. MetastoreStartError where that fails."""
+    source = Path(__file__).with_name(f"{_SERVER_CLASS}.java")
+    jars = sorted(map(str, spark.jars.glob("*.jar")))
+    key = cache_key(source.read_text("utf-8"), java.version, *jars)
+    made = cache_folder() / "java" / f"{_SERVER_CLASS}-{key}.jar"
+    if made.is_file():
+        return made
+    made.parent.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=made.parent) as scratch:
+        command: list[str | Path] = [java.executable, "-XX:+IgnoreUnrecognizedVMOptions", "-XX:TieredStopAtLevel=1"]
+        command += ["-cp", f"{spark.jars}/*", "org.codehaus.commons.compiler.samples.CompilerDemo"]
+        command += ["-d", scratch, "-classpath", os.pathsep.join(jars), source]
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        classes = sorted(Path(scratch).glob("*.class"))
+        if not any(each.stem == _SERVER_CLASS for each in classes):
+            raise MetastoreStartError(
+                f"the embedded metastore can't be compiled for pyspark {spark.version}: {done.stderr.strip()[-2000:]}",
+                path=source,
+            )
+        jar = Path(scratch, made.name)
+        with zipfile.ZipFile(jar, "w") as archive:
+            for each in classes:
+                archive.write(each, each.name)
+        jar.replace(made)
+    return made
 
 
 def _is_free(port: int) -> bool:

@@ -52,7 +52,7 @@ class StorageDescriptor:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableEntry:
     """`create_time`: epoch seconds, by the server. `table_type`: EXTERNAL_TABLE, MANAGED_TABLE or VIRTUAL_VIEW.
 
     `view_query` and `view_written` are a view's query, with all names complete and as it was written.

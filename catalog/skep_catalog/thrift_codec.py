@@ -18,7 +18,7 @@ from skep_catalog.entities import (
     LockState,
     Partition,
     StorageDescriptor,
-    Table,
+    TableEntry,
 )
 from skep_table.errors import UnsupportedError
 
@@ -109,9 +109,9 @@ def storage_to(storage: StorageDescriptor, origin: Any = None) -> Any:
     return raw
 
 
-def table_of(raw: Any) -> Table:
-    """A table as read; `origin` keeps the fields that `Table` lacks."""
-    return Table(
+def table_of(raw: Any) -> TableEntry:
+    """A table as read; `origin` keeps the fields that `TableEntry` lacks."""
+    return TableEntry(
         database=raw.dbName,
         name=raw.tableName,
         storage=storage_of(raw.sd),
@@ -126,8 +126,8 @@ def table_of(raw: Any) -> Table:
     )
 
 
-def table_to(table: Table) -> Any:
-    """A table to write; fields that `Table` lacks are those of its `origin`."""
+def table_to(table: TableEntry) -> Any:
+    """A table to write; fields that `TableEntry` lacks are those of its `origin`."""
     raw = copy.deepcopy(table.origin) if table.origin is not None else ttypes.Table(lastAccessTime=0, retention=0)
     raw.dbName, raw.tableName = table.database, table.name
     raw.owner, raw.createTime, raw.tableType = table.owner, table.create_time, table.table_type

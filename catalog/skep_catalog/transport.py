@@ -10,6 +10,7 @@ from typing import Any, Final
 from thrift.transport import TSocket, TSSLSocket, TTransport
 
 from skep_catalog.settings import ConnectionSettings, Kerberos, Tls
+from skep_table.distribution import install_command
 from skep_table.errors import AuthenticationError, EnvironmentMissingError, OptionError
 
 _LARGEST_ANSWER: Final = (1 << 31) - 1  # Thrift's own limit of 16 MB is passed by a thousand wide partitions
@@ -67,7 +68,7 @@ def _sasl(below: Any, host: str, kerberos: Kerberos) -> Any:
         if importlib.util.find_spec(needed) is None:
             raise EnvironmentMissingError(
                 f"a metastore with Kerberos needs the Python package {needed}",
-                hint="pip install 'skep[kerberos]'",
+                hint=install_command("kerberos"),
                 missing=needed,
             )
     return TTransport.TSaslClientTransport(below, name, service, "GSSAPI", max_frame_size=_LARGEST_ANSWER)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from skep_catalog.entities import Column
-from skep_table.errors import SchemaError, UnsupportedError
+from skep_table.errors import SchemaError
 from skep_table.schema.types import (
     BinaryType,
     BooleanType,
@@ -105,7 +105,7 @@ _HIVE_TYPES: dict[type[Any], str] = {
 
 
 def spark_schema(fields: Sequence[Field], *, comments: bool = True) -> str:
-    """The JSON of Spark's StructType. UnsupportedError names a column that Spark has no type for."""
+    """The JSON of Spark's StructType."""
     return json.dumps(_spark_struct(fields, comments=comments, path=""), separators=(",", ":"), ensure_ascii=False)
 
 
@@ -140,8 +140,8 @@ def _spark_type(kind: DataType, *, comments: bool, path: str) -> Any:
             return {"type": "map", "keyType": "string", "valueType": inner, "valueContainsNull": nullable}
         case StructType(fields=fields):
             return _spark_struct(fields, comments=comments, path=f"{path}.")
-        case TimeType():
-            raise UnsupportedError(f"column {path}: Spark has no type for a time of day", column=path)
+        case TimeType(unit=unit):
+            return "integer" if unit == "ms" else "long"  # what Hudi's reader for Spark makes of it; Spark has no type
         case _:
             return _SPARK_TYPES[type(kind)]
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from skep.cli.output import FAILED, Output, OutputOption, print_rows, reported
+from skep.cli.output import FAILED, Output, OutputOption, print_rows
 from skep.cli.scope import MetastoreOption, WarehouseOption
 
 
@@ -22,26 +22,24 @@ def demo(
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete what an earlier run left, start afresh.")] = False,
 ) -> None:
     """Write a year of real flights, update and delete day by day, sync each commit, query, and check the answer."""
-    with reported():
-        from skep.demo import run
+    from skep.demo import run
 
-        run(folder, fresh=fresh)
+    run(folder, fresh=fresh)
 
 
 def doctor(
     metastore: MetastoreOption = None, warehouse: WarehouseOption = None, output: OutputOption = Output.TABLE
 ) -> None:
     """Look at Python, pyspark, Java, metastore and storage. Exits with 1 when something that is needed is missing."""
-    with reported():
-        from skep.doctor import examine
+    from skep.doctor import examine
 
-        findings = examine(metastore=metastore, warehouse=warehouse)
-        rows = [
-            {"what": one.what, "state": one.state.value, "found": one.found, "hint": one.hint or ""} for one in findings
-        ]
-        print_rows(rows, output, ("what", "state", "found", "hint"))
-        if any(one.is_bad for one in findings):
-            raise typer.Exit(FAILED)
+    findings = examine(metastore=metastore, warehouse=warehouse)
+    rows = [
+        {"what": one.what, "state": one.state.value, "found": one.found, "hint": one.hint or ""} for one in findings
+    ]
+    print_rows(rows, output, ("what", "state", "found", "hint"))
+    if any(one.is_bad for one in findings):
+        raise typer.Exit(FAILED)
 
 
 def config(
@@ -50,19 +48,18 @@ def config(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Print the settings: flag > SKEP__… environment > project's skep.toml > user's > table > default."""
-    with reported():
-        from skep.config import load
+    from skep.base.config import load
 
-        loaded = load()
-        rows = [{"key": one.key, "value": one.value, "origin": one.origin} for one in loaded.origins()]
-        if table is not None:
-            rows += _of_table(table, set(loaded.settings.options))
-        columns = ("key", "value", "origin") if origin else ("key", "value")
-        print_rows([{name: row[name] for name in columns} for row in rows], output, columns)
+    loaded = load()
+    rows = [{"key": one.key, "value": one.value, "origin": one.origin} for one in loaded.origins()]
+    if table is not None:
+        rows += _of_table(table, set(loaded.settings.options))
+    columns = ("key", "value", "origin") if origin else ("key", "value")
+    print_rows([{name: row[name] for name in columns} for row in rows], output, columns)
 
 
 def _of_table(table: str, overridden: set[str]) -> list[dict[str, str]]:
-    from skep.cli.tables import located
+    from skep.cli.opened import located
     from skep_table.options import mask
     from skep_table.storage import open_storage
     from skep_table.table_config import load_table_config

@@ -1,16 +1,18 @@
-"""`skep ls` and `show`: the tables of the metastore."""
+"""`skep ls`, `show` and `drop`: the tables of the metastore."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skep.cli.output import Output, OutputOption, print_rows, reported
-from skep.cli.scope import MetastoreOption, WarehouseOption
-from skep.cli.tables import ServiceSettings, TableTarget, opened_tables
+from skep.cli.opened import Given, TableTarget
+from skep.cli.output import Output, OutputOption, print_rows
+from skep.cli.scope import MetastoreOption, WarehouseOption, connected
+from skep_table.errors import InputError
 
 if TYPE_CHECKING:
     from skep.lake import Lake
@@ -21,7 +23,7 @@ def lake(metastore: str | None, warehouse: str | None) -> Iterator[Lake]:
     """The lake that flags and settings select."""
     from skep.lake import connect
 
-    with reported(), connect(metastore, warehouse) as found:
+    with connect(metastore, warehouse) as found:
         yield found
 
 
@@ -32,27 +34,41 @@ def ls(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List the Hudi tables of the metastore."""
-    with lake(metastore, warehouse) as found:
+    from skep.metastore.entries import hudi_entries
+
+    with connected(metastore, warehouse) as (client, _):
         rows = [
             {
                 "table": entry.full_name,
                 "location": entry.storage.location,
                 "synced_to": entry.parameters.get("last_commit_time_sync"),
             }
-            for entry in found.entries(database)
+            for entry in hudi_entries(client, database)
         ]
         print_rows(rows, output, ("table", "location", "synced_to"))
 
 
-def show(
-    table: TableTarget,
-    option: ServiceSettings = None,
+def drop(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="[database.]table in the metastore.")],
+    purge: Annotated[bool, typer.Option("--purge", help="Delete its files, too, which can't be undone.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --purge: do not ask.")] = False,
     metastore: MetastoreOption = None,
     warehouse: WarehouseOption = None,
-    output: OutputOption = Output.TABLE,
 ) -> None:
+    """Take a table out of the metastore, its views too. Its files stay, unless --purge deletes them."""
+    with lake(metastore, warehouse) as found:
+        location = found.table(table).path
+        if purge and not yes:
+            if not sys.stdin.isatty():
+                raise InputError("--purge deletes the files of the table", option="--purge", hint="--yes allows it")
+            typer.confirm(f"Delete {location}?", abort=True, err=True)
+        found.drop_table(table, purge=purge)
+        typer.echo(f"dropped {table}; {'deleted' if purge else 'its files stay at'} {location}", err=True)
+
+
+def show(table: TableTarget, *, given: Given) -> None:
     """Print what a table is: where, keys, columns, last commits, and its views where the metastore knows it."""
-    with reported(), opened_tables(table, option, metastore, warehouse) as chosen:
+    with given.tables(table) as chosen:
         (opened,) = chosen.openers.values()
         one = opened()
         hudi = one.hudi
@@ -71,7 +87,7 @@ def show(
             **{f"commit {one.instant}": _facts_of(one) for one in one.history(5)},
         }
         rows = [{"fact": key, "value": str(value)} for key, value in facts.items()]
-        print_rows(rows, output, ("fact", "value"))
+        given.print(rows, ("fact", "value"))
 
 
 def _registered(lake: Lake, table: str) -> dict[str, Any]:
@@ -91,10 +107,11 @@ def _registered(lake: Lake, table: str) -> dict[str, Any]:
 
 def _facts_of(commit: Any) -> str:
     counts = f"{commit.inserted} inserted, {commit.updated} updated, {commit.deleted} deleted"
-    return f"{commit.operation or commit.action}: {counts} in {commit.files} files"
+    written = f"{commit.rows} rows and {commit.bytes} bytes in {commit.files} files"
+    return f"{commit.time:%Y-%m-%d %H:%M:%S} UTC, {commit.operation or commit.action}: {counts}; {written}"
 
 
 def register(app: typer.Typer) -> None:
     """Adds the commands of this module."""
-    for command in (ls, show):
+    for command in (ls, show, drop):
         app.command()(command)

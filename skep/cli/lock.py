@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
-from skep.cli.output import FAILED, Output, OutputOption, iso_time, print_rows, reported
-from skep.cli.scope import MetastoreOption, WarehouseOption, connected
+from skep.cli.opened import Given
+from skep.cli.output import FAILED, Output, OutputOption, iso_time, print_rows
+from skep.cli.scope import App, MetastoreOption, WarehouseOption, connected
 
 _COLUMNS = (
     *("lock_id", "state", "table", "user", "host", "pid", "purpose", "agent"),
     *("acquired_at", "last_heartbeat", "heartbeat_age_seconds", "alive", "blocked_by"),
 )
 
-app = typer.Typer(no_args_is_help=True, help="The locks of tables.")
+app = App(no_args_is_help=True, help="The locks of tables.")
 
 
 @app.callback()
@@ -31,32 +33,32 @@ Settings = Annotated[
 ]
 
 
-@app.command()
-def show(
-    table: TableArgument = None,
-    option: Settings = None,
-    metastore: MetastoreOption = None,
-    warehouse: WarehouseOption = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Holder, host, process, since when, last heartbeat, and who waits on whom."""
-    with reported():
-        if table is not None and _elsewhere(table, option, metastore, warehouse):
-            from skep.cli.lock_others import COLUMNS, locks_of, row_of
+@dataclass(frozen=True, slots=True)
+class LockGiven(Given):
+    """As of other commands, with the options of the lock."""
 
-            with locks_of(table, option, metastore, warehouse) as found:
-                if not _is_metastores(found[0]):
-                    rows = [row_of(lock, holder) for lock in found for holder in lock.holders()]
-                    print_rows(rows, output, COLUMNS)
-                    return
-                print_rows([_row(lock) for lock in found[0].locks()], output, _COLUMNS)
+    option: Settings = None
+
+
+@app.command()
+def show(table: TableArgument = None, *, given: LockGiven) -> None:
+    """Holder, host, process, since when, last heartbeat, and who waits on whom."""
+    if table is not None and _elsewhere(table, given.option, given.metastore, given.warehouse):
+        from skep.cli.lock_others import COLUMNS, locks_of, row_of
+
+        with locks_of(table, given.option, given.metastore, given.warehouse) as found:
+            if not _is_metastores(found[0]):
+                rows = [row_of(lock, holder) for lock in found for holder in lock.holders()]
+                given.print(rows, COLUMNS)
                 return
-        with connected(metastore, warehouse) as (client, settings):
-            database, name = _parts(table, settings.database)
-            found = [*client.locks(database, name), *_of_partitions(client, database, name)]
-            if name and not found:
-                _check_known(client, database or "", name)
-            print_rows([_row(lock) for lock in found], output, _COLUMNS)
+            given.print([_row(lock) for lock in found[0].locks()], _COLUMNS)
+            return
+    with connected(given.metastore, given.warehouse) as (client, settings):
+        database, name = _parts(table, settings.database)
+        found = [*client.locks(database, name), *_of_partitions(client, database, name)]
+        if name and not found:
+            _check_known(client, database or "", name)
+        given.print([_row(lock) for lock in found], _COLUMNS)
 
 
 @app.command()
@@ -68,29 +70,28 @@ def wait(
     warehouse: WarehouseOption = None,
 ) -> None:
     """Take a place in the queue for the table's lock, and give the lock up as soon as it is granted."""
-    with reported():
-        from skep_table.lock import held
+    from skep_table.lock import held
 
-        if _elsewhere(table, option, metastore, warehouse):
-            from skep.cli.lock_others import locks_of
+    if _elsewhere(table, option, metastore, warehouse):
+        from skep.cli.lock_others import locks_of
 
-            with locks_of(table, option, metastore, warehouse) as found:
-                for lock in found:
-                    lock.events.listen(_print_wait())
-                    with held(lock, timeout):
-                        pass
-        else:
-            with connected(metastore, warehouse) as (client, settings):
-                from skep_catalog.lock import HmsLock
-                from skep_table.events import Events
-
-                database, name = _parts(table, settings.database)
-                _check_known(client, database or "", name or "")
-                events = Events(_print_wait())
-                lock = HmsLock(client, database or "", name or "", purpose="skep lock wait", events=events)
+        with locks_of(table, option, metastore, warehouse) as found:
+            for lock in found:
+                lock.events.listen(_print_wait())
                 with held(lock, timeout):
                     pass
-        typer.echo(f"the lock of {table} was free", err=True)
+    else:
+        with connected(metastore, warehouse) as (client, settings):
+            from skep_catalog.lock import HmsLock
+            from skep_table.events import Events
+
+            database, name = _parts(table, settings.database)
+            _check_known(client, database or "", name or "")
+            events = Events(_print_wait())
+            lock = HmsLock(client, database or "", name or "", purpose="skep lock wait", events=events)
+            with held(lock, timeout):
+                pass
+    typer.echo(f"the lock of {table} was free", err=True)
 
 
 @app.command("break")
@@ -100,28 +101,25 @@ def break_(
         str | None, typer.Argument(metavar="[TABLE]", help="Whose lock it is, where that is not the metastore's.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Also when its owner may be alive: its commit fails.")] = False,
-    option: Settings = None,
-    metastore: MetastoreOption = None,
-    warehouse: WarehouseOption = None,
-    output: OutputOption = Output.TABLE,
+    *,
+    given: LockGiven,
 ) -> None:
     """Take a lock from its owner. Refused while the owner may be active; each is recorded in the audit file."""
-    with reported():
-        if table is not None and _elsewhere(table, option, metastore, warehouse):
-            from skep.cli.lock_others import COLUMNS, locks_of, row_of
-            from skep_table.locks.holders import break_held
+    if table is not None and _elsewhere(table, given.option, given.metastore, given.warehouse):
+        from skep.cli.lock_others import COLUMNS, locks_of, row_of
+        from skep_table.locks.holders import break_held
 
-            with locks_of(table, option, metastore, warehouse) as found:
-                if not _is_metastores(found[0]):
-                    ours = [lock for lock in found if any(each.lock_id == lock_id for each in lock.holders())]
-                    lock = (ours or found)[0]
-                    row = row_of(lock, break_held(lock, lock_id, force=force))
-                    _broken(row, COLUMNS, output, forced=force)
-                    return
-                _break_in(found[0].metastore, lock_id, output, force=force)
+        with locks_of(table, given.option, given.metastore, given.warehouse) as found:
+            if not _is_metastores(found[0]):
+                ours = [lock for lock in found if any(each.lock_id == lock_id for each in lock.holders())]
+                lock = (ours or found)[0]
+                row = row_of(lock, break_held(lock, lock_id, force=force))
+                _broken(row, COLUMNS, given.output, forced=force)
                 return
-        with connected(metastore, warehouse) as (client, _):
-            _break_in(client, lock_id, output, force=force)
+            _break_in(found[0].metastore, lock_id, given.output, force=force)
+            return
+    with connected(given.metastore, given.warehouse) as (client, _):
+        _break_in(client, lock_id, given.output, force=force)
 
 
 def _of_partitions(client: Any, database: str | None, name: str | None) -> list[Any]:
@@ -152,7 +150,7 @@ def _break_in(client: Any, lock_id: str, output: Output, *, force: bool) -> None
 
 
 def _broken(row: dict[str, Any], columns: tuple[str, ...], output: Output, *, forced: bool) -> None:
-    from skep.audit import note
+    from skep.base.audit import note
 
     file = note("lock.broken", forced=forced, **row)
     print_rows([{name: row[name] for name in columns}], output, columns)
@@ -160,8 +158,8 @@ def _broken(row: dict[str, Any], columns: tuple[str, ...], output: Output, *, fo
 
 
 def _elsewhere(table: str, option: list[str] | None, metastore: str | None, warehouse: str | None) -> bool:
+    from skep.base.config import load
     from skep.cli.lock_others import is_elsewhere
-    from skep.config import load
 
     return is_elsewhere(table, option, load({"metastore": metastore, "warehouse": warehouse}).settings.options)
 
@@ -177,7 +175,7 @@ def doctor(
     metastore: MetastoreOption = None, warehouse: WarehouseOption = None, output: OutputOption = Output.TABLE
 ) -> None:
     """Check whether the locks of this metastore work. Exits with 1 when they do not."""
-    with reported(), connected(metastore, warehouse) as (client, _):
+    with connected(metastore, warehouse) as (client, _):
         from skep_catalog.lock_care import examine_locks
 
         findings = examine_locks(client)
@@ -197,7 +195,7 @@ def _hint(finding: Any) -> str:
 def _parts(table: str | None, default: str) -> tuple[str | None, str | None]:
     if table is None:
         return None, None
-    from skep.names import TableName
+    from skep.base.names import TableName
 
     name = TableName.parse(table, default)
     return name.database, name.name

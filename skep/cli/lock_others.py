@@ -17,8 +17,8 @@ COLUMNS = (
 
 def is_elsewhere(target: str | None, pairs: Sequence[str] | None, options: Mapping[str, str]) -> bool:
     """Whether the lock of a table is with the provider of its options, or in its folder, not in the metastore."""
+    from skep.base.names import is_path
     from skep.cli.scope import settings_of
-    from skep.names import is_path
     from skep_table.locks.options import LOCK_PROVIDER
     from skep_table.locks.providers import provider_name
     from skep_table.options import Options
@@ -34,7 +34,7 @@ def locks_of(
     target: str, pairs: Sequence[str] | None, metastore: str | None, warehouse: str | None
 ) -> Iterator[list[Any]]:
     """The lock that the table's writers take. By path, without a provider named, those in the table's own folder."""
-    from skep.cli.tables import opened_table
+    from skep.cli.opened import opened_table
     from skep_catalog.lock import HmsLock
     from skep_table.errors import InputError
     from skep_table.events import Events

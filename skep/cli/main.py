@@ -18,36 +18,37 @@ from typer.core import TyperGroup
 
 from skep.cli.output import Output, reported
 from skep.cli.progress import with_bar
-from skep_table.signals import exit_on_sigterm
+from skep.cli.scope import App
+from skep_table.runtime.signals import exit_on_sigterm
 
 COMMANDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "Tables": {
-        "lake": ("ls", "show"),
-        "sql": ("sql",),
-        "read": ("read",),
-        "changes": ("changes",),
-        "write": ("write", "delete"),
-        "stream": ("stream",),
-        "pipeline": ("pipeline",),
-        "pull": ("pull",),
-        "alter": ("alter",),
-        "inspect": ("schema", "timeline", "files", "properties"),
-        "fsck": ("fsck",),
+        "lake": ("ls", "show", "drop"),
+        "sql.sql": ("sql",),
+        "table.read": ("read",),
+        "table.changes": ("changes",),
+        "table.write": ("write", "delete"),
+        "stream.stream": ("stream",),
+        "stream.pipeline": ("pipeline",),
+        "stream.pull": ("pull",),
+        "table.alter": ("alter",),
+        "table.inspect": ("schema", "timeline", "files", "properties"),
+        "table.fsck": ("fsck",),
     },
     "Table services": {
-        "services": (
+        "table.services": (
             *("compact", "cluster", "expire", "maintain", "clean", "archive"),
             *("rollback", "savepoint", "restore"),
         ),
-        "metadata": ("metadata",),
-        "indexes": ("index",),
-        "versions": ("upgrade", "downgrade"),
+        "table.metadata": ("metadata",),
+        "table.indexes": ("index",),
+        "table.versions": ("upgrade", "downgrade"),
     },
     "Metastore": {
-        "sync": ("sync",),
+        "sync.commands": ("sync",),
         "serve": ("serve",),
         "sql_server": ("sql-server", "sql-user"),
-        "callbacks": ("callbacks",),
+        "table.callbacks": ("callbacks",),
         "metastore": ("metastore",),
         "lock": ("lock",),
     },
@@ -76,13 +77,24 @@ class Commands(TyperGroup):
 
 def _registered(module: str, panel: str) -> Iterator[tuple[str, Any]]:
     """The commands of a module by name."""
-    own = typer.Typer()
+    own = App()
     import_module(f"skep.cli.{module}").register(own)
     commands: Mapping[str, Any] = typer.main.get_group(own).commands
     for name, command in commands.items():
-        with_bar(command, name)
+        for path, one in _each(name, command):
+            one.callback = with_bar(one.callback, path)
         command.rich_help_panel = panel
         yield name, command
+
+
+def _each(path: str, command: Any) -> Iterator[tuple[str, Any]]:
+    """A command, or all within a group, with the words that call it."""
+    within = getattr(command, "commands", None)
+    if within is None:
+        yield path, command
+        return
+    for name, one in within.items():
+        yield from _each(f"{path} {name}", one)
 
 
 app = typer.Typer(
@@ -116,6 +128,9 @@ def common(
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on stderr but errors.")] = False,
     verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, help="More log lines; -vv for all.")] = 0,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="As -vv: traces of errors, too, those of Spark's Java.")
+    ] = False,
     no_color: Annotated[bool, typer.Option("--no-color", help="Plain text, as NO_COLOR does.")] = False,
     _version: Annotated[
         bool, typer.Option("--version", help="Print versions.", callback=_print_versions, is_eager=True)
@@ -130,7 +145,7 @@ def common(
         name = context.invoked_subcommand or ""
         asked = cast("Commands", context.command).get_command(context, name)
         context.default_map = {name: _everywhere(asked, {"output": output.value})}
-    _log(quiet, verbose)
+    _log(quiet, 2 if debug else verbose)
 
 
 def _everywhere(command: Any, defaults: dict[str, Any]) -> dict[str, Any]:
@@ -146,10 +161,18 @@ def _log(quiet: bool, verbose: int) -> None:
     level = logging.ERROR if quiet else {0: logging.WARNING, 1: logging.INFO}.get(verbose, logging.DEBUG)
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     logging.getLogger("skep").setLevel(level)
+    logging.getLogger().addFilter(_is_wanted)
     if quiet:
         warnings.simplefilter("ignore")
     else:
         warnings.showwarning = _show_warning
+
+
+def _is_wanted(record: Any) -> bool:
+    """Not Py4J's trace of a Spark that has ended, which it logs at the root: the command's own error names that."""
+    import logging
+
+    return "py4j" not in record.pathname or logging.getLogger("skep").isEnabledFor(logging.DEBUG)
 
 
 def _show_warning(

@@ -1,28 +1,34 @@
-"""What commands print: rows as table, json, jsonl, csv or parquet on stdout; errors on stderr with an exit code."""
+"""What commands print: rows as table, lines, json, jsonl, csv or parquet on stdout; errors on stderr, an exit code."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from enum import Enum
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
 from skep.cli import progress
+from skep.cli.quick import arrow_alone
 from skep_table.errors import InputError, SkepError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+log = logging.getLogger("skep")
+
 FAILED = 1
 WRONG_USAGE = 2
 INTERRUPTED = 130
 ROWS_IN_A_TABLE = 1000
+_WIDEST: Final = 60  # of a column on a terminal that is not the only one
+_NARROWEST: Final = 8
 
 
 class Output(str, Enum):
@@ -32,6 +38,7 @@ class Output(str, Enum):
     JSON = "json"
     JSONL = "jsonl"
     CSV = "csv"
+    VERTICAL = "vertical"
     PARQUET = "parquet"
 
 
@@ -49,22 +56,23 @@ def reported() -> Iterator[None]:
         sys.stdout.flush()
     except SkepError as error:
         progress.stop()
+        log.debug("the command failed", exc_info=error)
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(WRONG_USAGE if isinstance(error, InputError) else FAILED) from error
     except BrokenPipeError:
         # The reader of the pipe has seen enough. Nothing more may be written, at exit neither.
-        _write_no_more()
+        write_no_more()
         raise typer.Exit(0) from None
     except OSError as error:
         typer.echo(f"error: {error}", err=True)
-        _write_no_more()  # a full disk may be the one that the output goes to
+        write_no_more()  # a full disk may be the one that the output goes to
         raise typer.Exit(FAILED) from error
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
         raise typer.Exit(INTERRUPTED) from None
 
 
-def _write_no_more() -> None:
+def write_no_more() -> None:
     """What is left in the buffer of stdout would fail again at exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -72,6 +80,7 @@ def _write_no_more() -> None:
 
 def print_rows(rows: Sequence[Mapping[str, Any]], output: Output, columns: Sequence[str]) -> None:
     """A short list of rows. `columns` gives their order, also when there is no row."""
+    arrow_alone()
     import pyarrow as pa
 
     arrays = {name: pa.array([row.get(name) for row in rows]) for name in columns}
@@ -81,10 +90,50 @@ def print_rows(rows: Sequence[Mapping[str, Any]], output: Output, columns: Seque
     print_batches(table.schema, table.to_batches(), output)
 
 
+def without_meta_columns(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch], output: Output
+) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
+    """For people: rows of a query that names none of Hudi's meta columns without them. Other output has them all."""
+    import pyarrow as pa
+
+    from skep_table.schema.types import META_FIELDS
+
+    places = [at for at, name in enumerate(schema.names) if name not in META_FIELDS]
+    if output not in (Output.TABLE, Output.VERTICAL) or len(places) in (0, len(schema.names)):
+        return schema, batches
+    if progress.is_for_people():
+        typer.echo("the _hoodie_… columns are not shown: name them, or ask for another --output", err=True)
+    return pa.schema([schema.field(at) for at in places]), (batch.select(places) for batch in batches)
+
+
+def with_json(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch], names: Sequence[str]
+) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
+    """The rows with columns whose texts are JSON: in JSON they are no texts that hold it."""
+    import pyarrow as pa
+
+    from skep_table.query.json_text import JsonText
+
+    fields = [field.with_type(JsonText(field.type)) if field.name in names else field for field in schema]
+    typed = pa.schema(fields)
+
+    def made(batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = [
+            pa.ExtensionArray.from_storage(field.type, column) if isinstance(field.type, JsonText) else column
+            for field, column in zip(typed, batch.columns, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=typed)
+
+    return typed, map(made, batches)
+
+
 def print_batches(schema: pa.Schema, batches: Iterable[pa.RecordBatch], output: Output) -> None:
     """Rows as they come: nothing is held but the batch at hand (a table is cut after a thousand rows)."""
     if output is Output.TABLE:
         _print_table(schema, batches)
+        return
+    if output is Output.VERTICAL:
+        _print_vertical(schema, batches)
         return
     progress.make_way()
     stream = sys.stdout.buffer
@@ -151,17 +200,40 @@ def _print_table(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
 
     from skep_table.query.json_text import plain_texts
 
+    is_terminal = sys.stdout.isatty()
+    if is_terminal and len(schema) * _NARROWEST > Console().width:
+        _print_vertical(schema, batches)  # of so many columns nothing would be left
+        return
+    most = _WIDEST if is_terminal and len(schema) > 1 else None
     table = Table(box=None, header_style="bold", pad_edge=False)
     for field in schema:
-        table.add_column(Text(field.name), justify="right" if _is_number(field.type) else "left", overflow="fold")
+        justify: Literal["left", "right"] = "right" if _is_number(field.type) else "left"
+        table.add_column(
+            Text(field.name), justify=justify, overflow="ellipsis", no_wrap=most is not None, max_width=most
+        )
     rows = (row for batch in batches for row in zip(*(text.to_pylist() for text in plain_texts(batch)), strict=True))
     for row in itertools.islice(rows, ROWS_IN_A_TABLE):
         table.add_row(*(Text("" if cell is None else cell) for cell in row))
     progress.make_way()
     # A pipe is no terminal with a width: nothing is cut or folded there.
-    Console(width=None if sys.stdout.isatty() else 10_000).print(table, soft_wrap=not sys.stdout.isatty())
+    Console(width=None if is_terminal else 10_000).print(table, soft_wrap=not is_terminal)
     if next(rows, None) is not None:
         typer.echo(f"first {ROWS_IN_A_TABLE} rows; --output jsonl prints them all", err=True)
+
+
+def _print_vertical(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+    """Each row as lines of a column and its whole value."""
+    from skep_table.query.json_text import plain_texts
+
+    width = max(map(len, schema.names), default=0)
+    names = [name.rjust(width) for name in schema.names]
+    number = 0
+    for batch in batches:
+        for row in zip(*(text.to_pylist() for text in plain_texts(batch)), strict=True):
+            number += 1
+            progress.make_way()
+            print(f"-- row {number}")
+            print("\n".join(f"{name}: {'' if cell is None else cell}" for name, cell in zip(names, row, strict=True)))
 
 
 def iso_time(epoch_ms: float | None) -> str | None:

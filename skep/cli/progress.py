@@ -104,6 +104,16 @@ class Display:
                 self.bars.start()
 
 
+def is_verbose() -> bool:
+    """Whether -v was given."""
+    return logging.getLogger("skep").isEnabledFor(logging.INFO)
+
+
+def is_for_people() -> bool:
+    """Whether remarks go to stderr: it is a terminal or -v asks for them, and --quiet does not forbid it."""
+    return is_verbose() or (sys.stderr.isatty() and logging.getLogger("skep").isEnabledFor(logging.WARNING))
+
+
 def is_wanted() -> bool:
     """Whether a bar may be drawn: on a terminal, without --quiet and -v."""
     return sys.stderr.isatty() and logging.getLogger("skep").getEffectiveLevel() == logging.WARNING
@@ -147,13 +157,9 @@ def aside() -> Iterator[None]:
         yield
 
 
-def with_bar(command: Any, path: str) -> None:
-    """Puts a bar around a command, or around all commands of a group."""
-    for name, one in getattr(command, "commands", {}).items():
-        with_bar(one, f"{path} {name}")
-    if hasattr(command, "commands") or path in WITHOUT:
-        return
-    command.callback = _BarAround(command.callback, path)
+def with_bar(run: Callable[..., Any], path: str) -> Callable[..., Any]:
+    """The function of the command `path` with a bar around it; the same where the command shows its own, or none."""
+    return run if path in WITHOUT else _BarAround(run, path)
 
 
 class _BarAround:
@@ -185,7 +191,7 @@ def listening(what: str, *, as_json: bool = False) -> Iterator[Listener]:
     if as_json:
         stop()
         yield lambda event: typer.echo(json.dumps(_record(event), default=str), err=True)
-    elif logging.getLogger("skep").isEnabledFor(logging.INFO):
+    elif is_verbose():
         yield _print
     elif is_wanted():
         with shown(what, delay=0) as display:

@@ -9,15 +9,18 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from skep.cli.output import reported
 from skep_table.errors import InputError
 
 if TYPE_CHECKING:
-    from skep.config import Settings
+    from skep.base.config import Settings
     from skep_catalog.client import Metastore
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 WarehouseOption = Annotated[
     str | None,
@@ -29,11 +32,25 @@ MetastoreOption = Annotated[
 ]
 
 
-def scoped(command: Callable[..., None]) -> Callable[..., None]:
-    """Expands a parameter whose type is a dataclass into one option per field, in the order of the fields.
+class App(typer.Typer):
+    """Commands, whose errors are reported.
 
-    Commands that take the same dataclass therefore have the same options with the same help.
+    A parameter whose type is a dataclass becomes one option for each of its fields, in their order: commands that take
+    the same dataclass have the same options with the same help.
     """
+
+    def command(self, *given: Any, **named: Any) -> Callable[[Function], Function]:
+        """As `typer.Typer.command`."""
+        register = super().command(*given, **named)
+
+        def registered(function: Function) -> Function:
+            register(reported()(_expanded(function)))
+            return function
+
+        return registered
+
+
+def _expanded(command: Callable[..., Any]) -> Callable[..., Any]:
     parameters: list[inspect.Parameter] = []
     groups: dict[str, type] = {}
     for parameter in inspect.signature(command, eval_str=True).parameters.values():
@@ -49,10 +66,10 @@ def scoped(command: Callable[..., None]) -> Callable[..., None]:
         ]
 
     @functools.wraps(command)
-    def expanded(**given: Any) -> None:
+    def expanded(**given: Any) -> Any:
         for name, group in groups.items():
             given[name] = group(**{field.name: given.pop(field.name) for field in dataclasses.fields(group)})
-        command(**given)
+        return command(**given)
 
     expanded.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     expanded.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -73,7 +90,7 @@ def settings_of(pairs: list[str] | None, flag: str = "--option") -> dict[str, st
 @contextmanager
 def connected(metastore: str | None, warehouse: str | None) -> Iterator[tuple[Metastore, Settings]]:
     """A client of the metastore that flags and settings name, else of the warehouse's own; and these settings."""
-    from skep.config import load
+    from skep.base.config import load
     from skep_catalog.client import Metastore
 
     settings = load({"metastore": metastore, "warehouse": warehouse}).settings
@@ -90,8 +107,14 @@ def connected(metastore: str | None, warehouse: str | None) -> Iterator[tuple[Me
 
 
 def until_signalled() -> threading.Event:
-    """Set by SIGINT and SIGTERM."""
+    """Set by SIGINT and SIGTERM; a second one of them ends the process at once."""
     ended = threading.Event()
+
+    def end(number: int, _: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        # In a thread: the main thread, which runs this, may hold the event's lock, being about to wait for it.
+        threading.Thread(target=ended.set, name="skep-signal", daemon=True).start()
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
+        signal.signal(number, end)
     return ended

@@ -10,27 +10,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skep.cli.output import FAILED, reported
-from skep.cli.scope import MetastoreOption, WarehouseOption, connected, scoped, settings_of, until_signalled
+from skep.cli.output import FAILED
+from skep.cli.scope import MetastoreOption, WarehouseOption, connected, settings_of, until_signalled
 from skep.cli.sql_server import Access, access_settings, announced, end_process
 from skep_table.errors import InputError
 
 if TYPE_CHECKING:
-    from skep.config import Settings
+    from skep.base.config import Settings
     from skep.serve.hive.run import SqlServer
     from skep.serve.hive.settings import SqlServerSettings
     from skep.serve.kafka import KafkaSettings
     from skep.serve.run import HttpSettings
     from skep_catalog.client import Metastore
-    from skep_sync.queue import Pending
-    from skep_sync.service import AfterSync
+    from skep_sync.following.queue import Pending
+    from skep_sync.following.service import AfterSync
     from skep_sync.sync import SyncReport
     from skep_table.options import Options
 
 TOKEN = "SKEP_SERVE_TOKEN"
 
 
-@scoped
 def serve(
     access: Access,
     allow: Annotated[
@@ -59,7 +58,7 @@ def serve(
         bool, typer.Option("--maintain", help="After a commit also do what is due: compact, cluster, clean, archive.")
     ] = False,
     workers: Annotated[int, typer.Option(help="Syncs at once, for each target.", min=1)] = 4,
-    grace: Annotated[float, typer.Option(help="Seconds that syncs under way may take to end.", min=0)] = 30.0,
+    grace: Annotated[float, typer.Option(help="Seconds that what is under way may take to end.", min=0)] = 30.0,
     sql: Annotated[bool, typer.Option("--sql", help="Also answer SQL, as `skep sql-server` does.")] = False,
     sql_port: Annotated[int, typer.Option(help="Port of SQL over TCP; 0 takes any.", min=0, max=65535)] = 10000,
     sql_http_port: Annotated[
@@ -76,38 +75,38 @@ def serve(
     JVM writers: hoodie.write.commit.callback.on=true, hoodie.write.commit.callback.http.url=http://HOST:PORT/callback,
     hoodie.write.commit.callback.http.api.key=TOKEN. Prints the service's address on stdout.
     """
+    import skep.base.known_options  # noqa: F401 - those of the services that --maintain runs are known, too
     from skep.serve.run import HttpSettings, ServiceSettings, WatchSettings
     from skep.serve.run import serve as run
-    from skep_sync.pending import KnownTables
+    from skep_sync.following.pending import KnownTables
     from skep_table.options import Options
 
-    with reported():
-        token = _token(token_file, no_token)
-        http = HttpSettings(host, port, token, body_limit << 20, _text(certificate), _text(key))
-        http.check()
-        sql_settings = _sql(sql, access, http, sql_port, sql_http_port)
-        consumer = _kafka(kafka, kafka_topic, kafka_group, settings_of(kafka_property, "--kafka-property"))
-        flags = settings_of(settings, "--set")
-        ended = until_signalled()
-        with connected(metastore, warehouse) as (client, found):
-            options = Options(found.options).with_values(flags)
-            options.check()
-            service = ServiceSettings(
-                allowed=tuple(allow or [found.warehouse]),
-                workers=workers,
-                grace_seconds=grace,
-                watch=WatchSettings(KnownTables(client, database), interval) if watch else None,
-                http=http,
-                kafka=consumer,
-                after=_maintaining(client, found.warehouse, options) if maintain else None,
-            )
-            with _answering_sql(client, found, options, sql_settings) as server:
-                in_time = run(client, found.warehouse, options, service, ended, ready=typer.echo)
-        if server is not None:
-            end_process(server)
-        if not in_time:
-            typer.echo("error: syncs were cut off; they are in the queue and will be done by the next start", err=True)
-            os._exit(FAILED)  # their threads would hold the process up
+    token = _token(token_file, no_token)
+    http = HttpSettings(host, port, token, body_limit << 20, _text(certificate), _text(key))
+    http.check()
+    sql_settings = _sql(sql, access, http, sql_port, sql_http_port)
+    consumer = _kafka(kafka, kafka_topic, kafka_group, settings_of(kafka_property, "--kafka-property"))
+    flags = settings_of(settings, "--set")
+    ended = until_signalled()
+    with connected(metastore, warehouse) as (client, found):
+        options = Options(found.options).with_values(flags)
+        options.check()
+        service = ServiceSettings(
+            allowed=tuple(allow or [found.warehouse]),
+            workers=workers,
+            grace_seconds=grace,
+            watch=WatchSettings(KnownTables(client, database), interval) if watch else None,
+            http=http,
+            kafka=consumer,
+            after=_maintaining(client, found.warehouse, options) if maintain else None,
+        )
+        with _answering_sql(client, found, options, sql_settings) as server:
+            in_time = run(client, found.warehouse, options, service, ended, ready=typer.echo)
+    if server is not None:
+        end_process(server)
+    if not in_time:
+        typer.echo("error: syncs or table services were cut off; the next start or commit does them", err=True)
+        os._exit(FAILED)  # their threads would hold the process up
 
 
 def _sql(asked: bool, access: Access, http: HttpSettings, port: int, http_port: int | None) -> SqlServerSettings | None:
@@ -130,7 +129,7 @@ def _answering_sql(
         yield None
         return
     from skep.lake import Lake
-    from skep.spark import SparkHolder
+    from skep.query.spark import SparkHolder
 
     holder = SparkHolder(None, found.spark)
     lake = Lake(client, found.warehouse, holder, found.database, options)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from skep.cli.output import FAILED, reported
-from skep.cli.scope import MetastoreOption, WarehouseOption, scoped, settings_of, until_signalled
+from skep.cli.output import FAILED
+from skep.cli.scope import MetastoreOption, WarehouseOption, settings_of, until_signalled
 from skep_table.errors import InputError
 
 if TYPE_CHECKING:
@@ -67,7 +67,6 @@ def announced(lake: Lake, settings: SqlServerSettings) -> Iterator[SqlServer]:
         yield server
 
 
-@scoped
 def sql_server(
     access: Access,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
@@ -89,20 +88,19 @@ def sql_server(
     """
     from skep.lake import connect
 
-    with reported():
-        chosen = access_settings(
-            access,
-            host=host,
-            port=port,
-            http_port=http_port,
-            certificate=None if certificate is None else str(certificate),
-            key=None if key is None else str(key),
-        )
-        ended = until_signalled()
-        options = settings_of(settings, "--set")
-        with connect(metastore, warehouse, options=options) as lake, announced(lake, chosen) as server:
-            ended.wait()
-        end_process(server)
+    chosen = access_settings(
+        access,
+        host=host,
+        port=port,
+        http_port=http_port,
+        certificate=None if certificate is None else str(certificate),
+        key=None if key is None else str(key),
+    )
+    ended = until_signalled()
+    options = settings_of(settings, "--set")
+    with connect(metastore, warehouse, options=options) as lake, announced(lake, chosen) as server:
+        ended.wait()
+    end_process(server)
 
 
 def end_process(server: SqlServer) -> None:
@@ -125,19 +123,18 @@ def sql_user(
     """Print the line of a user for `--users-file`. The password is asked for, or read from stdin."""
     from skep.serve.hive.users import kept_password, kept_token
 
-    with reported():
-        if not name or any(sign.isspace() or sign in ":#" for sign in name):
-            raise InputError(f"{name!r} can't be a user's name: no blanks, colons or #", found=name)
-        right = "write" if write else "read"
-        if token:
-            made = secrets.token_urlsafe(32)
-            typer.echo(f"token: {made}", err=True)
-            typer.echo(f"{name}:{right}:{kept_token(made)}")
-            return
-        asked = getpass.getpass("Password: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
-        if len(asked) < _SHORTEST_PASSWORD:
-            raise InputError(f"a password has {_SHORTEST_PASSWORD} characters or more")
-        typer.echo(f"{name}:{right}:{kept_password(asked)}")
+    if not name or any(sign.isspace() or sign in ":#" for sign in name):
+        raise InputError(f"{name!r} can't be a user's name: no blanks, colons or #", found=name)
+    right = "write" if write else "read"
+    if token:
+        made = secrets.token_urlsafe(32)
+        typer.echo(f"token: {made}", err=True)
+        typer.echo(f"{name}:{right}:{kept_token(made)}")
+        return
+    asked = getpass.getpass("Password: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
+    if len(asked) < _SHORTEST_PASSWORD:
+        raise InputError(f"a password has {_SHORTEST_PASSWORD} characters or more")
+    typer.echo(f"{name}:{right}:{kept_password(asked)}")
 
 
 def register(app: typer.Typer) -> None:

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from skep_sync.allowed import AllowedPaths
-from skep_sync.receiver import parse_callback
+from skep_sync.following.allowed import AllowedPaths
+from skep_sync.following.receiver import parse_callback
+from skep_table.distribution import install_command
 from skep_table.errors import EnvironmentMissingError, InputError, SkepError
 from skep_table.events import Events
 
@@ -70,7 +71,7 @@ def connect(settings: KafkaSettings) -> Consumer:
         import confluent_kafka
     except ImportError as error:
         raise EnvironmentMissingError(
-            "callbacks from Kafka need the package confluent-kafka", hint="pip install 'skep[kafka]'"
+            "callbacks from Kafka need the package confluent-kafka", hint=install_command("kafka")
         ) from error
     consumer: Consumer = confluent_kafka.Consumer(
         {

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any, Final
 
+from skep_table.distribution import install_command
 from skep_table.errors import EnvironmentMissingError, InputError
 
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
@@ -36,7 +37,7 @@ def serving_app(app: Any, listening: socket.socket, name: str, **config: Any) ->
     except ImportError as error:
         listening.close()
         raise EnvironmentMissingError(
-            f"the service needs the package {error.name}", hint="pip install 'skep[serve]'"
+            f"the service needs the package {error.name}", hint=install_command("serve")
         ) from error
     settings: dict[str, Any] = {"log_config": None, "access_log": False, "server_header": False, **config}
     server = uvicorn.Server(uvicorn.Config(app, timeout_graceful_shutdown=10, **settings))

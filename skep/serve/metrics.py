@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timezone
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from skep.lock_metrics import LockMetrics
-from skep_sync.queue import Pending
+from skep.base.lock_metrics import LockMetrics
+from skep_sync.following.queue import Pending
 from skep_sync.sync import SyncReport
 from skep_table.events import Event
 
@@ -77,20 +78,22 @@ class _PendingGauges(Collector):
         now = datetime.now(timezone.utc)
         count: dict[str, int] = {}
         oldest: dict[str, float] = {}
-        failing = GaugeMetricFamily("skep_failing_attempts", "Failures in a row.", labels=["target", "table"])
+        failing: dict[tuple[str, str], int] = {}
         for one in self._pending():
             count[one.target] = count.get(one.target, 0) + 1
             waits = (now - datetime.fromisoformat(one.latest.received)).total_seconds()
             oldest[one.target] = max(oldest.get(one.target, 0.0), waits)
             if one.failure is not None:
-                failing.add_metric([one.target, one.latest.entry or one.latest.table], one.failure.attempts)
+                labels = one.target, one.latest.entry or one.latest.table  # which tables at two paths may share
+                failing[labels] = max(failing.get(labels, 0), one.failure.attempts)
         yield _gauge("skep_pending_tables", "Tables that wait for their sync.", count)
         yield _gauge("skep_pending_oldest_seconds", "How long the oldest has been waiting.", oldest)
-        yield failing
+        yield _gauge("skep_failing_attempts", "Failures in a row.", failing, "table")
 
 
-def _gauge(name: str, text: str, values: dict[str, int] | dict[str, float]) -> Metric:
-    family = GaugeMetricFamily(name, text, labels=["target"])
-    for target, value in values.items():
-        family.add_metric([target], value)
+def _gauge(name: str, text: str, values: Mapping[Any, float], *labels: str) -> Metric:
+    """`values` by target, or by target and the other labels."""
+    family = GaugeMetricFamily(name, text, labels=["target", *labels])
+    for key, value in values.items():
+        family.add_metric([key] if isinstance(key, str) else key, value)
     return family

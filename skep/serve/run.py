@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from skep.metastore.syncing import open_queue
 from skep.serve.listening import LOOPBACK, address_of, listen, serving_app
-from skep.syncing import open_queue
 from skep_catalog.client import Metastore
-from skep_sync.allowed import AllowedPaths
-from skep_sync.pending import DroppedEntries
-from skep_sync.service import AfterSync, SyncService
+from skep_sync.following.allowed import AllowedPaths
+from skep_sync.following.pending import DroppedEntries
+from skep_sync.following.service import AfterSync, SyncService
+from skep_sync.following.watch import News, WatchedTable, Watcher
 from skep_sync.targets import Clients, Target, targets_of
-from skep_sync.watch import News, WatchedTable, Watcher
+from skep_table.distribution import install_command
 from skep_table.errors import EnvironmentMissingError, InputError
 from skep_table.events import Event, Events
 from skep_table.options import Options
@@ -163,7 +164,7 @@ def _http(service: SyncService, settings: HttpSettings, allowed: AllowedPaths, e
         from skep.serve.metrics import Metrics
     except ImportError as error:
         raise EnvironmentMissingError(
-            f"the service needs the package {error.name}", hint="pip install 'skep[serve]'"
+            f"the service needs the package {error.name}", hint=install_command("serve")
         ) from error
     metrics = Metrics(service.pending)
     events.listen(metrics)

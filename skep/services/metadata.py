@@ -1,21 +1,23 @@
-"""A table's metadata table as methods of the table: shown, compared with the files, made again, dropped."""
+"""A table's metadata table as methods of the table: shown, compared with the files, rebuilt, dropped."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from skep.keywords import takes_options
+from skep.base.arguments import checks_arguments
+from skep.base.keywords import takes_options
+from skep.base.specs import Text, texts
 from skep.services.runner import Services
-from skep.specs import Text, texts
 from skep_table.table import HudiTable
 
 if TYPE_CHECKING:
-    from skep_table.services.indexing import Index
-    from skep_table.services.metadata_admin import MetadataStatistics, MetadataSummary, Rebuilt
+    from skep_table.services.metadata.admin import MetadataStatistics, MetadataSummary, Rebuilt
+    from skep_table.services.metadata.indexing import TableIndex
     from skep_table.services.metadata_check import MetadataCheck
 
 
+@checks_arguments
 class MetadataMethods:
     """Mixed into `Table`; see docs/metadata.md."""
 
@@ -27,13 +29,13 @@ class MetadataMethods:
 
     def show_metadata(self) -> MetadataSummary:
         """The partitions of the metadata table, and how far it has come."""
-        from skep_table.services.metadata_admin import show_metadata_table
+        from skep_table.services.metadata.admin import show_metadata_table
 
         return show_metadata_table(self._hudi.reload())
 
     def metadata_statistics(self) -> MetadataStatistics:
         """How many records each index has, and how many files each partition of the table; reads them all."""
-        from skep_table.services.metadata_admin import metadata_statistics
+        from skep_table.services.metadata.admin import metadata_statistics
 
         return metadata_statistics(self._hudi.reload())
 
@@ -47,13 +49,13 @@ class MetadataMethods:
     @takes_options
     def rebuild_metadata(self, **options: object) -> Rebuilt:
         """Makes the metadata table again, or for the first time."""
-        from skep_table.services.metadata_admin import rebuild_metadata_table
+        from skep_table.services.metadata.admin import rebuild_metadata_table
 
         return rebuild_metadata_table(self.services().on(self._hudi.with_options(options)))
 
-    def indexes(self) -> list[Index]:
+    def indexes(self) -> list[TableIndex]:
         """The indexes that the metadata table has, by name; see docs/metadata.md."""
-        from skep_table.services.indexing import indexes_of
+        from skep_table.services.metadata.indexing import indexes_of
 
         return indexes_of(self._hudi.reload())
 
@@ -66,7 +68,7 @@ class MetadataMethods:
         columns: Text | None = None,
         expression: Mapping[str, str] | None = None,
         **options: object,
-    ) -> Index:
+    ) -> TableIndex:
         """Makes an index of a kind: column_stats, partition_stats, bloom_filters, record_index or secondary_index.
 
         A secondary one is of one column, by whose name it goes where `name` is left out; column statistics are of
@@ -74,7 +76,7 @@ class MetadataMethods:
         column_stats or bloom_filters: `{"expr": "from_unixtime", "format": "yyyy-MM-dd"}`. EntryExistsError where the
         table has that index.
         """
-        from skep_table.services.indexing import build_index, index_named, indexes_of
+        from skep_table.services.metadata.indexing import build_index, index_named, indexes_of
 
         definition = index_named(kind, name, () if columns is None else texts(columns), expression)
         made = build_index(self.services().on(self._hudi.with_options(options)), definition)
@@ -83,14 +85,14 @@ class MetadataMethods:
     @takes_options
     def drop_index(self, name: str, **options: object) -> tuple[str, ...]:
         """Drops an index, and with the record index secondary ones; returns the names of what was dropped."""
-        from skep_table.services.indexing import drop_index
+        from skep_table.services.metadata.indexing import drop_index
 
         return drop_index(self.services().on(self._hudi.with_options(options)), name)
 
     @takes_options
     def drop_metadata(self, *, index: Text | None = None, **options: object) -> tuple[str, ...]:
         """Drops the metadata table, or only indexes of it; returns the names of what was dropped."""
-        from skep_table.services.metadata_admin import drop_metadata
+        from skep_table.services.metadata.admin import drop_metadata
 
         table = self.services().on(self._hudi.with_options(options))
         return drop_metadata(table, None if index is None else texts(index))

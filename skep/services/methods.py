@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from skep.keywords import takes_options
+from skep.base.arguments import checks_arguments
+from skep.base.keywords import takes_options
+from skep.base.times import Moment, instant_of
 from skep.services.modes import Mode, Work, cleaning, clustering, compaction, expiry, log_compaction
 from skep.services.runner import Services
 from skep_table.errors import InputError
@@ -13,7 +15,7 @@ from skep_table.instant_time import InstantTime
 from skep_table.table import HudiTable
 
 if TYPE_CHECKING:
-    from skep_table.services.archive_plan import ArchivePlan
+    from skep_table.services.cleaning.archive_plan import ArchivePlan
     from skep_table.services.done import Done
     from skep_table.timeline.plans import (
         RestoreMetadata,
@@ -28,6 +30,7 @@ _PLAN = "hoodie.clustering.plan.strategy."
 Text = str | Sequence[str]
 
 
+@checks_arguments
 class ServiceMethods:
     """Mixed into `Table`. Options are Hudi's: `**{"hoodie.…": …}`; they apply to the one call.
 
@@ -49,7 +52,7 @@ class ServiceMethods:
         plan: bool = False,
         dry_run: bool = False,
         schedule: bool = False,
-        execute: bool | str = False,
+        execute: bool | Moment = False,
         **options: object,
     ) -> list[Done]:
         """Merges log files into base files: executes pending plans, then plans a compaction and executes it.
@@ -57,7 +60,7 @@ class ServiceMethods:
         `logs`: merges the log files of each slice into one log file only. `plan`: a preview, nothing changes;
         `schedule`: only writes the plan; `execute`: only executes pending plans, or that of one instant.
         """
-        mode = Mode.of(plan=plan or dry_run, schedule=schedule, execute=execute)
+        mode = Mode.of(plan=plan or dry_run, schedule=schedule, execute=self._executed(execute))
         return self._run(options, log_compaction(mode) if logs else compaction(mode))
 
     @takes_options
@@ -70,7 +73,7 @@ class ServiceMethods:
         plan: bool = False,
         dry_run: bool = False,
         schedule: bool = False,
-        execute: bool | str = False,
+        execute: bool | Moment = False,
         **options: object,
     ) -> list[Done]:
         """Rewrites small files into large ones, rows sorted by `sort_by`, or along a `curve` (z-order, hilbert)
@@ -81,7 +84,7 @@ class ServiceMethods:
             f"{_PLAN}partition.selected": _joined(partitions),
         }
         given = {key: value for key, value in named.items() if value is not None}
-        mode = Mode.of(plan=plan or dry_run, schedule=schedule, execute=execute)
+        mode = Mode.of(plan=plan or dry_run, schedule=schedule, execute=self._executed(execute))
         return self._run({**given, **options}, clustering(mode))
 
     @takes_options
@@ -91,11 +94,13 @@ class ServiceMethods:
         plan: bool = False,
         dry_run: bool = False,
         schedule: bool = False,
-        execute: bool | str = False,
+        execute: bool | Moment = False,
         **options: object,
     ) -> list[Done]:
         """Deletes the files that no read within the retention needs. `plan`, `schedule`, `execute`: as of `compact`."""
-        return self._run(options, cleaning(Mode.of(plan=plan or dry_run, schedule=schedule, execute=execute)))
+        return self._run(
+            options, cleaning(Mode.of(plan=plan or dry_run, schedule=schedule, execute=self._executed(execute)))
+        )
 
     @takes_options
     def archive(self, *, plan: bool = False, dry_run: bool = False, **options: object) -> ArchivePlan:
@@ -103,8 +108,8 @@ class ServiceMethods:
 
         `plan`: returns what would be moved and changes nothing.
         """
-        from skep_table.services.archive import archive
-        from skep_table.services.archive_plan import plan_archive
+        from skep_table.services.cleaning.archive import archive
+        from skep_table.services.cleaning.archive_plan import plan_archive
 
         table = self.services().on(self._hudi.with_options(options))
         return plan_archive(table.reload()) if plan or dry_run else archive(table)
@@ -114,66 +119,68 @@ class ServiceMethods:
         self, days: int | None = None, *, plan: bool = False, dry_run: bool = False, **options: object
     ) -> list[Done]:
         """Drops the partitions that were not written to for `days` days. `plan`: returns their number only."""
-        from skep_table.services.ttl import TTL_DAYS
+        from skep_table.services.cleaning.ttl import TTL_DAYS
 
         given = {TTL_DAYS.key: days} if days is not None else {}
         return self._run({**given, **options}, expiry(Mode(plan=plan or dry_run)))
 
     @overload
-    def rollback(self, instant: str, *, dry_run: Literal[False] = False, **options: object) -> RollbackMetadata: ...
+    def rollback(self, instant: Moment, *, dry_run: Literal[False] = False, **options: object) -> RollbackMetadata: ...
 
     @overload
-    def rollback(self, instant: str, *, dry_run: Literal[True], **options: object) -> RollbackPlan: ...
+    def rollback(self, instant: Moment, *, dry_run: Literal[True], **options: object) -> RollbackPlan: ...
 
     @takes_options
-    def rollback(self, instant: str, *, dry_run: bool = False, **options: object) -> RollbackMetadata | RollbackPlan:
+    def rollback(self, instant: Moment, *, dry_run: bool = False, **options: object) -> RollbackMetadata | RollbackPlan:
         """Rolls back a pending write, or the newest completed one. `dry_run`: returns the plan and changes nothing."""
-        from skep_table.services.rollback import preview_rollback, roll_back_instant
+        from skep_table.services.undo.rollback import preview_rollback, roll_back_instant
 
+        time = instant_of(self._hudi, instant, "instant")
         if dry_run:
-            return preview_rollback(self._on_services(options), InstantTime(instant))
-        done = roll_back_instant(self.services().on(self._hudi.with_options(options)), InstantTime(instant))
+            return preview_rollback(self._on_services(options), time)
+        done = roll_back_instant(self.services().on(self._hudi.with_options(options)), time)
         self.sync_changed()
         return done
 
-    def savepoint(self, instant: str | None = None, *, user: str = "", comments: str = "") -> SavepointMetadata:
+    def savepoint(self, instant: Moment | None = None, *, user: str = "", comments: str = "") -> SavepointMetadata:
         """Keeps the files of a commit (the last one) from being cleaned, so that the table can be restored to it."""
-        from skep_table.services.savepoint import create_savepoint
+        from skep_table.services.undo.savepoint import create_savepoint
 
-        time = InstantTime(instant) if instant else None
+        time = None if instant is None else instant_of(self._hudi, instant, "instant")
         return create_savepoint(self.services().on(self._hudi), time, user=user, comments=comments)
 
     def savepoints(self) -> dict[InstantTime, SavepointMetadata]:
         """The files that each savepoint keeps, by its instant."""
         return self._hudi.reload().savepoints()
 
-    def delete_savepoint(self, instant: str) -> None:
+    def delete_savepoint(self, instant: Moment) -> None:
         """Deletes a savepoint: the commit may be cleaned and archived again."""
-        from skep_table.services.savepoint import delete_savepoint
+        from skep_table.services.undo.savepoint import delete_savepoint
 
-        delete_savepoint(self.services().on(self._hudi), InstantTime(instant))
+        delete_savepoint(self.services().on(self._hudi), instant_of(self._hudi, instant, "instant"))
 
     @overload
     def restore(
-        self, savepoint: str, *, dry_run: Literal[False] = False, **options: object
+        self, savepoint: Moment, *, dry_run: Literal[False] = False, **options: object
     ) -> RestoreMetadata | None: ...
 
     @overload
-    def restore(self, savepoint: str, *, dry_run: Literal[True], **options: object) -> RestorePlan: ...
+    def restore(self, savepoint: Moment, *, dry_run: Literal[True], **options: object) -> RestorePlan: ...
 
     @takes_options
     def restore(
-        self, savepoint: str, *, dry_run: bool = False, **options: object
+        self, savepoint: Moment, *, dry_run: bool = False, **options: object
     ) -> RestoreMetadata | RestorePlan | None:
         """Rolls back every write after a savepoint, newest first. None when there are none.
 
         `dry_run`: returns the plan and changes nothing.
         """
-        from skep_table.services.restore import plan_restore, restore
+        from skep_table.services.undo.restore import plan_restore, restore
 
+        time = instant_of(self._hudi, savepoint, "savepoint")
         if dry_run:
-            return plan_restore(self._on_services(options), InstantTime(savepoint))
-        done = restore(self.services().on(self._hudi.with_options(options)), InstantTime(savepoint))
+            return plan_restore(self._on_services(options), time)
+        done = restore(self.services().on(self._hudi.with_options(options)), time)
         self.sync_changed()
         return done
 
@@ -228,6 +235,9 @@ class ServiceMethods:
             self._hudi = change_version(table, to).in_context_of(self._hudi)
             self.sync_changed()
         return steps
+
+    def _executed(self, execute: bool | Moment) -> bool | str:
+        return execute if isinstance(execute, bool) else instant_of(self._hudi, execute, "execute")
 
     def _on_services(self, options: Mapping[str, object]) -> HudiTable:
         """A new snapshot, with the options, lock and runner of one call."""

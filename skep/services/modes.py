@@ -10,8 +10,8 @@ from skep_table.errors import InputError
 from skep_table.instant_time import InstantTime
 
 if TYPE_CHECKING:
-    from skep_table.services.clean import Cleaned
-    from skep_table.services.compact_plan import Choose
+    from skep_table.services.cleaning.clean import CleanResult
+    from skep_table.services.compaction.plan import Choose
     from skep_table.services.done import Done
     from skep_table.table import HudiTable
     from skep_table.timeline.instant import Instant
@@ -76,8 +76,8 @@ class _Planned(Generic[T]):
 
 def compaction(mode: Mode) -> Work:
     """Compaction in a mode; the strategy that the options name chooses the slices."""
-    from skep_table.services import compact as service
-    from skep_table.services.compact_strategy import chooser
+    from skep_table.services.compaction import compact as service
+    from skep_table.services.compaction.strategy import chooser
     from skep_table.services.done import compacted
     from skep_table.services.preview import preview_compaction
 
@@ -98,7 +98,7 @@ def compaction(mode: Mode) -> Work:
 
 def log_compaction(mode: Mode) -> Work:
     """Log compaction in a mode."""
-    from skep_table.services import log_compact as service
+    from skep_table.services.compaction import log_compact as service
     from skep_table.services.done import logs_compacted
     from skep_table.services.preview import preview_log_compaction
 
@@ -116,7 +116,7 @@ def log_compaction(mode: Mode) -> Work:
 
 def clustering(mode: Mode) -> Work:
     """Clustering in a mode."""
-    from skep_table.services import cluster as service
+    from skep_table.services.clustering import cluster as service
     from skep_table.services.done import clustered
     from skep_table.services.preview import preview_clustering
 
@@ -134,9 +134,9 @@ def clustering(mode: Mode) -> Work:
 
 def expiry(mode: Mode) -> Work:
     """Expiry of partitions in a mode; it is planned and executed in one step."""
+    from skep_table.services.cleaning.ttl import expire_partitions
     from skep_table.services.done import expired
     from skep_table.services.preview import preview_expiry
-    from skep_table.services.ttl import expire_partitions
 
     def work(table: HudiTable) -> list[Done]:
         if mode.plan:
@@ -148,7 +148,7 @@ def expiry(mode: Mode) -> Work:
 
 def cleaning(mode: Mode) -> Work:
     """Cleaning in a mode."""
-    from skep_table.services import clean as service
+    from skep_table.services.cleaning import clean as service
     from skep_table.services.done import cleaned as form
     from skep_table.services.preview import preview_clean
 
@@ -162,9 +162,9 @@ def cleaning(mode: Mode) -> Work:
     return work
 
 
-def cleaned(table: HudiTable, mode: Mode) -> list[Cleaned]:
+def cleaned(table: HudiTable, mode: Mode) -> list[CleanResult]:
     """Executes cleans as the mode asks for, and returns them."""
-    from skep_table.services import clean as service
+    from skep_table.services.cleaning import clean as service
     from skep_table.timeline.instant import Action
 
     if mode.instant is not None:

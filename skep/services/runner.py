@@ -9,17 +9,17 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from skep.background import submit
-from skep.spark import SparkHolder
+from skep.base.background import submit
+from skep.query.spark import SparkHolder
 from skep_table.errors import SkepError
 from skep_table.hooks import CommitHook, Committed
 from skep_table.lock import Lock, NoLock
 from skep_table.options import Options
-from skep_table.runner import Runner, ThreadRunner
+from skep_table.runtime.runner import Runner, ThreadRunner
 from skep_table.table import HudiTable
 
 if TYPE_CHECKING:
-    from skep_table.services.automatic import Step
+    from skep_table.services.automatic import DueService
     from skep_table.services.done import Done
 
 log = logging.getLogger("skep.services")
@@ -54,7 +54,7 @@ class Services:
         table.options.check()
         return table.with_context(lock=self.lock(table.options), runner=self._runner())
 
-    def run(self, table: HudiTable, steps: Iterable[Step]) -> list[Done]:
+    def run(self, table: HudiTable, steps: Iterable[DueService]) -> list[Done]:
         """Runs steps in turn and calls the hooks. A step that fails does not keep the others from running."""
         from skep_table.services.done import failed
 
@@ -105,7 +105,7 @@ class Services:
 
         return hook
 
-    def _run_later(self, table: HudiTable, committed: Committed, steps: Sequence[Step]) -> None:
+    def _run_later(self, table: HudiTable, committed: Committed, steps: Sequence[DueService]) -> None:
         for step in steps:
             self.call_hooks(table, _attempt(table, committed, step))
 
@@ -117,7 +117,7 @@ class Services:
         return service_runner(self.spark.given)
 
 
-def _attempt(table: HudiTable, committed: Committed, step: Step) -> list[Done]:
+def _attempt(table: HudiTable, committed: Committed, step: DueService) -> list[Done]:
     time = committed.instant.requested_time
     try:
         with table.context.events.step("service", service=step.service, after=time) as found:

@@ -14,8 +14,10 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from sqlglot import exp
 
-from skep_sql.types import arrow_text
+from skep_sql.protocols import QueryEngine
+from skep_sql.types import arrow_text, given_text
 from skep_table.errors import InputError, SchemaError
 from skep_table.schema.arrow import is_any_list
 from skep_table.schema.exact import cast_within
@@ -32,6 +34,9 @@ class Policy(str, Enum):
     STRICT = "STRICT"
 
 
+_TEXTS: Final = "skep_texts"
+_TEXT: Final = "text"
+_WRITTEN_OUT: Final = r"^\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d(\.\d{1,6})?)?$"
 _MOST_DIGITS: Final = 76  # of Arrow's widest decimals
 _TOO_LARGE: Final = 1e38
 POLICY_KEY: Final = "spark.sql.storeassignmentpolicy"
@@ -52,11 +57,11 @@ def check_assignable(
     elif _may_become(given, wanted, policy is Policy.STRICT, by_name):
         return
     raise InputError(
-        f"table {table}: column {column} is {arrow_text(wanted, column)}, and {_text(given, column)} can't safely"
+        f"table {table}: column {column} is {arrow_text(wanted, column)}, and {given_text(given, column)} can't safely"
         " become it",
         hint=f"cast it: CAST(… AS {arrow_text(wanted, column).upper()})",
         column=column,
-        found=_text(given, column),
+        found=given_text(given, column),
         expected=arrow_text(wanted, column),
     )
 
@@ -91,17 +96,6 @@ def _members(given: pa.DataType, wanted: pa.DataType, by_name: bool) -> list[int
     found = [places.get(field.name.lower()) for field in wanted]
     members = [at for at in found if at is not None]
     return members if len(set(members)) == len(found) else None
-
-
-def _text(kind: pa.DataType, column: str) -> str:
-    """As Spark writes the type; that of a null without a type is void, within others, too."""
-    if t.is_struct(kind):
-        return f"struct<{','.join(f'{field.name}:{_text(field.type, column)}' for field in kind)}>"
-    if is_any_list(kind):
-        return f"array<{_text(kind.value_type, column)}>"
-    if t.is_map(kind):
-        return f"map<{_text(kind.key_type, column)},{_text(kind.item_type, column)}>"
-    return "void" if t.is_null(kind) else arrow_text(kind, column)
 
 
 def _may_become(given: pa.DataType, wanted: pa.DataType, strict: bool, by_name: bool) -> bool:
@@ -144,17 +138,21 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def assigned(
-    column: pa.ChunkedArray, wanted: pa.DataType, name: str, table: str, *, by_name: bool = False
+    column: pa.ChunkedArray, wanted: pa.DataType, name: str, table: str, engine: QueryEngine, *, by_name: bool = False
 ) -> pa.ChunkedArray:
-    """The values as the column holds them. InputError for a value that its type does not hold."""
+    """The values as the column holds them. InputError for a value that its type does not hold.
+
+    Texts become times as `engine` casts them.
+    """
 
     def members(given: pa.DataType, kind: pa.DataType, path: str) -> list[int]:
         found = _members(given, kind, by_name)
         if found is None:
             raise InputError(
-                f"table {table}: column {path} is {arrow_text(kind, path)}, and {_text(given, path)} has other members",
+                f"table {table}: column {path} is {arrow_text(kind, path)},"
+                f" and {given_text(given, path)} has other members",
                 column=path,
-                found=_text(given, path),
+                found=given_text(given, path),
                 expected=arrow_text(kind, path),
             )
         return found
@@ -164,24 +162,24 @@ def assigned(
         return column
     try:
         if not t.is_nested(given):
-            return _plain(column, wanted)
-        chunks = [cast_within(chunk, wanted, name, _leaf, members) for chunk in column.chunks]
+            return _plain(column, wanted, engine)
+
+        def leaf(values: pa.Array, kind: pa.DataType, _path: str) -> pa.Array:
+            return pa.concat_arrays([pa.nulls(0, kind), *_plain(pa.chunked_array([values]), kind, engine).chunks])
+
+        chunks = [cast_within(chunk, wanted, name, leaf, members) for chunk in column.chunks]
         return pa.chunked_array(chunks, wanted)
     except (pa.ArrowException, SchemaError) as error:
         raise InputError(
             f"table {table}: column {name} is {arrow_text(wanted, name)}, which does not hold every value given:"
             f" {str(error).splitlines()[0]}",
             column=name,
-            found=_text(given, name),
+            found=given_text(given, name),
             expected=arrow_text(wanted, name),
         ) from error
 
 
-def _leaf(values: pa.Array, wanted: pa.DataType, _path: str) -> pa.Array:
-    return pa.concat_arrays([pa.nulls(0, wanted), *_plain(pa.chunked_array([values]), wanted).chunks])
-
-
-def _plain(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
+def _plain(column: pa.ChunkedArray, wanted: pa.DataType, engine: QueryEngine) -> pa.ChunkedArray:
     """Values that are not nested."""
     given = column.type
     if given == wanted or t.is_null(given):
@@ -194,7 +192,28 @@ def _plain(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
         return _number(pc.utf8_trim_whitespace(column).cast(_parsed(wanted)), wanted)
     if t.is_timestamp(given) and t.is_date(wanted):
         return pc.floor_temporal(column, unit="day").cast(wanted, safe=False)
+    if _is_text(given) and (t.is_date(wanted) or t.is_timestamp(wanted)):
+        return _time(column, wanted, engine)
+    if (is_number(given) and t.is_temporal(wanted)) or (t.is_temporal(given) and is_number(wanted)):
+        raise pa.ArrowInvalid("cast it: Arrow counts times in other units than Spark")
     return column.cast(wanted)
+
+
+def _time(texts: pa.ChunkedArray, wanted: pa.DataType, engine: QueryEngine) -> pa.ChunkedArray:
+    """Texts as dates or times; the engine casts what is not written out in full in its own time zone."""
+    in_zone = t.is_timestamp(wanted) and wanted.tz is not None
+    if (engine.in_utc or not in_zone) and pc.all(pc.match_substring_regex(texts, _WRITTEN_OUT)).as_py() is not False:
+        if t.is_date(wanted):
+            return pc.utf8_slice_codeunits(texts, 0, 10).cast(wanted)
+        return texts.cast(pa.timestamp("us")).cast(wanted)
+    kind = "DATE" if t.is_date(wanted) else "TIMESTAMP" if in_zone else "TIMESTAMP_NTZ"
+    cast = exp.cast(exp.column(_TEXT, quoted=True), exp.DataType.build(kind, dialect="spark"))
+    query = exp.select(exp.alias_(cast, _TEXT, quoted=True)).from_(exp.to_identifier(_TEXTS))
+    found = engine.rows(query, {_TEXTS: pa.table({_TEXT: texts})}).column(0)
+    lost = pc.and_(pc.is_valid(texts), pc.is_null(found))
+    if pc.any(lost).as_py():
+        raise pa.ArrowInvalid(f"{texts.filter(lost)[0].as_py()!r} is no {kind.lower()}")
+    return found.cast(wanted)
 
 
 def _parsed(wanted: pa.DataType) -> pa.DataType:

@@ -16,12 +16,14 @@ from typing import Final
 
 from sqlglot import exp
 
-from skep_sql.names import nearest
-from skep_sql.protocols import Catalog, Relation, StoredView, Target
-from skep_sql.statements import Name, Node
-from skep_sql.tokens import parsed
-from skep_sql.written import as_written, is_of_database, replaced, spark_text
+from skep_sql.parsing.paths import HUDI, path_of
+from skep_sql.parsing.statements import Name, Node
+from skep_sql.parsing.tokens import parsed
+from skep_sql.parsing.written import as_written, function_name, replaced, spark_text, value_of_session
+from skep_sql.protocols import SPARK_CATALOG, Relation, StoredView, TableCatalog, TargetTable
 from skep_table.errors import InputError, NoSuchTableError, NotATableError, UnsupportedError
+from skep_table.nearest import did_you_mean
+from skep_table.query.filters.text import BARE
 from skep_table.table import HudiTable
 
 _MOST_VIEWS: Final = 50
@@ -30,25 +32,30 @@ _BESIDE: Final = ("sample", "pivots", "joins", "laterals")  # what may follow a 
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """A query under a name of the session; `columns` rename its own."""
+class NamedQuery:
+    """A query under a name of the session; `columns` rename its own, `functions` are those that it alone calls."""
 
     query: exp.Query
     columns: tuple[str, ...] = ()
+    functions: Mapping[str, TableFunction] = field(default_factory=dict)
 
 
 # A table function: its arguments → the relation.
-TableFunction = Callable[[Catalog, tuple[str, ...]], Relation]
+TableFunction = Callable[[TableCatalog, tuple[str, ...]], Relation]
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What names of a query may mean. `pinned`: tables whose snapshot is fixed, by their full names."""
+    """What names of a query may mean. `pinned`: tables whose snapshot is fixed, by their full names.
 
-    catalog: Catalog
-    views: Mapping[str, View] = field(default_factory=dict)
+    `user` is the client's name where it has one, as current_user() answers it; else that is the engine's.
+    """
+
+    catalog: TableCatalog
+    views: Mapping[str, NamedQuery] = field(default_factory=dict)
     functions: Mapping[str, TableFunction] = field(default_factory=dict)
     pinned: Mapping[str, HudiTable] = field(default_factory=dict)
+    user: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +69,6 @@ class Bound:
 def bind(query: exp.Query, scope: Scope) -> Bound:
     """NoSuchTableError with the nearest name for an unknown table; InputError for what can't be read that way."""
     tree = expanded(query, scope)
-    _name_database(tree, scope)
     _check_common(tree)
     relations: dict[str, Relation] = {}
     opened: dict[str, Relation] = {}  # one snapshot for all mentions of a table
@@ -90,6 +96,7 @@ def bind(query: exp.Query, scope: Scope) -> Bound:
         for arg in ("db", "catalog", "version", "when"):
             node.set(arg, None)
         replaced(node, alias=alias)
+    _name_session(tree, scope, relations)
     return Bound(tree, relations)
 
 
@@ -142,27 +149,47 @@ def _drop_qualifiers(node: Node, database: str) -> None:
             replaced(column)
 
 
-def _name_database(tree: exp.Query, scope: Scope) -> None:
-    """The session's database is known here, not to engines."""
-    for node in [each for each in tree.find_all(exp.Func) if is_of_database(each)]:
-        text = exp.Literal.string(scope.catalog.database)
+def _name_session(tree: exp.Query, scope: Scope, relations: Mapping[str, Relation]) -> None:
+    """The session's database, catalog and user are known here, not to engines."""
+    values = {"database": scope.catalog.database, "catalog": SPARK_CATALOG, "user": scope.user}
+    for node in list(tree.find_all(exp.Func)):
+        kind = value_of_session(node)
+        value = values[kind] if kind else None
+        if kind is None or value is None or "start" not in node.meta:
+            continue
+        if node.meta.get(BARE) and (function_name(node) or "") in map(str.lower, known_columns(tree, relations)):
+            continue
+        text = exp.Literal.string(value)
         is_column = isinstance(node.parent, exp.Select)
-        replaced(node, exp.alias_(text, _name_of_database(), quoted=True) if is_column else text)
+        replaced(node, exp.alias_(text, _name_of_value(kind, node), quoted=True) if is_column else text)
+
+
+def known_columns(tree: exp.Query, relations: Mapping[str, Relation]) -> set[str]:
+    """What a column of the query may be named: columns of its tables, and aliases."""
+    names = [name for each in relations.values() for name in getattr(getattr(each, "schema", None), "names", ())]
+    return {*names, *(node.alias for node in tree.find_all(exp.Alias))}
+
+
+def _name_of_value(kind: str, node: Node) -> str:
+    """Spark's name of a column that is a value of the session: from Spark 4 on that of the function, as it was called,
+    of the two for a database that of one of them."""
+    if _is_spark_3():
+        return f"current_{kind}()"
+    return "current_schema()" if kind == "database" else f"{function_name(node) or f'current_{kind}'}()"
 
 
 @cache
-def _name_of_database() -> str:
-    """Spark's name of a column that is the current database, by whichever function."""
+def _is_spark_3() -> bool:
     try:
-        return "current_schema()" if int(version("pyspark").partition(".")[0]) > 3 else "current_database()"
+        return int(version("pyspark").partition(".")[0]) <= 3
     except PackageNotFoundError:
-        return "current_database()"
+        return True
 
 
 def expanded(query: exp.Query, scope: Scope) -> exp.Query:
     """The query with the query of each view in its place: of those of the session, then of those of the catalog."""
     tree: exp.Query = query.copy()
-    known: dict[str, View | None] = {}
+    known: dict[str, NamedQuery | None] = {}
     for _ in range(_MOST_VIEWS):
         found = []
         for node in named_tables(tree):
@@ -183,7 +210,7 @@ def expanded(query: exp.Query, scope: Scope) -> exp.Query:
     raise InputError("views refer to each other", found=spark_text(query))
 
 
-def _of_columns(view: View) -> exp.Query:
+def _of_columns(view: NamedQuery) -> exp.Query:
     """The query of a view with the view's names of its columns."""
     if not view.columns:
         return view.query.copy()
@@ -202,13 +229,13 @@ def named_tables(tree: exp.Query) -> list[Node]:
     ]
 
 
-def _view(node: Node, scope: Scope, known: dict[str, View | None]) -> View | None:
+def _view(node: Node, scope: Scope, known: dict[str, NamedQuery | None]) -> NamedQuery | None:
     if not node.db and node.name.lower() in scope.views:
         return scope.views[node.name.lower()]
     parts = [each for each in (node.catalog, node.db, node.name) if each]
-    if len(parts) == 3 and parts[0].lower() == "spark_catalog":
+    if len(parts) == 3 and parts[0].lower() == SPARK_CATALOG:
         parts = parts[1:]
-    if len(parts) > 2 or "/" in node.name:
+    if len(parts) > 2 or path_of(node) is not None:
         return None
     name = ".".join(parts)
     if name not in known:
@@ -217,7 +244,7 @@ def _view(node: Node, scope: Scope, known: dict[str, View | None]) -> View | Non
     return known[name]
 
 
-def opened_view(name: str, stored: StoredView) -> View:
+def opened_view(name: str, stored: StoredView) -> NamedQuery:
     """The query of a stored view. UnsupportedError for one that is written otherwise than Spark does it."""
     try:
         query = parsed(stored.query)
@@ -232,10 +259,10 @@ def opened_view(name: str, stored: StoredView) -> View:
     if stored.outputs:
         columns = [exp.column(exp.to_identifier(each, quoted=True)) for each in stored.outputs]
         query = exp.select(*columns).from_(exp.Subquery(this=query, alias=exp.TableAlias(this=exp.to_identifier("v"))))
-    return View(query, stored.columns)
+    return NamedQuery(query, stored.columns)
 
 
-def table_to_change(scope: Scope, name: Name) -> Target:
+def table_to_change(scope: Scope, name: Name) -> TargetTable:
     """The table that a statement changes. NotATableError for what is none of Hudi's, before anything happens."""
     refuse_view(scope.views, name)
     return scope.catalog.table(look_up(scope.catalog, name))
@@ -252,7 +279,7 @@ def refuse_view(views: Collection[str], name: Name) -> None:
         )
 
 
-def look_up(catalog: Catalog, name: Name) -> str:
+def look_up(catalog: TableCatalog, name: Name) -> str:
     """The full name of a table that is there. NoSuchTableError with the nearest name."""
     if len(name.parts) > 2:
         raise InputError(
@@ -262,12 +289,10 @@ def look_up(catalog: Catalog, name: Name) -> str:
     if facts is not None:
         return f"{facts.database}.{facts.name}"
     database = name.parts[0] if len(name.parts) == 2 else None
-    near = None
-    if database is None or database.lower() in catalog.databases():
-        near = nearest(name.parts[-1], catalog.table_names(database))
+    is_there = database is None or database.lower() in catalog.databases()
     raise NoSuchTableError(
         f"line {name.line}, column {name.column}: there is no table {name}",
-        hint=f"did you mean {near}?" if near else None,
+        hint=did_you_mean(name.parts[-1], catalog.table_names(database)) if is_there else None,
         table=str(name),
         found=str(name),
         line=name.line,
@@ -277,20 +302,34 @@ def look_up(catalog: Catalog, name: Name) -> str:
 
 def _table(node: Node, scope: Scope, opened: dict[str, Relation]) -> Relation:
     parts = [each for each in (node.catalog, node.db, node.name) if each]
-    if parts[0].lower() == "spark_catalog" and len(parts) > 1:
+    if parts[0].lower() == SPARK_CATALOG and len(parts) > 1:
         parts = parts[1:]
-    if parts[0].lower() == "hudi" and "/" in parts[-1]:
-        raise InputError(f"{node.sql('spark')}: a table is named, not its path", hint="CREATE TABLE … LOCATION '…'")
+    path = path_of(node)
+    version = node.args.get("version") or node.args.get("when")
+    if path is not None:
+        return _at_path(scope.catalog, *path, version)
     meta = getattr(node.this, "meta", {}) or {}
     column = meta.get("col", 0) - (meta.get("end", 0) - meta.get("start", 0))
     full = look_up(scope.catalog, Name(tuple(parts), meta.get("line", 1), max(1, column)))
-    version = node.args.get("version") or node.args.get("when")
     if version is None and full in opened:
         return opened[full]
     target = scope.catalog.table(full)
     if version is None:
         opened[full] = target.rows(scope.pinned.get(target.name))
         return opened[full]
+    return target.rows(as_of=_instant(version))
+
+
+def _at_path(catalog: TableCatalog, format: str, path: str, version: Node | None) -> Relation:
+    if format == HUDI:
+        return catalog.table_at(path, as_of=None if version is None else _instant(version))
+    if version is not None:
+        raise InputError(f"{format}.`{path}`: files have no earlier versions, as Hudi tables have", found=path)
+    return catalog.files_at(format, path)
+
+
+def _instant(version: Node) -> str:
+    """What TIMESTAMP AS OF names."""
     if version.name.upper() == "VERSION":
         raise InputError(
             "VERSION AS OF: versions of a Hudi table are its instants",
@@ -303,7 +342,7 @@ def _table(node: Node, scope: Scope, opened: dict[str, Relation]) -> Relation:
         raise InputError(
             f"TIMESTAMP AS OF takes an instant, a date or a time, not {moment.sql('spark') if moment else 'nothing'}"
         )
-    return target.rows(as_of=moment.name)
+    return str(moment.name)
 
 
 def _argument(node: Node, function: str) -> str:

@@ -6,26 +6,29 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
+from sqlglot import exp
 
-from skep_sql.alter import alter
 from skep_sql.answer import Answer, answer
-from skep_sql.bind import look_up
-from skep_sql.change import run_delete, run_update
-from skep_sql.indexes import create_index, drop_index, refresh_index
-from skep_sql.insert import run_insert
-from skep_sql.merge import run_merge
-from skep_sql.procedures import call
-from skep_sql.session import Session
-from skep_sql.show import describe, show
-from skep_sql.statements import (
+from skep_sql.bind import look_up, table_to_change
+from skep_sql.execution.alter import alter
+from skep_sql.execution.change import run_delete, run_update
+from skep_sql.execution.indexes import create_index, drop_index, refresh_index
+from skep_sql.execution.insert import run_insert
+from skep_sql.execution.merge import run_merge
+from skep_sql.execution.show import describe, describe_query, show
+from skep_sql.execution.tables import create_database, create_table, drop, truncate, use
+from skep_sql.execution.views import create_files_view, create_view, drop_view
+from skep_sql.parsing.statements import (
     AlterTable,
     Call,
     CreateDatabase,
+    CreateFilesView,
     CreateIndex,
     CreateTable,
     CreateView,
     Delete,
     Describe,
+    DescribeQuery,
     Drop,
     DropIndex,
     Explain,
@@ -43,13 +46,16 @@ from skep_sql.statements import (
     Unsupported,
     Update,
     Use,
+    words_of_kind,
 )
-from skep_sql.tables import create_database, create_table, drop, truncate, use
-from skep_sql.views import create_view, drop_view
+from skep_sql.procedures import call
+from skep_sql.session import Session
 from skep_table.errors import UnsupportedError
+from skep_table.query.filters.text import SqlDialect
 from skep_table.write.result import WriteResult
 
 _TEXT: Final = pa.string()
+_CHANGES: Final = (Insert, Update, Delete, Merge, AlterTable, Truncate)
 
 
 def run(session: Session, statement: Statement) -> Answer:
@@ -93,8 +99,35 @@ def _uncache(session: Session, statement: Uncache) -> None:
 
 
 def _explain(session: Session, statement: Explain) -> Answer:
-    bound = session.bound(statement.statement.tree)
-    return answer([("plan", _TEXT)], [(session.engine.explained(bound.query, bound.relations),)])
+    """Of a write: the kind of the statement and its table, then how its query is answered. Nothing is changed."""
+    explained = statement.statement
+    lines = []
+    if not isinstance(explained, Query):
+        name = getattr(explained, "name", None)
+        lines.append(" ".join(filter(None, [words_of_kind(explained), name and str(name)])))
+        if isinstance(explained, _CHANGES):
+            table_to_change(session.scope, explained.name)
+    query = _query_of(explained)
+    if query is not None:
+        bound = session.bound(query)
+        lines.append(session.engine.explained(bound.query, bound.relations))
+    return answer([("plan", _TEXT)], [("\n".join(lines),)])
+
+
+def _query_of(statement: Statement) -> exp.Query | None:
+    """What a statement reads: of changes the rows that are changed, of a merge those that are merged."""
+    if isinstance(statement, Query):
+        return statement.tree
+    if isinstance(statement, Merge):
+        return statement.source
+    if isinstance(statement, (Insert, CreateTable, CreateView, DescribeQuery)):
+        return statement.query
+    if isinstance(statement, (Update, Delete)):
+        rows = exp.to_table(str(statement.name), dialect=SqlDialect)
+        named = exp.alias_(rows, statement.alias, table=True) if statement.alias else rows
+        query: exp.Select = exp.select("*").from_(named)
+        return query if statement.where is None else query.where(statement.where.copy())
+    return None
 
 
 def _written(result: WriteResult | None) -> Answer:
@@ -105,10 +138,12 @@ _EFFECTS: Final[Mapping[type, Callable[[Session, Any], Answer | None]]] = {
     CreateTable: lambda s, x: Answer(writes=create_table(x, s.scope, s.engine, s.settings)),
     CreateDatabase: lambda s, x: create_database(x, s.catalog),
     CreateView: create_view,
+    CreateFilesView: create_files_view,
     Drop: _drop,
     Truncate: lambda s, x: _written(truncate(x, s.scope, s.settings)),
-    Show: lambda s, x: show(x, s.scope),
-    Describe: lambda s, x: describe(x, s.scope),
+    Show: lambda s, x: show(x, s),
+    Describe: lambda s, x: describe(x, s),
+    DescribeQuery: lambda s, x: describe_query(x, s),
     Use: lambda s, x: use(x, s.catalog),
     SetOption: _set,
     ResetOption: lambda s, x: s.settings.reset(x.key),

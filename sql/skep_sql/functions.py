@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from skep_sql.answer import answer
 from skep_sql.bind import TableFunction, look_up
-from skep_sql.protocols import Catalog, Relation
-from skep_sql.statements import Name
+from skep_sql.parsing.statements import Name
+from skep_sql.protocols import Relation, TableCatalog
 from skep_table.errors import InputError, UnsupportedError
 from skep_table.instant_time import CompletionTime, InstantTime
 from skep_table.table import HudiTable
@@ -47,7 +47,7 @@ _SLICES: Final = (
 _CHANGES: Final = {"latest_state": "incremental", "cdc": "cdc"}
 
 
-def hudi_query(catalog: Catalog, arguments: tuple[str, ...]) -> Relation:
+def hudi_query(catalog: TableCatalog, arguments: tuple[str, ...]) -> Relation:
     """`hudi_query(table, 'snapshot' | 'read_optimized' | 'incremental' [, since [, until]])`."""
     _count("hudi_query", arguments, 2, 4, "table, query type[, since[, until]]")
     name, kind, *times = arguments
@@ -58,7 +58,7 @@ def hudi_query(catalog: Catalog, arguments: tuple[str, ...]) -> Relation:
     return _target(catalog, name).rows(query=kind.lower(), **_times(times))
 
 
-def hudi_table_changes(catalog: Catalog, arguments: tuple[str, ...]) -> Relation:
+def hudi_table_changes(catalog: TableCatalog, arguments: tuple[str, ...]) -> Relation:
     """`hudi_table_changes(table, 'latest_state' | 'cdc', 'earliest' | since [, until])`: since exclusive."""
     _count("hudi_table_changes", arguments, 3, 4, "table, 'latest_state' or 'cdc', since[, until]")
     name, kind, *times = arguments
@@ -67,7 +67,7 @@ def hudi_table_changes(catalog: Catalog, arguments: tuple[str, ...]) -> Relation
     return _target(catalog, name).rows(query=_CHANGES[kind.lower()], **_times(times))
 
 
-def hudi_query_timeline(catalog: Catalog, arguments: tuple[str, ...]) -> Relation:
+def hudi_query_timeline(catalog: TableCatalog, arguments: tuple[str, ...]) -> Relation:
     """`hudi_query_timeline(table [, 'true'])`: a row for each instant, archived ones too where the second is true."""
     _count("hudi_query_timeline", arguments, 1, 2, "table[, 'true' or 'false']")
     table: HudiTable = _target(catalog, arguments[0]).hudi
@@ -97,7 +97,7 @@ def _instant_row(table: HudiTable, instant: Instant, times: Mapping[InstantTime,
     ]
 
 
-def hudi_filesystem_view(catalog: Catalog, arguments: tuple[str, ...]) -> Relation:
+def hudi_filesystem_view(catalog: TableCatalog, arguments: tuple[str, ...]) -> Relation:
     """`hudi_filesystem_view(table)`: a row for the newest slice of each file group.
 
     Logs are scheduled where a compaction would merge them with the base file, and unscheduled where they were written
@@ -121,7 +121,7 @@ def _times(times: list[str]) -> dict[str, Any]:
     return dict(zip(("since", "until"), times, strict=False))
 
 
-def _target(catalog: Catalog, name: str) -> Any:
+def _target(catalog: TableCatalog, name: str) -> Any:
     return catalog.table(look_up(catalog, Name.of(name)))
 
 
@@ -131,7 +131,7 @@ def _count(function: str, arguments: tuple[str, ...], least: int, most: int, exp
 
 
 def _unsupported(name: str, hint: str) -> TableFunction:
-    def refuse(_catalog: Catalog, _arguments: tuple[str, ...]) -> Relation:
+    def refuse(_catalog: TableCatalog, _arguments: tuple[str, ...]) -> Relation:
         raise UnsupportedError(f"{name}(…) is not supported", hint=hint)
 
     return refuse

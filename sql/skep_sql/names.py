@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from skep_table.errors import InputError
-
-
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is most like it, if any is."""
-    by_lower = {each.lower(): each for each in known}
-    found = difflib.get_close_matches(name.lower(), list(by_lower), 1)
-    return by_lower[found[0]] if found else None
+from skep_table.nearest import did_you_mean
 
 
 def column_of(name: str, known: Sequence[str], table: str) -> str:
@@ -22,10 +15,10 @@ def column_of(name: str, known: Sequence[str], table: str) -> str:
     found = [each for each in known if each.lower() == name.lower()]
     if len(found) == 1:
         return found[0]
-    near = nearest(name, known)
+    meant, listed = did_you_mean(name, known), f"the columns are {', '.join(known)}"
     raise InputError(
         f"table {table} has no column {name}" if not found else f"table {table}: column {name} may be any of {found}",
-        hint=(f"did you mean {near}? " if near else "") + f"the columns are {', '.join(known)}",
+        hint=f"{meant} {listed}" if meant else listed,
         column=name,
         found=name,
         expected=", ".join(known),

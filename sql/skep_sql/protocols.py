@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
     from skep_table.schema.change import ColumnChange
-    from skep_table.services.indexing import Index
+    from skep_table.services.metadata.indexing import TableIndex
     from skep_table.table import HudiTable
     from skep_table.timeline.metadata import WriteOperation
     from skep_table.write.result import WriteResult
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 # What a query reads under one of its names: the answer of a read, or a frame.
 Relation = Any
 
+SPARK_CATALOG: Final = "spark_catalog"  # the one catalog that there is
 TIME_ZONE: Final = "spark.sql.session.timeZone"  # in which engines take times without a zone
 
 
-class Engine(Protocol):
+class QueryEngine(Protocol):
     """Answers queries in Spark's dialect. Their tables are names of `relations`."""
 
     @property
@@ -50,8 +51,16 @@ class Engine(Protocol):
         """How many files of each table the query reads, by which filter, and the engine's plan where there is one."""
         ...
 
+    def functions(self) -> Collection[str]:
+        """The names of the functions that queries may call."""
+        ...
 
-class Target(Protocol):
+    def files(self, provider: str, options: Mapping[str, str], columns: str | None) -> Relation:
+        """The rows of files or another source; `columns` as CREATE TABLE writes them. InputError for what is none."""
+        ...
+
+
+class TargetTable(Protocol):
     """A table that statements read and change. Options are Hudi's, for one call."""
 
     name: str
@@ -92,7 +101,7 @@ class Target(Protocol):
     def alter(self, changes: Sequence[ColumnChange], options: Mapping[str, object]) -> WriteResult:
         """One commit that changes columns by their ids, see `TableWriter.alter`."""
 
-    def indexes(self) -> Sequence[Index]:
+    def indexes(self) -> Sequence[TableIndex]:
         """The indexes of the table's metadata table, by name."""
 
     def build_index(
@@ -103,7 +112,7 @@ class Target(Protocol):
         columns: Sequence[str] = (),
         expression: Mapping[str, str] | None = None,
         **options: object,
-    ) -> Index:
+    ) -> TableIndex:
         """Makes an index; EntryExistsError where there is one of that name."""
 
     def drop_index(self, name: str, **options: object) -> tuple[str, ...]:
@@ -115,7 +124,8 @@ class Target(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EntryFacts:
-    """What the catalog keeps about a table beside the table itself."""
+    """What the catalog keeps about a table beside the table itself. `columns` are names and types as Hive writes them,
+    those of partitions last."""
 
     database: str
     name: str
@@ -123,6 +133,8 @@ class EntryFacts:
     is_managed: bool = False
     owner: str | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
+    columns: tuple[tuple[str, str], ...] = ()
+    partition_columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +153,19 @@ class StoredView:
     comments: tuple[str | None, ...] = ()
 
 
-class Catalog(Protocol):
+class TableCatalog(Protocol):
     """Tables and databases by name: `table` or `database.table`, in any case."""
 
     database: str
 
-    def table(self, name: str) -> Target:
+    def table(self, name: str) -> TargetTable:
         """NoSuchTableError when there is none."""
+
+    def table_at(self, path: str, as_of: str | None) -> Relation:
+        """The rows of the Hudi table at a path, None for the newest. NotATableError where there is none."""
+
+    def files_at(self, format: str, path: str) -> Relation:
+        """The rows of the files at a path, by the Spark name of their format. InputError where there are none."""
 
     def facts(self, name: str) -> EntryFacts | None:
         """What the catalog keeps about a table; None when there is none."""
@@ -179,16 +197,16 @@ class Catalog(Protocol):
     def drop_database(self, name: str, if_exists: bool, cascade: bool) -> None:
         """InputError for a database that has tables, unless `cascade`."""
 
-    def create_table(self, name: str, schema: pa.Schema, *, managed: bool, **spec: Any) -> Target:
+    def create_table(self, name: str, schema: pa.Schema, *, managed: bool, **spec: Any) -> TargetTable:
         """A new table; `spec` is what `Lake.create_table` takes. A managed one loses its files when it is dropped."""
 
     def holds_table(self, location: str) -> bool:
         """Whether a Hudi table lies there."""
 
-    def register(self, location: str, name: str, expected: Mapping[str, Any]) -> Target:
+    def register(self, location: str, name: str, expected: Mapping[str, Any]) -> TargetTable:
         """A table that lies at `location`. TableMismatchError where it differs from what is expected."""
 
-    def remove_unwritten(self, name: str, target: Target) -> None:
+    def remove_unwritten(self, name: str, target: TargetTable) -> None:
         """Undoes `create_table` for a table that has no commit."""
 
     def drop_table(self, name: str, *, purge: bool) -> None:

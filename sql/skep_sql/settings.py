@@ -7,6 +7,7 @@ from typing import Final
 
 from skep_sql.assign import POLICY_KEY, Policy
 from skep_table.errors import InputError
+from skep_table.options import REGISTRY, Options
 from skep_table.schema.policy import SCHEMA_ON_READ
 
 # Settings of statements, which no single write takes as an option.
@@ -24,7 +25,7 @@ _OF_ENGINES: Final = "spark.sql."
 _NOT_OF_ENGINES: Final = (POLICY_KEY, "spark.sql.sources.partitionoverwritemode")
 
 
-class Settings:
+class SessionSettings:
     """Keys and values of one session, keys of `hoodie.` and of Spark alike."""
 
     def __init__(self) -> None:
@@ -36,7 +37,13 @@ class Settings:
         return self._values.get(key.lower()) if key.lower() in self._values else None
 
     def set(self, key: str, value: str) -> None:
-        """Until the session ends or the key is reset."""
+        """Until the session ends or the key is reset.
+
+        Hudi's options are checked: OptionError for a value that one does not take, a warning of one that is misspelt.
+        """
+        is_option = key.startswith("hoodie.") and key not in _OF_STATEMENTS
+        if is_option and (REGISTRY.find(key) is not None or REGISTRY.nearest(key) is not None):
+            Options({key: value}).check()
         kept = key.lower() if not key.startswith("hoodie.") else key
         self._values[kept], self._spelt[kept] = value, key
 
@@ -77,7 +84,3 @@ class Settings:
                 f"spark.sql.storeAssignmentPolicy={text}", found=text, expected=", ".join(Policy.__members__)
             )
         return Policy(text)
-
-    def is_true(self, key: str) -> bool:
-        """Whether a boolean setting is on."""
-        return (self.get(key) or "").strip().lower() == "true"

@@ -2,60 +2,79 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterable, Iterator
+
 import pyarrow as pa
 
-from skep_sql.statements import ColumnSpec
+from skep_sql.parsing.statements import ColumnSpec
 from skep_table.errors import InputError, SchemaError
-from skep_table.query.sql import parse_columns
-from skep_table.schema.arrow import from_arrow_type
-from skep_table.schema.types import (
-    BinaryType,
-    BooleanType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    IntType,
-    ListType,
-    LongType,
-    MapType,
-    StructType,
-    TimestampType,
-)
+from skep_table.query.filters.text import parse_columns
+from skep_table.schema.arrow import from_arrow_type, is_any_list
+from skep_table.schema.types import DataType, ListType, MapType, StructType, type_text
 
-_PLAIN: dict[type, str] = {
-    BooleanType: "boolean",
-    IntType: "int",
-    LongType: "bigint",
-    FloatType: "float",
-    DoubleType: "double",
-    BinaryType: "binary",
-    FixedType: "binary",
-    DateType: "date",
-}
-
-
-def type_text(kind: DataType) -> str:
-    """As DESCRIBE shows it; bytes and shorts are int, as Hudi stores them."""
-    match kind:
-        case DecimalType():
-            return f"decimal({kind.precision},{kind.scale})"
-        case TimestampType():
-            return "timestamp" if kind.utc else "timestamp_ntz"
-        case ListType():
-            return f"array<{type_text(kind.element)}>"
-        case MapType():
-            return f"map<string,{type_text(kind.value)}>"
-        case StructType():
-            return f"struct<{','.join(f'{field.name}:{type_text(field.type)}' for field in kind.fields)}>"
-    return _PLAIN.get(type(kind), "string")
+t = pa.types
 
 
 def arrow_text(kind: pa.DataType, column: str) -> str:
     """The same of an Arrow type."""
     return type_text(from_arrow_type(kind, column))
+
+
+def given_text(kind: pa.DataType, column: str) -> str:
+    """As Spark writes the type of what a query answers, which need not be one that a table holds."""
+    if t.is_struct(kind):
+        return f"struct<{','.join(f'{field.name}:{given_text(field.type, column)}' for field in kind)}>"
+    if is_any_list(kind):
+        return f"array<{given_text(kind.value_type, column)}>"
+    if t.is_map(kind):
+        return f"map<{given_text(kind.key_type, column)},{given_text(kind.item_type, column)}>"
+    return _OF_QUERIES.get(kind) or arrow_text(kind, column)
+
+
+_OF_QUERIES: dict[pa.DataType, str] = {
+    pa.null(): "void",
+    pa.int8(): "tinyint",
+    pa.int16(): "smallint",
+    pa.duration("us"): "interval day to second",
+}
+
+
+def tree_text(columns: Iterable[tuple[str, str]]) -> str:
+    """Names and types as Spark prints a schema: a line for each column, and for what is in it."""
+    lines = ["root"]
+    for name, text in columns:
+        kind = None
+        if "<" in text:
+            with contextlib.suppress(InputError):  # of another engine: as it is written
+                kind = column_type(ColumnSpec(name, text))
+        lines += _branch(f"{name}: ", text if kind is None else kind, " (nullable = true)", " |")
+    return "\n".join(lines) + "\n"
+
+
+_IN_TREES = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long"}
+
+
+def _branch(name: str, kind: DataType | str, note: str, prefix: str) -> Iterator[str]:
+    inner = f"{prefix}    |"
+    match kind:
+        case StructType():
+            yield f"{prefix}-- {name}struct{note}"
+            for field in kind.fields:
+                yield from _branch(f"{field.name}: ", field.type, f" (nullable = {str(field.nullable).lower()})", inner)
+        case ListType():
+            yield f"{prefix}-- {name}array{note}"
+            yield from _branch(
+                "element: ", kind.element, f" (containsNull = {str(kind.element_nullable).lower()})", inner
+            )
+        case MapType():
+            yield f"{prefix}-- {name}map{note}"
+            yield f"{inner}-- key: string"
+            holds_null = str(kind.value_nullable).lower()
+            yield from _branch("value: ", kind.value, f" (valueContainsNull = {holds_null})", inner)
+        case _:
+            text = kind if isinstance(kind, str) else type_text(kind)
+            yield f"{prefix}-- {name}{_IN_TREES.get(text, text)}{note}"
 
 
 def column_type(column: ColumnSpec) -> DataType:

@@ -22,7 +22,7 @@ _NO_STATE: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CheckpointSettings:
     """What the caller sets about checkpoints: a value to start from, to ignore what is there, whose they are."""
 
     checkpoint: str | None = None
@@ -100,7 +100,7 @@ def _entries(instant: Instant, keys: StreamerKeys, value: str | None) -> Mapping
     return {str(name): str(each) for name, each in found.items()}
 
 
-def resumed(found: Recorded | None, asked: Asked) -> Position:
+def resumed(found: Recorded | None, asked: CheckpointSettings) -> Position:
     """From where a round goes on.
 
     A value of the caller's counts once: not again after a commit that was made with it. InputError where the newest
@@ -130,7 +130,7 @@ def stated(
     keys: StreamerKeys,
     checkpoint: str | None,
     state: Mapping[str, str],
-    asked: Asked,
+    asked: CheckpointSettings,
     found: Recorded | None,
     others: Mapping[str, str] = _NO_STATE,
 ) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from enum import Enum
 from typing import Any, Final
 
 from skep_table.errors import OptionError, UnsupportedError
+from skep_table.nearest import did_you_mean
 from skep_table.options import Status
 
 
@@ -17,7 +17,7 @@ class FlagWarning(UserWarning):
     """A flag that changes nothing."""
 
 
-class Kind(Enum):
+class FlagValue(Enum):
     """What follows a flag."""
 
     TEXT = "a text"
@@ -31,7 +31,7 @@ class Flag:
     """One flag of Hudi's, or of skep's own. `default` is a text, as it would be given."""
 
     name: str
-    kind: Kind
+    kind: FlagValue
     doc: str
     default: str | None = None
     status: Status = Status.SUPPORTED
@@ -43,7 +43,7 @@ class Flag:
         return self.name.removeprefix("--").replace("-", "_")
 
 
-def _flags(kind: Kind, status: Status, *named: tuple[str, str] | tuple[str, str, str]) -> list[Flag]:
+def _flags(kind: FlagValue, status: Status, *named: tuple[str, str] | tuple[str, str, str]) -> list[Flag]:
     return [Flag(name, kind, doc, default[0] if default else None, status) for name, doc, *default in named]
 
 
@@ -52,7 +52,7 @@ _BOOTSTRAP: Final = "bootstrapped tables are not made here"
 _POOLS: Final = "services take no turns by weight here"
 FLAGS: Final[tuple[Flag, ...]] = (
     *_flags(
-        Kind.TEXT,
+        FlagValue.TEXT,
         _HONOURED,
         ("--target-base-path", "The folder of the target table."),
         ("--target-table", "Its name."),
@@ -85,7 +85,7 @@ FLAGS: Final[tuple[Flag, ...]] = (
         ("--base-path-prefix", "Many tables: the folder below which each is, as <database>/<table>."),
     ),
     *_flags(
-        Kind.NUMBER,
+        FlagValue.NUMBER,
         _HONOURED,
         ("--source-limit", "The most that a round reads: bytes of files, events of a log."),
         ("--min-sync-interval-seconds", "The least time between the starts of two rounds.", "0"),
@@ -95,7 +95,7 @@ FLAGS: Final[tuple[Flag, ...]] = (
         ("--retry-interval-seconds", "The time before that.", "30"),
     ),
     *_flags(
-        Kind.SWITCH,
+        FlagValue.SWITCH,
         _HONOURED,
         ("--filter-dupes", "Rows whose key is in the table are left out; not for UPSERT."),
         ("--enable-sync", "Sync the metastore after each commit."),
@@ -106,23 +106,23 @@ FLAGS: Final[tuple[Flag, ...]] = (
         ("--allow-commit-on-no-checkpoint-change", "Commit although the checkpoint is the last one."),
         ("--retry-on-source-failures", "A source that fails is read again."),
     ),
-    *_flags(Kind.LIST, _HONOURED, ("--hoodie-conf", "key=value, over those of --props; repeatable.")),
+    *_flags(FlagValue.LIST, _HONOURED, ("--hoodie-conf", "key=value, over those of --props; repeatable.")),
     *_flags(
-        Kind.SWITCH,
+        FlagValue.SWITCH,
         _REFUSED,
         ("--run-bootstrap", _BOOTSTRAP),
         ("--bootstrap-overwrite", _BOOTSTRAP),
         ("--force-empty-sync", "Sync without a commit: skep sync apply does."),
     ),
     *_flags(
-        Kind.TEXT,
+        FlagValue.TEXT,
         _REFUSED,
         ("--bootstrap-index-class", _BOOTSTRAP),
         ("--config-hot-update-strategy-class", "Settings that change while a stream runs."),
         ("--ingestion-metrics-class", "Metrics of one's own."),
     ),
     *_flags(
-        Kind.TEXT,
+        FlagValue.TEXT,
         _IDLE,
         ("--spark-master", "spark.master among the settings of Spark does."),
         ("--spark-app-name", "spark.app.name among the settings of Spark does."),
@@ -133,17 +133,17 @@ FLAGS: Final[tuple[Flag, ...]] = (
         ),
     ),
     *_flags(
-        Kind.SWITCH,
+        FlagValue.SWITCH,
         _IDLE,
         ("--enable-hive-support", "no session of Hive's is needed"),
         ("--retry-last-pending-inline-clustering", "pending plans are carried out by the services of each commit"),
         ("--retry-last-pending-inline-compaction", "pending plans are carried out by the services of each commit"),
     ),
-    Flag("--tables-at-once", Kind.NUMBER, "Many tables: so many rounds run at the same time.", "8", is_own=True),
-    Flag("--engine", Kind.TEXT, "Who writes, threads or spark.", "threads", is_own=True),
+    Flag("--tables-at-once", FlagValue.NUMBER, "Many tables: so many rounds run at the same time.", "8", is_own=True),
+    Flag("--engine", FlagValue.TEXT, "Who writes, threads or spark.", "threads", is_own=True),
     Flag(
         "--metrics-port",
-        Kind.NUMBER,
+        FlagValue.NUMBER,
         "Serve metrics for Prometheus on this port of 127.0.0.1; 0 takes any.",
         is_own=True,
     ),
@@ -166,7 +166,7 @@ def parse(words: Sequence[str]) -> dict[str, Any]:
         word = rest.pop(0)
         name, equals, value = word.partition("=")
         flag = _flag(name if equals and name in _BY_NAME else word)
-        if flag.kind is Kind.SWITCH:
+        if flag.kind is FlagValue.SWITCH:
             _add(found, flag, value or "true")
         elif equals and name in _BY_NAME:
             _add(found, flag, value)
@@ -179,14 +179,12 @@ def parse(words: Sequence[str]) -> dict[str, Any]:
 
 def _flag(name: str) -> Flag:
     if name not in _BY_NAME:
-        close = difflib.get_close_matches(name, _BY_NAME, n=1)
-        meant = f"; did you mean {close[0]}?" if close else ""
-        raise OptionError(f"unknown flag {name}{meant}", option=name)
+        raise OptionError(f"unknown flag {name}", hint=did_you_mean(name, _BY_NAME), option=name)
     return _BY_NAME[name]
 
 
 def _add(found: dict[str, Any], flag: Flag, value: str) -> None:
-    if flag.kind is Kind.LIST:
+    if flag.kind is FlagValue.LIST:
         found[flag.argument] = [*found.get(flag.argument, []), value]
     elif flag.argument in found:
         raise OptionError(f"{flag.name} can be given only once", option=flag.name)
@@ -210,7 +208,7 @@ class Flags:
                 raise UnsupportedError(f"{flag.name} is not built: {flag.doc}", option=flag.name)
             if flag.status is Status.NO_EFFECT:
                 warnings.warn(f"{flag.name} has no effect: {flag.doc}", FlagWarning, stacklevel=3)
-            if flag.kind is Kind.NUMBER and not str(value).lstrip("-").isdigit():
+            if flag.kind is FlagValue.NUMBER and not str(value).lstrip("-").isdigit():
                 raise OptionError(f"{flag.name}: {value!r} is not a whole number", option=flag.name, found=value)
         for name in ("target_base_path", "target_table", "table_type"):
             if not known.get(name):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from skep_stream.flags import default_of, pairs_of
@@ -17,18 +18,18 @@ _OF_MANY: Final = (
 )
 
 
-def flags_of_tables(flags: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The flags of each table's stream, by the table's name. OptionError where the properties name no table.
+def flags_of_tables(flags: Mapping[str, Any]) -> dict[str, Callable[[], dict[str, Any]]]:
+    """By the table's name what reads the flags of its stream. OptionError where the properties name no table.
 
     Properties of a table's file count over the common ones. Its folder is that of its properties, else
-    `<base-path-prefix>/<database>/<table>`.
+    `<base-path-prefix>/<database>/<table>`. A call raises OptionError for its own table alone.
     """
     path = flags.get("props")
     common = layered(load_properties(str(path)) if path else {}, pairs_of(flags.get("hoodie_conf") or ()))
     names = Options(common).value(INGESTED)
     if not names:
         raise OptionError(f"many tables need {INGESTED.key}", option=INGESTED.key)
-    return {name: _of_table(name, flags, common) for name in names}
+    return {name: partial(_of_table, name, flags, common) for name in names}
 
 
 def at_once(flags: Mapping[str, Any]) -> int:

@@ -12,7 +12,7 @@ T = TypeVar("T")
 PREFIX: Final = "hoodie.streamer."
 OLD_PREFIX: Final = "hoodie.deltastreamer."
 _no_names: tuple[str, ...] = ()
-REGISTRY.add_later("skep_stream.kafka.options", "skep_stream.registry", "skep_stream.proto.options")
+REGISTRY.add_later("skep_stream.kafka.options", "skep_stream.schemas.registry", "skep_stream.proto.options")
 
 
 def streamer_option(
@@ -95,7 +95,7 @@ REMEMBERED = option(
     "skep.stream.files.remembered",
     at_least(0),
     1000,
-    "File sources: so many of the files read last are known by name, so that those that arrive with an older or equal"
+    "File sources: how many of the files read last are known by name, so that those that arrive with an older or equal"
     " time are read; 0 reads by the time only, as Hudi does",
 )
 OVERSIZED = option(
@@ -183,7 +183,7 @@ class MissingCheckpoint(Enum):
 _no_strategy: MissingCheckpoint | None = None
 SOURCE_TABLE = streamer_option("source.hoodieincr.path", str, "", "The Hudi table that is read")
 SOURCE_INSTANTS = streamer_option(
-    "source.hoodieincr.num_instants", at_least(1), 5, "A round reads so many of its commits"
+    "source.hoodieincr.num_instants", at_least(1), 5, "How many of its commits a round reads"
 )
 MISSING_CHECKPOINT = streamer_option(
     "source.hoodieincr.missing.checkpoint.strategy",

@@ -102,7 +102,7 @@ class Transformer(Protocol):
         ...
 
 
-class Engine(Protocol):
+class BatchEngine(Protocol):
     """Answers queries in Spark's dialect."""
 
     def query(self, text: str, relations: Mapping[str, pa.Table]) -> pa.Table:
@@ -121,6 +121,10 @@ class StreamTarget(Protocol):
         """The keys of checkpoints in the commits that a write would make now."""
         ...
 
+    def check(self, operation: WriteOperation, schema: Schema) -> None:
+        """SchemaError where a write of rows with these columns would be refused; nothing where there is no table."""
+        ...
+
     def write(
         self,
         operation: WriteOperation,
@@ -136,7 +140,7 @@ class StreamTarget(Protocol):
         ...
 
 
-class Catalog(Protocol):
+class MetastoreCatalog(Protocol):
     """A metastore."""
 
     def schema(self, database: str, table: str) -> Schema:
@@ -149,8 +153,8 @@ class StreamContext:
     """What sources, providers and transformers are made with."""
 
     options: Options
-    engine: Engine
+    engine: BatchEngine
     target: StreamTarget
     schemas: SchemaProvider | None = None
     events: Events = field(default_factory=Events)
-    catalog: Catalog | None = None
+    catalog: MetastoreCatalog | None = None

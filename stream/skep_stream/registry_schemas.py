@@ -10,7 +10,7 @@ from typing import Final
 from skep_stream.proto.columns import Shape, message_rows
 from skep_stream.proto.registered import first_message
 from skep_stream.protocols import StreamContext
-from skep_stream.registry import CONVERTER, SOURCE_URL, TARGET_URL, read_schema, user_info, without_user
+from skep_stream.schemas.registry import CONVERTER, SOURCE_URL, TARGET_URL, read_schema, user_info, without_user
 from skep_table.errors import OptionError, SchemaError, UnsupportedError
 from skep_table.options import Options
 from skep_table.schema.avro import parse_avro

@@ -15,7 +15,7 @@ SCHEMA: Final = pa.schema(
 """Of error tables."""
 
 
-class Place(Protocol):
+class RecordPlace(Protocol):
     """Where a record is: in which file or log, and its number there; as text for errors."""
 
     @property

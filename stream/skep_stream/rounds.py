@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from skep_stream.checkpoints import Asked, Recorded, entries, newest, resumed, stated
+from skep_stream.checkpoints import CheckpointSettings, Recorded, entries, newest, resumed, stated
 from skep_stream.protocols import Batch, Follower, Position, SchemaProvider, Source, StreamTarget, Transformer
 from skep_stream.rejected import ErrorTable, digest_of
-from skep_stream.schemas import to_target
+from skep_stream.schemas.providers import to_target
 from skep_table.events import Events
 from skep_table.schema.arrow import from_arrow, to_arrow
 from skep_table.schema.types import Schema
@@ -32,11 +32,6 @@ class Round:
     result: WriteResult | None = None
     rejected: int = 0
 
-    @property
-    def has_new_rows(self) -> bool:
-        """Whether it committed rows."""
-        return self.rows > 0
-
 
 @dataclass(frozen=True, slots=True)
 class Stream:
@@ -52,7 +47,7 @@ class Stream:
     schemas: SchemaProvider | None = None
     transformers: Sequence[Transformer] = ()
     limit: int = UNLIMITED
-    asked: Asked = field(default_factory=Asked)
+    asked: CheckpointSettings = field(default_factory=CheckpointSettings)
     keeps_checkpoint: bool = True
     commits_unchanged: bool = False
     errors: ErrorTable | None = None
@@ -60,7 +55,7 @@ class Stream:
     table: str = ""
     events: Events = field(default_factory=Events)
 
-    def run_once(self, asked: Asked | None = None) -> Round:
+    def run_once(self, asked: CheckpointSettings | None = None) -> Round:
         """One round. Its checkpoint is part of the commit: rows and progress are complete together, or neither is.
 
         SkepError where the source, a transformer or the write fails; the table is then as before.
@@ -70,13 +65,14 @@ class Stream:
             facts.update(rows=done.rows, rejected=done.rejected, committed=done.result is not None)
         return done
 
-    def _done(self, asked: Asked) -> Round:
+    def _done(self, asked: CheckpointSettings) -> Round:
         found = newest(self.target.table(), asked.writer)
         last = resumed(found, asked)
         with self.events.step("stream.fetch", table=self.table, checkpoint=last.checkpoint) as facts:
             batch = self.source.fetch(last, self.limit)
             facts.update(rows=0 if batch.frame is None else batch.frame.num_rows, next=batch.checkpoint)
         if self._is_unchanged(batch, last):
+            self._check_schema()
             log.info("nothing new, the checkpoint is %s", last.checkpoint)
             return Round(last, last.checkpoint)
         return self._committed(batch, last, asked, found)
@@ -84,7 +80,13 @@ class Stream:
     def _is_unchanged(self, batch: Batch, last: Position) -> bool:
         return batch.checkpoint == last.checkpoint and not batch.advances and not self.commits_unchanged
 
-    def _committed(self, batch: Batch, last: Position, asked: Asked, found: Recorded | None) -> Round:
+    def _check_schema(self) -> None:
+        """As Hudi does before it finds that nothing is new: a schema that the table can't take is refused at once."""
+        schema = self._stated_schema()
+        if schema is not None:
+            self.target.check(self.operation, schema)
+
+    def _committed(self, batch: Batch, last: Position, asked: CheckpointSettings, found: Recorded | None) -> Round:
         rows, schema = self._rows(batch)
         if rows is None:  # no columns are known, so there is nothing that a commit could state
             log.info("nothing was read and no schema is known: nothing is committed")
@@ -120,10 +122,13 @@ class Stream:
             rows = transformer(rows)
         return to_target(rows, self.schemas, transformed=bool(self.transformers))
 
+    def _stated_schema(self) -> Schema | None:
+        return (self.schemas.target_schema() or self.schemas.source_schema()) if self.schemas else None
+
     def _schema_without_rows(self) -> Schema | None:
-        stated_ones = (self.schemas.target_schema() or self.schemas.source_schema()) if self.schemas else None
-        if stated_ones is not None:
-            return stated_ones
+        stated_one = self._stated_schema()
+        if stated_one is not None:
+            return stated_one
         table = self.target.table()
         return None if table is None else table.schema()
 

@@ -10,17 +10,17 @@ import pyarrow.compute as pc
 
 from skep_stream.options import SQL, SQL_FILE
 from skep_stream.properties import read_text
-from skep_stream.protocols import Engine, StreamContext, Transformer
+from skep_stream.protocols import BatchEngine, StreamContext, Transformer
 from skep_table.errors import InputError, OptionError
 
 _SOURCE = "HOODIE_SRC_TMP_TABLE"
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class QueryTransformer:
     """SqlQueryBasedTransformer: a query over the batch, which it names `<SRC>`."""
 
-    engine: Engine
+    engine: BatchEngine
     text: str
 
     def __call__(self, rows: pa.Table) -> pa.Table:
@@ -35,7 +35,7 @@ class Script:
     Those before make temporary views: `CREATE TEMPORARY VIEW name AS query`.
     """
 
-    engine: Engine
+    engine: BatchEngine
     statements: Sequence[str]
 
     def __call__(self, rows: pa.Table) -> pa.Table:
@@ -96,19 +96,6 @@ def flatten(rows: pa.Table) -> pa.Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
-    """Transformers one after another."""
-
-    parts: Sequence[Transformer]
-
-    def __call__(self, rows: pa.Table) -> pa.Table:
-        """The rows after the last of them."""
-        for part in self.parts:
-            rows = part(rows)
-        return rows
-
-
-@dataclass(frozen=True, slots=True)
 class OwnFunction:
     """A Python function of Arrow tables, by the name that errors show."""
 
@@ -131,7 +118,7 @@ class OwnFunction:
 
 def query_transformer(context: StreamContext, part: str | None = None) -> Transformer:
     """The query of `hoodie.streamer.transformer.sql`, or of the key with the transformer's id."""
-    return Query(context.engine, _setting(context, SQL.key, part))
+    return QueryTransformer(context.engine, _setting(context, SQL.key, part))
 
 
 def script_transformer(context: StreamContext, part: str | None = None) -> Transformer:

@@ -18,18 +18,19 @@ from itertools import takewhile
 from typing import TypeVar
 
 from skep_catalog.client import Metastore
-from skep_catalog.entities import Database, Partition, Table
+from skep_catalog.entities import Database, Partition, TableEntry
 from skep_catalog.lengths import may_be_too_long
 from skep_sync import backup
-from skep_sync.columns import SETTING, accepted, refused, same_columns
-from skep_sync.descriptors import aligned, of_partition
 from skep_sync.options import Cascade, SyncOptions
-from skep_sync.plan import MARKERS
-from skep_sync.steps import (
+from skep_sync.planning.columns import SETTING, accepted, refused, same_columns
+from skep_sync.planning.descriptors import aligned, of_partition
+from skep_sync.planning.plan import alike, hidden_by
+from skep_sync.planning.steps import (
+    MARKERS,
+    AddDatabase,
     AddPartitions,
     AlignPartitions,
     AlterEntry,
-    CreateDatabase,
     CreateEntry,
     DropEntry,
     DropPartitions,
@@ -42,10 +43,12 @@ from skep_sync.steps import (
     WriteManifests,
 )
 from skep_table.errors import (
+    AuthenticationError,
     CatalogError,
     EntryChangedError,
     EntryExistsError,
     MetastoreUnreachableError,
+    NoSuchTableError,
     StorageError,
 )
 from skep_table.events import Events
@@ -55,6 +58,8 @@ T = TypeVar("T")
 
 _ALTERED = 250
 """Partitions in a call that alters them: a server does it one by one in one transaction; progress counts calls."""
+_REFUSED = 8
+"""So many partitions in a row, none of them taken, and the metastore is asked for no more of a batch."""
 _SHARE = 100
 """Below so many partitions another call costs as much as another connection gains."""
 
@@ -65,18 +70,20 @@ class Applier:
     def __init__(self, metastore: Metastore, storage: Storage, options: SyncOptions, events: Events) -> None:
         self._metastore, self._storage, self._options, self._events = metastore, storage, options, events
         self.counts: Counter[str] = Counter()
+        self._refused: dict[str, str] = {}  # why, by the names of partitions
+        self._missing: dict[str, set[str]] = {}  # of them those of each entry
         # A server's connections lock one another out when two alter or drop partitions of a table (seen: 2.3 on Derby).
         self._changing = threading.Lock()
 
-    def take(self, plan: SyncPlan) -> dict[str, int]:
-        """Applies the steps in order; returns counts by kind."""
+    def take(self, plan: SyncPlan) -> tuple[SyncPlan, dict[str, int]]:
+        """Applies the steps in order; returns the plan, with what the metastore refused of it, and counts by kind."""
         for step in plan.steps:
             self._take(step)
-        return dict(self.counts)
+        return replace(plan, refused=tuple(dict.fromkeys([*plan.refused, *self._refused.values()]))), dict(self.counts)
 
     def _take(self, step: Step) -> None:
         match step:
-            case CreateDatabase(database):
+            case AddDatabase(database):
                 self._metastore.create_database(Database(database, "made by a table sync"), if_not_exists=True)
                 self.counts["databases created"] += 1
             case CreateEntry(table):
@@ -90,7 +97,8 @@ class Applier:
             case AddPartitions(table, partitions):
                 with _naming_lengths(table):
                     self._in_batches("sync.add_partitions", table, partitions, self._add)
-                self.counts["partitions added"] += len(partitions)
+                self._find_hidden(table, partitions)
+                self.counts["partitions added"] += len(partitions) - len(self._missing.get(table.name, ()))
             case MovePartitions(table, partitions):
                 self._in_batches("sync.move_partitions", table, partitions, self._move, _ALTERED)
                 self.counts["partitions moved"] += len(partitions)
@@ -108,9 +116,12 @@ class Applier:
                 self._in_batches("sync.drop_partitions", table, names, self._drop)
                 self.counts["partitions dropped"] += len(names)
             case AlterEntry(table=table):
-                with _naming_lengths(table):
-                    self.alter(step)
-                self.counts["tables altered"] += 1
+                # Where partitions are missing the next sync has to look for them again.
+                alteration = step.without_markers() if table.name in self._missing else step
+                if alteration is not None:
+                    with _naming_lengths(table):
+                        self.alter(alteration)
+                    self.counts["tables altered"] += 1
 
     def alter(self, step: AlterEntry) -> None:
         """Alters an entry, after keeping a copy and the cascade. EntryChangedError when another sync was faster."""
@@ -133,7 +144,7 @@ class Applier:
         self._cascade(step, table)
         self._alter(step, table, cascade=False)
 
-    def _cascade(self, step: AlterEntry, table: Table) -> None:
+    def _cascade(self, step: AlterEntry, table: TableEntry) -> None:
         if step.cascade:
             names = self._metastore.partition_names(table.database, table.name)
             work = partial(self._align, columns=self._options.cascade is Cascade.ALL)
@@ -141,7 +152,7 @@ class Applier:
         if step.cascade_to:
             self._in_batches("sync.cascade", table, step.cascade_to, self._align, _ALTERED)
 
-    def _reorder(self, step: AlterEntry, before: Table, table: Table) -> None:
+    def _reorder(self, step: AlterEntry, before: TableEntry, table: TableEntry) -> None:
         """Columns in another order: a metastore compares old and new ones by position and refuses, but accepts fewer
         columns, and then more. After a kill between the two, the next sync adds what is missing."""
         pairs = zip(before.storage.columns, table.storage.columns, strict=False)
@@ -151,7 +162,7 @@ class Applier:
         self._alter(step, table, cascade=False)
         self._cascade(step, table)
 
-    def _check_marker(self, before: Table, step: AlterEntry) -> None:
+    def _check_marker(self, before: TableEntry, step: AlterEntry) -> None:
         """Servers without expected parameters would overwrite what another sync did meanwhile."""
         if step.expected is not None and before.parameters.get(step.expected[0]) != step.expected[1]:
             raise EntryChangedError(
@@ -161,7 +172,7 @@ class Applier:
                 expected=step.expected[1],
             )
 
-    def _alter(self, step: AlterEntry, table: Table, *, cascade: bool) -> None:
+    def _alter(self, step: AlterEntry, table: TableEntry, *, cascade: bool) -> None:
         try:
             self._metastore.alter_table(
                 step.table.database, step.table.name, table, cascade=cascade, expected=step.expected
@@ -177,7 +188,7 @@ class Applier:
             ) from error
         self._events.emit("sync.altered", table=table.full_name, cascade=step.cascade, expected=step.expected)
 
-    def _keep(self, table: Table) -> None:
+    def _keep(self, table: TableEntry) -> None:
         """Keeps a copy of the entry. A copy that can't be written (to a read-only folder) is only reported."""
         try:
             kept = backup.keep(self._storage, self._metastore.uri, table)
@@ -188,7 +199,7 @@ class Applier:
 
     # -- one batch each
 
-    def _add(self, table: Table, batch: Sequence[PartitionTarget]) -> None:
+    def _add(self, table: TableEntry, batch: Sequence[PartitionTarget]) -> None:
         """Where the metastore refuses the table's columns, partitions get those of the entry: columns that can't be
         registered delay no partition. (The alteration that follows is refused then.)"""
         try:
@@ -196,24 +207,59 @@ class Applier:
         except MetastoreUnreachableError:
             raise
         except CatalogError:
-            entry = self._metastore.table(table.database, table.name)
-            if not entry.storage.columns or same_columns(entry.storage.columns, table.storage.columns):
-                raise
-            columns = entry.storage.columns
-            self._add_as(replace(table, storage=replace(table.storage, columns=columns)), batch)
+            columns = self._metastore.table(table.database, table.name).storage.columns
+            if columns and not same_columns(columns, table.storage.columns):
+                table = replace(table, storage=replace(table.storage, columns=columns))
+            self._add_accepted(table, batch)
 
-    def _add_as(self, table: Table, batch: Sequence[PartitionTarget]) -> None:
+    def _add_accepted(self, table: TableEntry, batch: Sequence[PartitionTarget]) -> None:
+        """Adds all but those that the metastore refuses, which are found by halving: it takes or refuses a whole call.
+        Where it takes none of many the fault is not theirs, and its error is raised."""
+        waiting, added, refused = [batch], 0, 0
+        while waiting:
+            part = waiting.pop()
+            try:
+                self._add_as(table, part)
+                added += len(part)
+            except (MetastoreUnreachableError, AuthenticationError, NoSuchTableError):
+                raise
+            except CatalogError as error:
+                if len(part) > 1:
+                    waiting += [part[len(part) // 2 :], part[: len(part) // 2]]
+                    continue
+                refused += 1
+                if not added and refused == _REFUSED:
+                    raise
+                self._refuse(table, part[0], f"partition {part[0].name!r}: {error.message}")
+
+    def _refuse(self, table: TableEntry, target: PartitionTarget, reason: str) -> None:
+        self._refused[target.name] = reason
+        self._missing.setdefault(table.name, set()).add(target.name)
+
+    def _find_hidden(self, table: TableEntry, partitions: Sequence[PartitionTarget]) -> None:
+        """Partitions that the metastore passed over, because its database takes others of this step for them."""
+        targets = alike([target.name for target in partitions], partitions)
+        if not targets:
+            return
+        names = [target.name for target in targets]
+        held = {p.values: p for p in self._metastore.partitions(table.database, table.name, names)}
+        for target in targets:
+            others = (o.name for o in targets if o.values in held and alike([o.name, target.name], [target]))
+            if target.values not in held and (other := next(others, None)):
+                self._refuse(table, target, hidden_by(target, other))
+
+    def _add_as(self, table: TableEntry, batch: Sequence[PartitionTarget]) -> None:
         _all_of(
             self._metastore.add_partitions(
                 table.database, table.name, [_partition(table, target) for target in batch], batch_size=len(batch)
             )
         )
 
-    def _drop(self, table: Table, batch: Sequence[str]) -> None:
+    def _drop(self, table: TableEntry, batch: Sequence[str]) -> None:
         with self._changing:
             _all_of(self._metastore.drop_partitions(table.database, table.name, batch, batch_size=len(batch)))
 
-    def _move(self, table: Table, batch: Sequence[PartitionTarget]) -> None:
+    def _move(self, table: TableEntry, batch: Sequence[PartitionTarget]) -> None:
         """Sets location and descriptor by one alteration."""
         locations = {target.values: target.location for target in batch}
         found = self._metastore.partitions(table.database, table.name, [target.name for target in batch])
@@ -221,21 +267,21 @@ class Applier:
         moved = [(p, aligned(p.storage, table.storage, columns=columns)) for p in found]
         self._write(table, [replace(p, storage=replace(s, location=locations[p.values])) for p, s in moved])
 
-    def _write_lists(self, _: Table, batch: Sequence[Manifest]) -> None:
+    def _write_lists(self, _: TableEntry, batch: Sequence[Manifest]) -> None:
         for one in batch:
             self._storage.replace_atomic(one.path, "".join(f"{file}\n" for file in one.files).encode())
 
-    def _touch(self, table: Table, batch: Sequence[PartitionTarget]) -> None:
+    def _touch(self, table: TableEntry, batch: Sequence[PartitionTarget]) -> None:
         found = self._metastore.partitions(table.database, table.name, [target.name for target in batch])
         self._write(table, [replace(p, parameters=_without_time(p.parameters)) for p in found])
 
-    def _align(self, table: Table, batch: Sequence[str], *, columns: bool = True) -> None:
+    def _align(self, table: TableEntry, batch: Sequence[str], *, columns: bool = True) -> None:
         """The table's descriptor for those of the batch that have another: an interrupted cascade is continued."""
         found = self._metastore.partitions(table.database, table.name, batch)
         pairs = [(partition, aligned(partition.storage, table.storage, columns=columns)) for partition in found]
         self._write(table, [replace(p, storage=storage) for p, storage in pairs if storage != p.storage])
 
-    def _write(self, table: Table, partitions: list[Partition]) -> None:
+    def _write(self, table: TableEntry, partitions: list[Partition]) -> None:
         if not partitions:
             return
         with self._changing:
@@ -246,9 +292,9 @@ class Applier:
     def _in_batches(
         self,
         name: str,
-        table: Table,
+        table: TableEntry,
         items: Sequence[T],
-        work: Callable[[Table, Sequence[T]], None],
+        work: Callable[[TableEntry, Sequence[T]], None],
         most: int = sys.maxsize,
     ) -> None:
         """Batches on several connections. The first error is raised when those under way have ended."""
@@ -269,7 +315,7 @@ class Applier:
 
 
 @contextmanager
-def _naming_lengths(table: Table) -> Iterator[None]:
+def _naming_lengths(table: TableEntry) -> Iterator[None]:
     """Names the texts that may be too long: the server's message is only a part of an SQL statement."""
     try:
         yield
@@ -300,7 +346,7 @@ def _all_of(sent: Iterator[int]) -> None:
         pass
 
 
-def _partition(table: Table, target: PartitionTarget) -> Partition:
+def _partition(table: TableEntry, target: PartitionTarget) -> Partition:
     """With the numbers of its files: the server would list the folder to find them."""
     files = target.files
     parameters = {} if files is None else {"numFiles": str(files.count), "totalSize": str(files.size_bytes)}

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from skep_catalog.entities import Column, StorageDescriptor, Table
+from skep_catalog.entities import Column, StorageDescriptor, TableEntry
 from skep_table.clock import SYSTEM_CLOCK
 from skep_table.errors import CorruptFileError
 from skep_table.escaping import escape
@@ -28,13 +28,13 @@ class Backup:
     id: str
     time: str
     metastore: str
-    table: Table
+    table: TableEntry
 
     def to_json(self) -> dict[str, Any]:
         return {"id": self.id, "time": self.time, "metastore": self.metastore, "entry": self.table.full_name}
 
 
-def keep(storage: Storage, metastore: str, table: Table) -> Backup:
+def keep(storage: Storage, metastore: str, table: TableEntry) -> Backup:
     """Writes the entry down, and forgets the oldest of its copies beyond the last twenty."""
     now = SYSTEM_CLOCK.now()
     identity = f"{escape(table.full_name)}-{now:%Y%m%d%H%M%S%f}"
@@ -55,7 +55,7 @@ def backups(storage: Storage, metastore: str | None = None, entry: str | None = 
     )
 
 
-def restored(backup: Backup, actual: Table | None) -> Table:
+def restored(backup: Backup, actual: TableEntry | None) -> TableEntry:
     """The entry as it is to be written: columns, classes, serde, location and parameters of the copy, over what the
     server keeps for itself in the present entry."""
     old = backup.table
@@ -83,7 +83,7 @@ def _names(storage: Storage, entry: str | None) -> list[str]:
     return sorted(name for name in names if entry is None or name.rpartition("-")[0] == escape(entry))
 
 
-def _to_json(table: Table) -> dict[str, Any]:
+def _to_json(table: TableEntry) -> dict[str, Any]:
     return asdict(replace(table, origin=None)) | {"origin": None}
 
 
@@ -96,11 +96,11 @@ def _read(storage: Storage, name: str) -> Backup:
         raise CorruptFileError(f"{path} is no copy of a metastore entry: {error!r}", path=path) from error
 
 
-def _table(record: Mapping[str, Any]) -> Table:
+def _table(record: Mapping[str, Any]) -> TableEntry:
     storage = dict(record["storage"])
     storage["columns"] = _columns(storage["columns"])
     storage["bucket_columns"] = tuple(storage["bucket_columns"])
-    return Table(
+    return TableEntry(
         **{
             **record,
             "storage": StorageDescriptor(**storage),

@@ -12,18 +12,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from skep_catalog.client import Metastore
-from skep_catalog.entities import Table
-from skep_sync.changes import TimelineState
-from skep_sync.descriptors import Drifted
+from skep_catalog.entities import TableEntry
 from skep_sync.manifest import planner_of
 from skep_sync.options import SyncOptions
-from skep_sync.plan import marker_of
-from skep_sync.planner import target_of
-from skep_sync.steps import (
+from skep_sync.planning.changes import TimelineState
+from skep_sync.planning.descriptors import Drifted
+from skep_sync.planning.plan import marker_of
+from skep_sync.planning.planner import target_of
+from skep_sync.planning.steps import (
+    AddDatabase,
     AddPartitions,
     AlterEntry,
     Change,
-    CreateDatabase,
     CreateEntry,
     DropEntry,
     DropPartitions,
@@ -94,7 +94,7 @@ def check_table(
         plan = planner_of(table, metastore, database, name, settings, full=True).plan()
         findings = [finding for step in plan.steps for finding in _of_step(step)]
         findings += [
-            Disagreement(plan.full_name, "lengths", f"can't be registered: {what}", _ALL) for what in plan.refused
+            Disagreement(plan.full_name, "refused", f"can't be registered: {what}", _ALL) for what in plan.refused
         ]
         for entry in plan.markers:
             actual = metastore.find_table(database, entry)
@@ -107,7 +107,7 @@ def check_table(
 
 def _of_step(step: Step) -> Iterator[Disagreement]:
     match step:
-        case CreateDatabase(database):
+        case AddDatabase(database):
             yield Disagreement(database, "database", "missing", _ALL)
         case CreateEntry(table):
             yield Disagreement(table.full_name, "entry", "missing", _ALL)
@@ -126,7 +126,7 @@ def _of_step(step: Step) -> Iterator[Disagreement]:
             yield from (_of_change(table, change) for change in changes if "last_commit_" not in change.what)
 
 
-def _of_change(table: Table, change: Change) -> Disagreement:
+def _of_change(table: TableEntry, change: Change) -> Disagreement:
     if change.what.startswith("parameter spark.sql.sources"):
         return Disagreement(table.full_name, "Spark schema", str(change), ("Spark",))
     if "column" in change.what or "partition key" in change.what:
@@ -134,7 +134,7 @@ def _of_change(table: Table, change: Change) -> Disagreement:
     return Disagreement(table.full_name, "settings", str(change), _ALL)
 
 
-def _of_timeline(actual: Table, history: TimelineState) -> Iterator[Disagreement]:
+def _of_timeline(actual: TableEntry, history: TimelineState) -> Iterator[Disagreement]:
     marker, point = marker_of(actual), history.point
     if marker == point:
         return
@@ -147,7 +147,7 @@ def _of_timeline(actual: Table, history: TimelineState) -> Iterator[Disagreement
     yield Disagreement(actual.full_name, "timeline", what, _ALL)
 
 
-def _of_partitions(actual: Table, drifted: Sequence[Drifted]) -> Iterator[Disagreement]:
+def _of_partitions(actual: TableEntry, drifted: Sequence[Drifted]) -> Iterator[Disagreement]:
     """The partitions' own descriptors, whatever the policy is by which a sync takes columns to them."""
     for aspect in dict.fromkeys(aspect for one in drifted for aspect in one.aspects):
         others = some_partitions([one.name for one in drifted if aspect in one.aspects])

@@ -17,11 +17,12 @@ from typing import Any, Final
 import pyarrow as pa
 
 from skep_catalog.client import Metastore
-from skep_catalog.entities import Table
+from skep_catalog.entities import TableEntry
 from skep_catalog.entries import READ_OPTIMIZED
 from skep_sync.check import Disagreement, some_partitions
-from skep_sync.planner import SYMLINKS
-from skep_sync.steps import SyncPlan
+from skep_sync.planning.planner import SYMLINKS
+from skep_sync.planning.steps import SyncPlan
+from skep_table.distribution import install_command
 from skep_table.errors import EnvironmentMissingError, InputError
 from skep_table.query import ReadRequest, read
 from skep_table.query.options import QueryType
@@ -111,7 +112,7 @@ def _module(name: str, extra: str) -> Any:
     except ImportError as error:
         raise EnvironmentMissingError(
             f"the client of this engine is not installed: {error}",
-            hint=f"pip install 'skep[{extra}]'",
+            hint=install_command(extra),
             missing=name.partition(".")[0],
         ) from error
 
@@ -155,7 +156,7 @@ def check_engines(
 
 
 def _disagreements(
-    engine: EngineAddress, entry: Table, table: HudiTable, query: QueryType, held: dict[str, _Held] | None
+    engine: EngineAddress, entry: TableEntry, table: HudiTable, query: QueryType, held: dict[str, _Held] | None
 ) -> Iterator[Disagreement]:
     with closing(engine.connect()) as connection:
         yield from _columns_of(engine, connection, entry)
@@ -165,7 +166,7 @@ def _disagreements(
             yield from _rows_of(engine, connection, entry, held)
 
 
-def _columns_of(engine: EngineAddress, connection: Any, entry: Table) -> Iterator[Disagreement]:
+def _columns_of(engine: EngineAddress, connection: Any, entry: TableEntry) -> Iterator[Disagreement]:
     from_name = engine.quoted(entry.database, entry.name)
     with closing(connection.cursor()) as cursor:
         cursor.execute(f"select * from {from_name} limit 0")
@@ -178,7 +179,9 @@ def _columns_of(engine: EngineAddress, connection: Any, entry: Table) -> Iterato
         yield Disagreement(entry.full_name, "columns", "; ".join(parts), (str(engine),))
 
 
-def _rows_of(engine: EngineAddress, connection: Any, entry: Table, held: dict[str, _Held]) -> Iterator[Disagreement]:
+def _rows_of(
+    engine: EngineAddress, connection: Any, entry: TableEntry, held: dict[str, _Held]
+) -> Iterator[Disagreement]:
     path, commit = engine.quoted(PARTITION_PATH), engine.quoted(COMMIT_TIME)
     entry_name = engine.quoted(entry.database, entry.name)
     statement = f"select {path}, count(*), max({commit}) from {entry_name} group by {path}"
@@ -193,7 +196,7 @@ def _rows_of(engine: EngineAddress, connection: Any, entry: Table, held: dict[st
 
 
 def _count_of(
-    engine: EngineAddress, connection: Any, entry: Table, table: HudiTable, query: QueryType
+    engine: EngineAddress, connection: Any, entry: TableEntry, table: HudiTable, query: QueryType
 ) -> Iterator[Disagreement]:
     """Where the entry has no meta columns there is nothing but the number of rows."""
     ((found,),) = _rows(connection, f"select count(*) from {engine.quoted(entry.database, entry.name)}")
@@ -212,13 +215,13 @@ def _rows(connection: Any, statement: str) -> list[tuple[Any, ...]]:
 # -- the table's own answers -------------------------------------------------------------------------------------------
 
 
-def _query_of(entry: Table) -> QueryType:
+def _query_of(entry: TableEntry) -> QueryType:
     base_files = entry.storage.input_format == SYMLINKS
     read_optimized = base_files or entry.storage.serde_parameters.get(READ_OPTIMIZED) == "true"
     return QueryType.READ_OPTIMIZED if read_optimized else QueryType.SNAPSHOT
 
 
-def _has_meta_columns(entry: Table) -> bool:
+def _has_meta_columns(entry: TableEntry) -> bool:
     return {COMMIT_TIME, PARTITION_PATH} <= {column.name for column in entry.storage.columns}
 
 

@@ -13,13 +13,13 @@ from dataclasses import replace
 from typing import Final
 
 from skep_catalog.client import Metastore
-from skep_catalog.entities import Column, Table
-from skep_catalog.entries import Strategy, Wanted, WantedEntry
-from skep_sync.changes import Changes, TimelineState, each_path
+from skep_catalog.entities import Column, TableEntry
+from skep_catalog.entries import Strategy, WantedEntries, WantedEntry
 from skep_sync.options import SyncOptions, TargetKind
-from skep_sync.plan import EntryLayout
-from skep_sync.planner import SYMLINKS, Planner, Registered
-from skep_sync.steps import Manifest, Step, SyncPlan, WriteManifests
+from skep_sync.planning.changes import PartitionChanges, TimelineState, each_path
+from skep_sync.planning.plan import EntryLayout
+from skep_sync.planning.planner import SYMLINKS, Planner, Registered
+from skep_sync.planning.steps import Manifest, Step, SyncPlan, WriteManifests
 from skep_table.errors import UnsupportedError
 from skep_table.names import BaseFormat
 from skep_table.storage import Storage
@@ -58,7 +58,7 @@ class ManifestPlanner(Planner):
         plan = super().plan()
         return replace(plan, steps=tuple(sorted(plan.steps, key=lambda step: not isinstance(step, WriteManifests))))
 
-    def look(self) -> tuple[TimelineState, Wanted]:
+    def look(self) -> tuple[TimelineState, WantedEntries]:
         if self.table.config.base_format is not BaseFormat.PARQUET:
             raise UnsupportedError(
                 f"table {self.table.config.name}: lists of base files are for Parquet, not "
@@ -81,17 +81,17 @@ class ManifestPlanner(Planner):
     def _layout(self, columns: tuple[Column, ...]) -> EntryLayout:
         return replace(super()._layout(columns), base_path=f"{self.base_path}/{FOLDER}")
 
-    def _needs_changes(self, wanted: Table) -> bool:  # noqa: ARG002 - of whatever table
+    def _needs_changes(self, wanted: TableEntry) -> bool:  # noqa: ARG002 - of whatever table
         return True
 
     def _of_partitions(
-        self, wanted: Table, actual: Table | None, changes: Changes, known: Registered | None
+        self, wanted: TableEntry, actual: TableEntry | None, changes: PartitionChanges, known: Registered | None
     ) -> tuple[list[Step], list[str]]:
         steps, touched = super()._of_partitions(wanted, actual, changes, known) if wanted.partition_keys else ([], [])
         lists = self._lists(changes)
         return [*([WriteManifests(wanted, lists)] if lists else []), *steps], touched
 
-    def _lists(self, changes: Changes) -> tuple[Manifest, ...]:
+    def _lists(self, changes: PartitionChanges) -> tuple[Manifest, ...]:
         """Of the partitions in question those whose lists are not as they should be; emptied ones get empty lists."""
         from skep_table.query.cleaned import files_deleted, is_outdated
 
@@ -128,12 +128,12 @@ class ManifestPlanner(Planner):
                     path=base.path,
                 )
 
-    def _is_own_kind(self, actual: Table) -> bool:
+    def _is_own_kind(self, actual: TableEntry) -> bool:
         """Over lists of skep's: this table's, or those it had before it moved."""
         location = (actual.storage.location or "").rstrip("/")
         return actual.storage.input_format == SYMLINKS and location.endswith(f"/{FOLDER}")
 
-    def _earlier_views(self, wanted: dict[str, Table | None]) -> list[Step]:  # noqa: ARG002 - there are none
+    def _earlier_views(self, wanted: dict[str, TableEntry | None]) -> list[Step]:  # noqa: ARG002 - there are none
         return []
 
 

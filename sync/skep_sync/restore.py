@@ -11,9 +11,9 @@ from skep_catalog.entries import MARKER
 from skep_sync.apply import Applier
 from skep_sync.backup import Backup, backups, restored
 from skep_sync.options import Cascade, SyncOptions
-from skep_sync.plan import differences
-from skep_sync.planner import target_of
-from skep_sync.steps import AlterEntry, Change
+from skep_sync.planning.plan import differences
+from skep_sync.planning.planner import target_of
+from skep_sync.planning.steps import AlterEntry, Change
 from skep_sync.sync_lock import as_sync_error, sync_lock
 from skep_table.errors import InputError
 from skep_table.events import NO_EVENTS, Events

@@ -8,17 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from skep_catalog.client import Metastore
-from skep_catalog.entries import MARKER
 from skep_sync.apply import Applier
-from skep_sync.changes import TimelineState
 from skep_sync.manifest import planner_of
 from skep_sync.options import SyncOptions
-from skep_sync.planner import target_of
-from skep_sync.steps import SyncPlan
+from skep_sync.planning.changes import TimelineState
+from skep_sync.planning.planner import target_of
+from skep_sync.planning.steps import SyncPlan
 from skep_sync.sync_lock import as_sync_error, sync_lock
 from skep_table.errors import EntryChangedError, EntryExistsError
 from skep_table.events import NO_EVENTS, Events
-from skep_table.storage import open_storage
 from skep_table.table import HudiTable
 
 _ATTEMPTS = 3  # when other syncs keep changing the entries meanwhile
@@ -94,7 +92,7 @@ def sync_table(
                     table = table.reload()
                     plan = plan_sync(table, metastore, database, name, settings, full=full)
                 try:
-                    counts = Applier(metastore, table.storage, settings, events).take(plan)
+                    plan, counts = Applier(metastore, table.storage, settings, events).take(plan)
                     break
                 except (EntryChangedError, EntryExistsError):
                     if attempt == _ATTEMPTS - 1:
@@ -117,36 +115,3 @@ def _is_current(plan: SyncPlan, table: HudiTable, metastore: Metastore) -> bool:
         and (last is None or table.storage.exists(table.layout.path(last)))
         and all(metastore.find_table(plan.database, name) == entry for name, entry in plan.seen.items())
     )
-
-
-def apply_plan(
-    plan: SyncPlan,
-    metastore: Metastore,
-    options: SyncOptions | Mapping[str, object] | None = None,
-    *,
-    events: Events = NO_EVENTS,
-) -> SyncReport:
-    """Applies the steps of a plan. SyncError when the entries have changed since it was made."""
-    settings = SyncOptions.of(options)
-    start, calls = time.monotonic(), metastore.calls
-    counts: dict[str, int] = {}
-    if plan:
-        with (
-            as_sync_error(plan.database, plan.name, plan.base_path),
-            sync_lock(metastore, plan.database, plan.name, settings.lock_wait_seconds, events),
-        ):
-            for entry, marker in plan.markers.items():
-                actual = metastore.find_table(plan.database, entry)
-                found = actual and actual.parameters.get(MARKER)
-                if found != marker:
-                    raise EntryChangedError(
-                        f"table {plan.database}.{entry} was synced by another since this plan was made",
-                        table=f"{plan.database}.{entry}",
-                        found=found,
-                        expected=marker,
-                    )
-            given = options if isinstance(options, Mapping) else {}
-            storage = open_storage(plan.base_path, {key: str(value) for key, value in given.items()})
-            counts = Applier(metastore, storage, settings, events).take(plan)
-    plan.raise_refused()
-    return SyncReport(plan, time.monotonic() - start, metastore.calls - calls, counts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from enum import Enum
+from itertools import zip_longest
 from typing import Final
 
 from skep_table.errors import FormatError
@@ -40,33 +41,39 @@ class Extractor(Enum):
             return cls.MULTI_PART
         return cls.HIVE_STYLE if hive_style else cls.SINGLE_PART
 
-    def values(self, path: str, *, decode: bool) -> tuple[str, ...]:
-        """The values in a partition path. `decode`: the table URL-encodes them. FormatError when it does not fit."""
-        values = self._raw(path)
+    def values(self, path: str, *, decode: bool, keys: Sequence[str] = ()) -> tuple[str, ...]:
+        """The values in a partition path. `decode`: the table URL-encodes them; `keys`: what levels begin with may be
+        their names, and all that comes behind is a value then. FormatError when it does not fit."""
+        values = self._raw(path, keys)
         return tuple(unescape(value) for value in values) if decode else values
 
-    def _raw(self, path: str) -> tuple[str, ...]:
+    def _raw(self, path: str, keys: Sequence[str]) -> tuple[str, ...]:
         parts = path.split("/") if path else []
         match self:
             case Extractor.NON_PARTITIONED:
                 return ()
             case Extractor.MULTI_PART:
-                return tuple(self._value(part, path) for part in parts)
+                return tuple(self._value(part, path, key) for part, key in zip_longest(parts, keys[: len(parts)]))
             case Extractor.SINGLE_PART:
                 return ("-".join(parts),)
             case Extractor.HIVE_STYLE:
-                if len(parts) != 1 or "=" not in path:
+                name, equals, value = path.partition("=")
+                key = keys[0] if len(keys) == 1 else None
+                # A value with slashes: Spark's reader of Hudi takes all levels for the value of a single key.
+                slashes = len(parts) > 1 and _is_key(name, key) and "=" not in "".join(parts[1:])
+                if not equals or (len(parts) > 1 and not slashes):
                     raise self._unfit(path, "key=value")
-                return (self._value(path, path),)
+                return (value if slashes else self._value(path, path, key),)
             case Extractor.SLASH_ENCODED_DAY:
                 return self._date(parts, 3, path)
             case Extractor.SLASH_ENCODED_HOUR:
                 return self._date(parts, 4, path)
 
-    def _value(self, part: str, path: str) -> str:
-        if part.count("=") > 1:
+    def _value(self, part: str, path: str, key: str | None = None) -> str:
+        name, equals, value = part.partition("=")
+        if "=" in value and not _is_key(name, key):
             raise self._unfit(path, "one = a level")
-        return part.partition("=")[2] if "=" in part else part
+        return value if equals else part
 
     def _date(self, parts: list[str], count: int, path: str) -> tuple[str, ...]:
         if len(parts) != count:
@@ -82,9 +89,14 @@ class Extractor(Enum):
         )
 
 
+def _is_key(name: str, key: str | None) -> bool:
+    """Whether a level's name is that of a key; of a field within a struct the entry has the last part."""
+    return key is not None and name.rpartition(".")[2].lower() == key.lower()
+
+
 def partition_values(path: str, extractor: Extractor, keys: Sequence[str], *, decode: bool) -> tuple[str, ...]:
     """The values of a partition path, one a key. An empty value is the default partition, as for Hive."""
-    values = extractor.values(path, decode=decode)
+    values = extractor.values(path, decode=decode, keys=keys)
     if len(values) != len(keys):
         raise FormatError(
             f"partition path {path!r} has {len(values)} values by {extractor.value}, "
@@ -112,6 +124,11 @@ def values_of_name(name: str) -> tuple[str, ...]:
 _INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
 
 
+def is_number(text: str) -> bool:
+    """Whether a value is a whole number."""
+    return re.fullmatch(r"[+-]?\d+", text) is not None
+
+
 def has_spellings(kind: str) -> bool:
     """Whether values of a metastore's type may be written in several ways: `1` and `01`."""
     return kind in _INTEGERS or kind == "date"
@@ -119,7 +136,7 @@ def has_spellings(kind: str) -> bool:
 
 def canonical_value(text: str, kind: str) -> str:
     """A value as the metastore's type writes it. Values of other types (the default partition, for example) stay."""
-    if kind in _INTEGERS and re.fullmatch(r"[+-]?\d+", text):
+    if kind in _INTEGERS and is_number(text):
         return str(int(text))
     if kind == "date" and (match := re.fullmatch(r"(\d{4})-(\d{1,2})-(\d{1,2})", text)):
         return f"{match[1]}-{match[2]:0>2}-{match[3]:0>2}"

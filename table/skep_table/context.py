@@ -13,7 +13,7 @@ from skep_table.events import NO_EVENTS, Events
 from skep_table.lock import Lock, NoLock, held
 from skep_table.locks.options import LOCK_RETRIES, LOCK_TIMEOUT_SECONDS, LOCK_WAIT_MILLISECONDS
 from skep_table.options import Options
-from skep_table.runner import Runner, ThreadRunner
+from skep_table.runtime.runner import Runner, ThreadRunner
 from skep_table.storage import Storage
 
 if TYPE_CHECKING:

@@ -35,6 +35,7 @@
     │   ├── EntryExistsError          a metastore entry (database, table, partition) is there already
     │   ├── EntryChangedError         another client changed the entry since it was read
     │   └── NoSuchLockError           the metastore knows no lock of this id (any more)
+    ├── EngineError               Spark failed at a query: out of memory, executors lost, its process ended
     ├── SyncError                 a step after a commit failed; the table remains committed
     └── EnvironmentMissingError   Java, pyspark or an extra is missing, or does not fit
 
@@ -225,6 +226,7 @@ _STORAGE_HINTS: Final = {
     errno.EACCES: "check the permissions, and who owns the folder",
     errno.EPERM: "check the permissions, and who owns the folder",
     errno.EROFS: "the file system is mounted read-only",
+    errno.ENAMETOOLONG: "file systems allow 255 bytes in the name of a folder, as values of partition columns make it",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
 }
 
@@ -265,6 +267,10 @@ class EntryChangedError(CatalogError):
 
 class NoSuchLockError(CatalogError):
     """The metastore knows no lock of this id: released, expired or broken. Fields: lock_id."""
+
+
+class EngineError(SkepError):
+    """Spark failed at a query that may be as it should: out of memory, executors lost, its process ended."""
 
 
 class SyncError(SkepError):

@@ -134,9 +134,11 @@ class Registry:
         self._later += modules
 
     def _complete(self) -> None:
-        modules, self._later = self._later, ()
-        for name in modules:
-            import_module(name)
+        """Of several threads each waits for the imports, and finds what they register."""
+        while modules := self._later:
+            for name in modules:
+                import_module(name)
+            self._later = tuple(name for name in self._later if name not in modules)
 
     def find(self, key: str) -> Option[Any] | None:
         """The option with this key or alias; None when there is none."""
@@ -227,15 +229,7 @@ class Options(Mapping[str, str]):
     def value(self, option: Option[T]) -> T:
         """The option's value: as given, parsed, or its default. OptionError when the text does not parse."""
         text = self._given.get(option.key)
-        if text is None:
-            return option.default
-        try:
-            return option.parse(text)
-        except ValueError as error:
-            expected = option.accepts or _expected(error)
-            raise OptionError(
-                f"option {option.key}: {text!r} is not {expected}", option=option.key, found=text, expected=expected
-            ) from error
+        return option.default if text is None else _parsed(option, text)
 
     def is_set(self, option: Option[Any]) -> bool:
         """Whether the option was given, be it with its default."""
@@ -248,7 +242,8 @@ class Options(Mapping[str, str]):
         return Options(changed)
 
     def check(self) -> None:
-        """Refuses known keys that are not built yet (UnsupportedError).
+        """Refuses known keys that are not built yet (UnsupportedError), and values that their options do not take
+        (OptionError), whatever reads them later.
 
         Warns, once a process for each, of unknown keys and of those without effect. Dotted keys of other systems, which
         storage, Spark and Kafka read, are theirs.
@@ -260,7 +255,9 @@ class Options(Mapping[str, str]):
                     nearest = REGISTRY.nearest(key)
                     hint = f"; did you mean {nearest}?" if nearest else ""
                     _warn_once(f"unknown option {key}{hint}", UnknownOptionWarning)
-            elif known.status is not Status.SUPPORTED and self._given[key].lower() != str(known.default).lower():
+            elif known.status is Status.SUPPORTED:
+                _parsed(known, self._given[key])
+            elif self._given[key].lower() != str(known.default).lower():
                 reason = f": {known.doc}" if known.doc else ""
                 if known.status is Status.PLANNED:
                     raise UnsupportedError(f"option {key} is known but not supported yet{reason}", option=key)
@@ -277,6 +274,16 @@ class Options(Mapping[str, str]):
     def masked(self) -> dict[str, str]:
         """What may be shown: secrets replaced by `****`."""
         return {key: mask(key, value) for key, value in self._given.items()}
+
+
+def _parsed(option: Option[T], text: str) -> T:
+    try:
+        return option.parse(text)
+    except ValueError as error:
+        expected = option.accepts or _expected(error)
+        raise OptionError(
+            f"option {option.key}: {text!r} is not {expected}", option=option.key, found=text, expected=expected
+        ) from error
 
 
 _OF_STORES: Final = ("aws_", "google_", "azure_")  # names of obstore's settings

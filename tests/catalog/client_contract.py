@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from skep_catalog.client import Metastore
-from skep_catalog.entities import Column, ColumnStatistics, Database, Partition, StorageDescriptor, Table
+from skep_catalog.entities import Column, ColumnStatistics, Database, Partition, StorageDescriptor, TableEntry
 from skep_sync.values import partition_name, values_of_name
 from skep_table.errors import (
     CatalogError,
@@ -27,7 +27,7 @@ from skep_table.errors import (
 )
 
 
-def table(database: str, name: str = "t") -> Table:
+def table(database: str, name: str = "t") -> TableEntry:
     storage = StorageDescriptor(
         columns=(Column("a", "int", "the a"), Column("b", "struct<x:int,y:array<string>>", None)),
         location=f"file:///nowhere/{database}/{name}",
@@ -37,7 +37,7 @@ def table(database: str, name: str = "t") -> Table:
         serde_parameters={"serialization.format": "1"},
     )
     keys = (Column("p", "string", "the p"),)
-    return Table(database, name, storage, keys, {"EXTERNAL": "TRUE", "x": "ü"}, "EXTERNAL_TABLE", "me")
+    return TableEntry(database, name, storage, keys, {"EXTERNAL": "TRUE", "x": "ü"}, "EXTERNAL_TABLE", "me")
 
 
 class ClientContract:

@@ -16,7 +16,7 @@ import pytest
 
 from skep_catalog.client import Metastore
 from skep_catalog.embedded import EmbeddedMetastore, local_folder, running
-from skep_catalog.entities import Column, StorageDescriptor, Table
+from skep_catalog.entities import Column, StorageDescriptor, TableEntry
 from skep_table.errors import InputError, MetastoreStartError, MetastoreUnreachableError
 
 pytestmark = pytest.mark.metastore
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.metastore
 def make_table(server: EmbeddedMetastore, name: str, folder: Path) -> None:
     storage = StorageDescriptor((Column("a", "int"),), location=f"file://{folder}")
     with Metastore.connect(server.uri) as client:
-        client.create_table(Table("default", name, storage, table_type="EXTERNAL_TABLE"))
+        client.create_table(TableEntry("default", name, storage, table_type="EXTERNAL_TABLE"))
 
 
 def tables(server: EmbeddedMetastore) -> list[str]:

@@ -111,7 +111,7 @@ class TestFitting:
         monkeypatch.setattr("skep_catalog.java.importlib.util.find_spec", lambda name: None)
         with pytest.raises(EnvironmentMissingError, match=r"needs 8, 11 or 17.*is Java 9\.0\.4") as error:
             find_java("3.5.9")
-        assert "skep[local]" in (error.value.hint or "")
+        assert "skep-hudi[local]" in (error.value.hint or "")
 
 
 class TestPackagedJava:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep_catalog.entities import Column, StorageDescriptor, Table
+from skep_catalog.entities import Column, StorageDescriptor, TableEntry
 from skep_catalog.entries import EntryOptions, wanted_entries
 from skep_catalog.lengths import (
     COMMENT,
@@ -22,7 +22,7 @@ from skep_catalog.lengths import (
 from skep_table.schema.types import Field, LongType, Schema, StringType
 from skep_table.table_config import TableConfig
 
-TABLE = Table("d", "t", StorageDescriptor((Column("id", "bigint"),), "s3://lake/t"))
+TABLE = TableEntry("d", "t", StorageDescriptor((Column("id", "bigint"),), "s3://lake/t"))
 
 
 @given(st.text(max_size=40), st.integers(4, 30))
@@ -67,7 +67,7 @@ def test_comments_of_an_entry_fit_and_sparks_schema_has_them_whole() -> None:
         (replace(TABLE, storage=replace(TABLE.storage, location="s3://" + "l" * 4000)), "the location has 4,005"),
     ],
 )
-def test_what_no_metastore_holds_is_named(table: Table, named: str) -> None:
+def test_what_no_metastore_holds_is_named(table: TableEntry, named: str) -> None:
     (found,) = too_long(table)
     assert named in found
     assert too_long(TABLE) == []

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from skep_catalog.entities import Column, StorageDescriptor, Table
+from skep_catalog.entities import Column, StorageDescriptor, TableEntry
 from skep_catalog.stated_columns import stated_schema
 from skep_catalog.type_text import hive_columns, pieces, spark_schema
 from skep_table.errors import FormatError, SchemaError
@@ -41,8 +41,8 @@ FIELDS = tuple(
 PREFIX = "spark.sql.sources.schema"
 
 
-def entry(*columns: Column, keys: tuple[Column, ...] = (), **parameters: str) -> Table:
-    return Table("shop", "orders", StorageDescriptor(columns), keys, parameters)
+def entry(*columns: Column, keys: tuple[Column, ...] = (), **parameters: str) -> TableEntry:
+    return TableEntry("shop", "orders", StorageDescriptor(columns), keys, parameters)
 
 
 def typed(text: str) -> DataType:

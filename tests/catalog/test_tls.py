@@ -182,7 +182,7 @@ class TestKerberos:
         monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
         with pytest.raises(EnvironmentMissingError, match="needs the Python package puresasl") as error:
             Metastore.connect("127.0.0.1:1", ConnectionSettings(kerberos=Kerberos())).databases()
-        assert "skep[kerberos]" in str(error.value.hint)
+        assert "skep-hudi[kerberos]" in str(error.value.hint)
 
 
 class TestSettings:

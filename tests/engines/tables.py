@@ -14,8 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from skep.handles.table import Table
 from skep.lake import Lake
-from skep.table import Table
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.storage import open_storage
 from skep_table.table_config import TableType

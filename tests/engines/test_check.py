@@ -12,8 +12,8 @@ from engine_tables import PLAIN, Made, plain
 from typer.testing import CliRunner
 
 from skep.cli.main import app
+from skep.handles.table import Table
 from skep.lake import Lake
-from skep.table import Table
 from skep_catalog.client import Metastore
 
 Tables = Callable[[str, str], Made]

@@ -13,8 +13,8 @@ from engine_starting import engine_param
 from engine_tables import COMPACT_NOW, PLAIN, Made, plain
 from engine_values import difference, rows_answered, rows_of
 
+from skep.handles.table import Table
 from skep.lake import Lake
-from skep.table import Table
 from skep_catalog.client import Metastore
 
 Tables = Callable[[str, str], Made]

@@ -19,8 +19,8 @@ from engine_services import ServiceMissing
 from engine_starting import start_engine, start_metastore
 from engine_tables import PLAIN, plain
 
+from skep.handles.table import Table
 from skep.lake import Lake
-from skep.table import Table
 from skep_catalog.client import Metastore
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import LockTimeoutError

@@ -12,8 +12,8 @@ from engine_asking import Engine
 from engine_starting import engine_param
 from engine_tables import COMPACT_NOW, PLAIN, plain
 
+from skep.handles.table import Table
 from skep.lake import Lake
-from skep.table import Table
 from skep_catalog.client import Metastore
 from skep_catalog.entities import Database
 from skep_table.options import Options

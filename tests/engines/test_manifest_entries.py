@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 import skep
 from skep.cli.main import app
+from skep.handles.table import Table
 from skep.lake import Lake
-from skep.table import Table
 from skep_catalog.client import Metastore
 from skep_sync.manifest import FOLDER
 from skep_sync.sync import sync_table

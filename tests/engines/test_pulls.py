@@ -14,9 +14,9 @@ from engine_asking import Engine
 from engine_starting import engine_param
 from engine_tables import PLAIN, plain
 
-from skep.hive_client import HiveClient
+from skep.flows.pulls import Pull, pull
 from skep.lake import Lake
-from skep.pulls import Pull, pull
+from skep.metastore.hive_client import HiveClient
 from skep_catalog.client import Metastore
 
 

@@ -1,6 +1,6 @@
 """Metastores that ask who calls: one with Kerberos, one that speaks TLS itself. Left to ./dev test --all.
 
-The first needs a KDC (Debian: krb5-kdc, krb5-admin-server, krb5-user) and skep[kerberos], the second openssl.
+The first needs a KDC (Debian: krb5-kdc, krb5-admin-server, krb5-user) and skep-hudi[kerberos], the second openssl.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from skep_catalog.embedded import _OPENED_PACKAGES, _hive_site
 from skep_catalog.java import find_java
 from skep_catalog.settings import ConnectionSettings, Kerberos, Tls
 from skep_catalog.spark import find_spark
+from skep_table.distribution import install_command
 from skep_table.errors import AuthenticationError, MetastoreUnreachableError
 
 pytestmark = [pytest.mark.slow, pytest.mark.may_skip, pytest.mark.engine("metastore-secured")]
@@ -71,7 +72,7 @@ def ticket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         pytest.skip(f"no {', '.join(missing)} on this machine")
     for package in ("kerberos", "puresasl"):
         if importlib.util.find_spec(package) is None:
-            pytest.skip(f"the package {package} is not installed: pip install 'skep[kerberos]'")
+            pytest.skip(f"the package {package} is not installed: {install_command('kerberos')}")
     port = free_port()
     (tmp_path / "krb5.conf").write_text(
         f"[libdefaults]\n default_realm = {REALM}\n dns_lookup_kdc = false\n dns_lookup_realm = false\n rdns = false\n"

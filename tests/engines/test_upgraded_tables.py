@@ -19,8 +19,8 @@ from engine_services import SERVICES, ServiceMissing
 from engine_starting import engine_param, start_spark_thrift
 from engine_tables import PLAIN, plain
 
+from skep.handles.table import Table
 from skep.lake import Lake
-from skep.table import Table
 from skep_catalog.client import Metastore
 from skep_catalog.embedded import EmbeddedMetastore
 

@@ -129,7 +129,8 @@ def back_edges(order: list[str], graph: Mapping[str, Iterable[tuple[str, str]]])
 
 def table_rows(page: str, heading: str) -> list[list[str]]:
     """Cells of the first Markdown table below a heading, without its head."""
-    section = page.split(f"\n{heading}\n", 1)[1].split("\n## ", 1)[0]
+    section = re.split(rf"^#+ {re.escape(heading)}\n", page, maxsplit=1, flags=re.MULTILINE)[1]
+    section = re.split(r"^#", section, maxsplit=1, flags=re.MULTILINE)[0]
     rows = re.findall(r"^\|(.*)\|$", section, re.MULTILINE)
     return [[cell.strip() for cell in row.split("|")] for row in rows[2:]]
 

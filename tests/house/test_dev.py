@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from skep_table.distribution import DISTRIBUTION
+
 ROOT = Path(__file__).parents[2]
-COMMANDS = ("demo", "test", "check", "bench", "mutants", "images", "setup")
+COMMANDS = ("demo", "test", "check", "wheel", "bench", "mutants", "images", "setup")
 
 
 def dev(*words: str) -> subprocess.CompletedProcess[str]:
@@ -48,15 +52,29 @@ def test_ci_runs_what_the_readme_names() -> None:
         assert re.search(rf"^{re.escape(command)}\b", ci, re.MULTILINE)
 
 
-@pytest.mark.parametrize("pins", ["constraints.txt", "constraints-spark4.txt"])
-def test_every_dependency_is_pinned(pins: str) -> None:
-    """For each dependency named in pyproject.toml: each of the environments installs exactly one version of it."""
-    pinned = set(re.findall(r"^([\w.-]+)==", (ROOT / pins).read_text(encoding="utf-8"), re.MULTILINE))
+def described() -> dict[str, Any]:
+    """What is in pyproject.toml."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:
         import tomli as tomllib
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    found: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return found
+
+
+def test_the_sql_server_is_installed_with_what_its_example_imports() -> None:
+    """PyHive's own extra for logging in by SASL, as `hive.connect(host, port=…)` does."""
+    (pyhive,) = (text for text in described()["project"]["optional-dependencies"]["sql-server"] if "pyhive" in text)
+    (extra,) = re.findall(r"\[(.*)\]", pyhive)
+    needed = [text.lower().replace("_", "-") for text in importlib.metadata.requires("pyhive") or ()]
+    assert any(text.startswith("thrift-sasl") and re.search(rf"extra == .{extra}\b", text) for text in needed)
+
+
+@pytest.mark.parametrize("pins", ["constraints.txt", "constraints-spark4.txt"])
+def test_every_dependency_is_pinned(pins: str) -> None:
+    """For each dependency named in pyproject.toml: each of the environments installs exactly one version of it."""
+    pinned = set(re.findall(r"^([\w.-]+)==", (ROOT / pins).read_text(encoding="utf-8"), re.MULTILINE))
+    project = described()
     extras = project["project"]["optional-dependencies"]
     wanted = [
         *project["project"]["dependencies"],
@@ -64,5 +82,5 @@ def test_every_dependency_is_pinned(pins: str) -> None:
         *extras["local"],
         *project["dependency-groups"]["test"],
     ]
-    names = {re.split(r"[\s\[<>=!~;]", text)[0].lower().replace("_", "-") for text in wanted} - {"skep"}
+    names = {re.split(r"[\s\[<>=!~;]", text)[0].lower().replace("_", "-") for text in wanted} - {DISTRIBUTION}
     assert names <= pinned

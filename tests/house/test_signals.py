@@ -6,7 +6,7 @@ import ast
 
 from source_tree import FOLDERS, ROOT, modules, parsed
 
-MAY_INSTALL = {"table/skep_table/signals.py", "skep/cli/metastore.py", "skep/cli/scope.py"}
+MAY_INSTALL = {"table/skep_table/runtime/signals.py", "skep/cli/metastore.py", "skep/cli/scope.py"}
 """`exit_on_sigterm` itself, and two servers that the command line runs in the foreground."""
 MAY_REQUEST = {"skep/cli/main.py"}
 

@@ -52,6 +52,14 @@ def test_the_same_cases_run_whatever_else_is_collected() -> None:
     assert budgets.choose(reversed(listed), measured) == alone
 
 
+def test_short_tests_are_paid_first() -> None:
+    """They are listed together, by file."""
+    listed = {"sql/test_a.py::one": Timed(1.0, "unit", 9)}
+    short = {"sql/test_a.py": Timed(0.01, "unit", 200), "table/test_b.py": Timed(1.0, "unit", 9)}
+    cases = [f"tests/sql/test_a.py::one[{at}]" for at in range(9)]
+    assert len(Budgets({"sql": 6, "table": 1}).choose(cases, Measured(listed, short))) == 4
+
+
 def test_a_run_may_leave_out_long_tests() -> None:
     measured = Measured({"sql/test_a.py::one": Timed(3.0, "unit", 1)})
     assert Budgets({"sql": 60}, longest=2).choose(["tests/sql/test_a.py::one"], measured) == set()
@@ -75,7 +83,7 @@ def test_every_folder_has_a_budget(name: str) -> None:
 
 
 def test_measured_tests_are_there() -> None:
-    assert all((TESTS / test.partition("::")[0]).is_file() for test in Measured.load().tests)
+    assert all((TESTS / test.partition("::")[0]).is_file() for test in [*Measured.load().tests, *Measured.load().short])
 
 
 def test_times_of_a_run_replace_those_before() -> None:
@@ -84,9 +92,21 @@ def test_times_of_a_run_replace_those_before() -> None:
     )
     run = [(f"tests/a.py::one[{at}]", "spark", seconds) for at, seconds in enumerate([1.0, 2.0, 9.0])]
     assert before.with_run(run, {"a.py::one": 4}, ["a.py"]).tests == {
-        "a.py::one": Timed(2.0, "spark", 4),
+        "a.py::one": Timed(4.0, "spark", 4),
         "a.py::two": Timed(6, "unit", 1),
     }
+
+
+def test_short_tests_are_listed_by_file(tmp_path: Path) -> None:
+    before = Measured({"a.py::one": Timed(5, "unit", 1)}, {"b.py": Timed(0.02, "unit", 7), "c.py": Timed(1, "unit", 1)})
+    run = [("tests/a.py::one", "spark", 0.01), ("tests/a.py::two[a]", "unit", 0.03), ("tests/a.py::three", "unit", 2.0)]
+    after = before.with_run(run, {"a.py::one": 1, "a.py::two": 1, "a.py::three": 1}, ["a.py", "b.py"])
+    assert after.tests == {"a.py::two": Timed(0.03, "unit", 1), "a.py::three": Timed(2.0, "unit", 1)}
+    assert after.short == {"a.py": Timed(0.01, "unit", 1), "b.py": Timed(0.02, "unit", 7)}
+    after.save(tmp_path / "measured")
+    assert Measured.load(tmp_path / "measured") == after
+    assert after.seconds("tests/a.py::one") == 0.01
+    assert after.seconds("tests/a.py::two[b]") == 0.03
 
 
 def test_lanes_stay_with_their_worker_and_the_longest_is_first() -> None:

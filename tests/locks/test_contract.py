@@ -34,7 +34,7 @@ from skep_table.storage import LocalStorage, Storage
 HOLDER = """
 import os, signal, sys, time
 from skep_table.lock import held
-from skep_table.signals import exit_on_sigterm
+from skep_table.runtime.signals import exit_on_sigterm
 {imports}
 exit_on_sigterm()
 lock = {code}

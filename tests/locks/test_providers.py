@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import skep
-from skep.locking import lock_of
-from skep.names import TableName
+from skep.base.names import TableName
+from skep.metastore.locking import lock_of
 from skep_catalog.client import Metastore
 from skep_catalog.lock import HmsLock
 from skep_table.commit.pending import LOCK_ID

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from skep_table.metadata_table.keys import file_key, path_key
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, RECORD_INDEX, member_of
-from skep_table.metadata_table.record_index import file_ids
-from skep_table.metadata_write.merge import merged_puts
+from skep_table.metadata_table.records.record_index import file_ids
+from skep_table.metadata_write.compaction.merge import merged_puts
 from skep_table.table import HudiTable
 
 TIME = re.compile(r"\d{17}")

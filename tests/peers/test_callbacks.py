@@ -21,7 +21,7 @@ from benchmarks.peers.bundle import PeerMissing
 from benchmarks.peers.jvm import Jvm
 from benchmarks.peers.kafka import broker, class_path
 from skep_catalog.client import Metastore
-from skep_sync.receiver import parse_callback
+from skep_sync.following.receiver import parse_callback
 from skep_sync.sync import plan_sync
 from skep_table.table import HudiTable
 

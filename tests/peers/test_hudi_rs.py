@@ -13,12 +13,12 @@ from skep_table.commit.create import TableSpec, create_table
 from skep_table.format import known_versions
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
-from skep_table.services.archive import archive
-from skep_table.services.clean import clean
-from skep_table.services.cluster import cluster
-from skep_table.services.compact import compact, schedule_compaction
-from skep_table.services.log_compact import compact_logs
-from skep_table.services.rollback import roll_back_instant
+from skep_table.services.cleaning.archive import archive
+from skep_table.services.cleaning.clean import clean
+from skep_table.services.clustering.cluster import cluster
+from skep_table.services.compaction.compact import compact, schedule_compaction
+from skep_table.services.compaction.log_compact import compact_logs
+from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType

@@ -18,17 +18,17 @@ from skep_table.clock import SystemClock
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
 from skep_table.metadata_write import open_own
 from skep_table.metadata_write.definitions import is_partitioned_record_index
-from skep_table.services.archive import archive
 from skep_table.services.automatic import maintain
-from skep_table.services.clean import clean
-from skep_table.services.cluster import cluster
-from skep_table.services.compact import compact
-from skep_table.services.log_compact import compact_logs
+from skep_table.services.cleaning.archive import archive
+from skep_table.services.cleaning.clean import clean
+from skep_table.services.cleaning.ttl import expired_partitions
+from skep_table.services.clustering.cluster import cluster
+from skep_table.services.compaction.compact import compact
+from skep_table.services.compaction.log_compact import compact_logs
 from skep_table.services.metadata_check import check_metadata_table
-from skep_table.services.restore import restore
-from skep_table.services.rollback import roll_back_instant
-from skep_table.services.savepoint import create_savepoint, delete_savepoint
-from skep_table.services.ttl import expired_partitions
+from skep_table.services.undo.restore import restore
+from skep_table.services.undo.rollback import roll_back_instant
+from skep_table.services.undo.savepoint import create_savepoint, delete_savepoint
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action
 from skep_table.upgrade import change_version

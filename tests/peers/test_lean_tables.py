@@ -20,7 +20,7 @@ from benchmarks.peers.jvm import Jvm
 from benchmarks.peers.spelling import difference
 from skep_table.query import ReadRequest, read
 from skep_table.query.json_text import json_lines
-from skep_table.services.compact import compact
+from skep_table.services.compaction.compact import compact
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action
 

@@ -13,12 +13,14 @@ from peer_cases import BEGIN, as_counted, completed
 from peer_rows import FEW, Always, Row
 from peer_shared import EVERY_COMMIT, MERGE_ON_READ, META, PEERS, WITH_9, Shape, Shared, agree, for_hudi_rs, peer_marks
 
+import skep
 from benchmarks.peers.jvm import Jvm
 from benchmarks.peers.spelling import difference
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.query.json_text import json_lines
-from skep_table.services.compact import compact, execute_pending_compactions, schedule_compaction
+from skep_table.services.compaction.compact import compact, execute_pending_compactions, schedule_compaction
+from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, State
 from skep_table.write.local import LocalWriter
 
@@ -260,3 +262,35 @@ def test_hudi_rs_reads_our_logs(shape: Shape, tmp_path: Path) -> None:
 def json_text(batches: list[pa.RecordBatch], shared: Shared) -> list[bytes]:
     names = [*META, *dict.fromkeys(shared.expected()[0])]
     return sorted(line for batch in batches for line in bytes(json_lines(batch.select(names))).splitlines())
+
+
+INLINE, BESIDE = "hoodie.compact.inline", "hoodie.datasource.compaction.async.enable"
+
+
+def batches() -> Iterator[Any]:
+    """By default and without any compaction, beside 0.15; the others, and 1.1.1, with `--all`."""
+    for release in ("0.15.0", "1.1.1"):
+        for at, chosen in enumerate(({}, {INLINE: "false", BESIDE: "false"}, {BESIDE: "false"}, {INLINE: "false"})):
+            marks = peer_marks(release, sampled=release == "0.15.0" and at < 2)
+            yield pytest.param(release, chosen, INLINE not in chosen, marks=marks, id=f"{release}-{chosen}")
+
+
+@pytest.mark.parametrize(("release", "chosen", "compacts"), list(batches()))
+def test_batches_are_compacted_when_hudi_compacts_them(
+    release: str, chosen: dict[str, str], compacts: bool, jvm: Start, tmp_path: Path
+) -> None:
+    options = {
+        "hoodie.table.name": "t",
+        "hoodie.datasource.write.table.type": "MERGE_ON_READ",
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.datasource.write.precombine.field": "ts",
+        "hoodie.datasource.write.partitionpath.field": "",
+        "hoodie.compact.inline.max.delta.commits": "3",
+        **chosen,
+    }
+    hudi = jvm(release)
+    for at in range(3):
+        hudi.write(tmp_path / "theirs", [{"id": "a", "ts": at}], "id string, ts bigint", options)
+        skep.write(pa.table({"id": ["a"], "ts": [at]})).options(**options).mode("append").save(tmp_path / "ours")
+        for table in (HudiTable.open(str(tmp_path / name)) for name in ("theirs", "ours")):
+            assert len(table.timeline.completed().of(Action.COMMIT)) == int(compacts and at == 2)

@@ -26,7 +26,7 @@ from skep_table.schema.arrow import from_arrow
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
-from skep_table.write.settings import spec_of
+from skep_table.write.planning.settings import spec_of
 
 WRITE = "hoodie.datasource.write."
 PAYLOAD, ORDERING = f"{WRITE}payload.class", f"{WRITE}precombine.field"

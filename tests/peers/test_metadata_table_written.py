@@ -14,11 +14,11 @@ from benchmarks.peers.spelling import difference
 from skep_table.metadata_write import open_own
 from skep_table.names import PARTITION_METAFILE
 from skep_table.services.automatic import maintain
-from skep_table.services.clean import clean
-from skep_table.services.compact import compact
+from skep_table.services.cleaning.clean import clean
+from skep_table.services.compaction.compact import compact
+from skep_table.services.metadata.upkeep import maintain_metadata_table
 from skep_table.services.metadata_check import check_metadata_table
-from skep_table.services.metadata_services import maintain_metadata_table
-from skep_table.services.rollback import roll_back_instant
+from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action
 from skep_table.write.local import LocalWriter

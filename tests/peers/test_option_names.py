@@ -1,4 +1,7 @@
-"""Every option of Hudi for the metadata table, its indexes and what uses them is known here, with its default."""
+"""Every option of Hudi for the metadata table, its indexes and what uses them is known here, with its default.
+
+As a script it writes the defaults that tests/skep compares with those of skep and with docs/defaults.md.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-import skep.table  # noqa: F401 - with it all options are known
-from benchmarks.peers.bundle import PeerMissing, bundle, java
+import skep.handles.table  # noqa: F401 - with it all options are known
+from benchmarks.peers.bundle import ARTIFACT, GROUP, PeerMissing, bundle, java
 from skep_table.errors import UnsupportedError
 from skep_table.options import (
     REGISTRY,
@@ -25,6 +28,7 @@ from skep_table.options import (
     UnknownOptionWarning,
 )
 
+DEFAULTS = Path(__file__).parents[1] / "skep" / "hudi_defaults.tsv"
 READER = Path(__file__).parent / "java/HudiOptions.java"
 RELEASES = ("0.15.0", "1.0.2", "1.1.1", "1.2.0")
 CLASSES = ("HoodieMetadataConfig", "HoodieIndexConfig", "HoodieIndexingConfig", "HoodieHBaseIndexConfig")
@@ -140,3 +144,18 @@ def test_defaults_of_what_is_honoured_are_hudis(release: str) -> None:
 def is_default(ours: Option[Any], text: str) -> bool:
     """Whether this is the default here. Hudi has none where it decides by other options."""
     return ours.default in ("", (), None) if text == "" else ours.parse(text) == ours.default
+
+
+def defaults_of(release: str) -> str:
+    """The defaults of a release's options for reads and writes, a line each: key and default, by a tab."""
+    found = {f"{each.key}\t{each.default}" for each in options_of(release) if not each.field.startswith(OF_TABLES)}
+    return "".join(f"{line}\n" for line in (f"# {GROUP}:{ARTIFACT}:{release}, by HudiOptions.java", *sorted(found)))
+
+
+@pytest.mark.peer("hudi-0.15.0")
+def test_the_defaults_that_are_kept_here_are_those_of_the_release() -> None:
+    assert DEFAULTS.read_text(encoding="utf-8") == defaults_of("0.15.0")
+
+
+if __name__ == "__main__":
+    DEFAULTS.write_text(defaults_of("0.15.0"), encoding="utf-8")

@@ -20,7 +20,7 @@ from skep_table.query import ReadRequest, read
 from skep_table.query.json_text import json_lines
 from skep_table.schema.change import AddColumn, ChangeType, ColumnChange, DropColumn, MoveColumn, RenameColumn
 from skep_table.schema.types import META_FIELDS, DateType, DecimalType, DoubleType, IntType, LongType, StringType
-from skep_table.services.compact import compact
+from skep_table.services.compaction.compact import compact
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
@@ -179,20 +179,25 @@ def test_skep_reads_what_hudi_altered_and_writes_on(kind: TableType, jvm: Start,
 
 
 @pytest.mark.parametrize(
-    ("release", "version"),
+    ("release", "version", "kind"),
     [
-        pytest.param("1.1.1", 9, marks=pytest.mark.peer("hudi-1.1.1")),
+        pytest.param("1.1.1", 9, TableType.MERGE_ON_READ, marks=pytest.mark.peer("hudi-1.1.1")),
+        pytest.param("1.0.2", 8, TableType.MERGE_ON_READ, marks=pytest.mark.peer("hudi-1.0.2")),
+        pytest.param("1.0.2", 8, TableType.COPY_ON_WRITE, marks=[pytest.mark.peer("hudi-1.0.2"), pytest.mark.slow]),
     ],
 )
-def test_both_change_columns_in_turns(release: str, version: int, jvm: Start, tmp_path: Path) -> None:
+def test_both_change_columns_in_turns(release: str, version: int, kind: TableType, jvm: Start, tmp_path: Path) -> None:
     """Hudi names its history files by the timeline's layout there, and skep's have the names of before."""
-    hudi, name = jvm(release), f"turns_{version}"
-    table = new_table(tmp_path / "t", TableType.MERGE_ON_READ, version)
+    hudi, name = jvm(release), f"turns_{version}_{kind.name.lower()}"
+    # 1.0.2 reads null for a member of a struct that it has renamed, of rows in its own logs as well.
+    member = "a" if (release, kind) == ("1.0.2", TableType.MERGE_ON_READ) else "aa"
+    table = new_table(tmp_path / "t", kind, version)
     made = table.timeline.data().completed().last()
     assert made is not None
     hudi.sql(f"CREATE TABLE {name} USING hudi LOCATION '{tmp_path / 't'}'", ON_1)
     hudi.sql(f"ALTER TABLE {name} RENAME COLUMN name TO label", ON_1)
-    hudi.sql(f"ALTER TABLE {name} RENAME COLUMN s.a TO aa", ON_1)
+    if member != "a":
+        hudi.sql(f"ALTER TABLE {name} RENAME COLUMN s.a TO {member}", ON_1)
     hudi.sql(f"ALTER TABLE {name} ALTER COLUMN n TYPE BIGINT", ON_1)
     hudi.sql(f"ALTER TABLE {name} DROP COLUMN spare", ON_1)
     labels = {"a": "a1", "b": "b2", "c": "c1"}
@@ -200,7 +205,7 @@ def test_both_change_columns_in_turns(release: str, version: int, jvm: Start, tm
     before = read(table.reload(), ReadRequest(as_of=made.requested_time)).to_arrow().to_pylist()
     assert {one["id"]: one["name"] for one in before} == labels
     changes = read(table.reload(), ReadRequest(query="incremental")).to_arrow().to_pylist()
-    assert {one["id"]: (one["label"], one["s"]["aa"]) for one in changes} == {
+    assert {one["id"]: (one["label"], one["s"][member]) for one in changes} == {
         "a": ("a1", 1),
         "b": ("b2", 2),
         "c": ("c1", 1),

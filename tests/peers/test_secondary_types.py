@@ -18,10 +18,10 @@ from benchmarks.peers.jvm import Jvm
 from benchmarks.peers.spelling import difference
 from skep_table.query import ReadRequest
 from skep_table.query.explain import explain
-from skep_table.services.clean import clean
-from skep_table.services.cluster import cluster
-from skep_table.services.compact import compact
-from skep_table.services.indexing import build_index, drop_index, index_named
+from skep_table.services.cleaning.clean import clean
+from skep_table.services.clustering.cluster import cluster
+from skep_table.services.compaction.compact import compact
+from skep_table.services.metadata.indexing import build_index, drop_index, index_named
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 

@@ -14,14 +14,14 @@ from peer_shared import MERGE_ON_READ, Shape, Shared, agree
 from benchmarks.peers.jvm import Jvm
 from skep_table.errors import InputError
 from skep_table.options import Options
-from skep_table.services.archive import archive
-from skep_table.services.clean import clean
-from skep_table.services.cluster import cluster
-from skep_table.services.compact import compact, schedule_compaction
-from skep_table.services.log_compact import compact_logs
-from skep_table.services.restore import restore
-from skep_table.services.rollback import roll_back_instant
-from skep_table.services.savepoint import create_savepoint, delete_savepoint
+from skep_table.services.cleaning.archive import archive
+from skep_table.services.cleaning.clean import clean
+from skep_table.services.clustering.cluster import cluster
+from skep_table.services.compaction.compact import compact, schedule_compaction
+from skep_table.services.compaction.log_compact import compact_logs
+from skep_table.services.undo.restore import restore
+from skep_table.services.undo.rollback import roll_back_instant
+from skep_table.services.undo.savepoint import create_savepoint, delete_savepoint
 from skep_table.timeline.timeline import WRITE_ACTIONS
 
 Start = Callable[[str], Jvm]

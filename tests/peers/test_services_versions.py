@@ -16,15 +16,15 @@ from peer_shared import MERGE_ON_READ, SHAPES, Shared, agree
 
 from benchmarks.peers.jvm import Jvm
 from skep_table.commit.instants import request_plan
-from skep_table.commit.rollback_plan import plan_rollback
+from skep_table.commit.undo.rollback_plan import plan_rollback
 from skep_table.options import Options
-from skep_table.services.clean import clean, execute_pending_cleans, schedule_clean
-from skep_table.services.cluster import execute_pending_clusterings, schedule_clustering
-from skep_table.services.compact import execute_pending_compactions, schedule_compaction
-from skep_table.services.log_compact import compact_logs
-from skep_table.services.restore import restore
-from skep_table.services.rollback import roll_back_instant
-from skep_table.services.savepoint import create_savepoint, delete_savepoint
+from skep_table.services.cleaning.clean import clean, execute_pending_cleans, schedule_clean
+from skep_table.services.clustering.cluster import execute_pending_clusterings, schedule_clustering
+from skep_table.services.compaction.compact import execute_pending_compactions, schedule_compaction
+from skep_table.services.compaction.log_compact import compact_logs
+from skep_table.services.undo.restore import restore
+from skep_table.services.undo.rollback import roll_back_instant
+from skep_table.services.undo.savepoint import create_savepoint, delete_savepoint
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.timeline import WRITE_ACTIONS

@@ -15,7 +15,7 @@ from skep_table.commit.create import TableSpec, create_table
 from skep_table.instant_time import CompletionTime
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
-from skep_table.services.archive import archive
+from skep_table.services.cleaning.archive import archive
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType

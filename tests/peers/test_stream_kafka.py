@@ -20,7 +20,7 @@ import skep
 from benchmarks.peers.bundle import PeerMissing
 from benchmarks.peers.kafka import Broker, running
 from skep_stream.kafka.client import Topic
-from skep_stream.kafka.offsets import Range
+from skep_stream.kafka.offsets import OffsetRange
 from skep_stream.kafka.source import DataLossWarning
 from skep_stream.lag import LagWatch
 from skep_stream.status import lag
@@ -133,7 +133,7 @@ def test_what_waits_is_counted_from_the_oldest_message_that_no_round_has_read(jo
 def test_metrics_of_a_topic_go_on_while_the_broker_is_away(job: Job) -> None:
     from prometheus_client import CollectorRegistry
 
-    from skep.stream_metrics import StreamMetrics
+    from skep.flows.stream_metrics import StreamMetrics
 
     registry = CollectorRegistry()
     metrics = StreamMetrics(registry)
@@ -224,7 +224,7 @@ def test_records_that_aged_out_are_an_error_or_warned_about(job: Job) -> None:
         job.streamer({"hoodie.streamer.source.kafka.enable.failOnDataLoss": "false"}).run_once()
     assert job.ids() == ["a", "d", "x"]  # Hudi would read x again
     with pytest.raises(DataLossError, match="partition 0 no longer has the offsets from 1 to 4"):  # in between
-        list(Topic(job.name, {"bootstrap.servers": job.broker.address}).read({0: Range(1, 4)}))
+        list(Topic(job.name, {"bootstrap.servers": job.broker.address}).read({0: OffsetRange(1, 4)}))
 
 
 def test_a_topic_that_was_made_again_is_an_error(job: Job) -> None:
@@ -238,9 +238,9 @@ def test_a_topic_that_was_made_again_is_an_error(job: Job) -> None:
     for made in job.admin.create_topics([NewTopic(job.name, 2, 1)]).values():
         made.result(60)
     job.put("c", "d", "e")
-    with pytest.raises(DataLossError, match=f"topic {job.name}: it was deleted and made again since the checkpoint"):
+    with pytest.raises(DataLossError, match=f"topic {job.name}: it was deleted and created again since the checkpoint"):
         job.streamer().run_once()
-    with pytest.warns(DataLossWarning, match="deleted and made again"):
+    with pytest.warns(DataLossWarning, match="deleted and created again"):
         job.streamer({"hoodie.streamer.source.kafka.enable.failOnDataLoss": "false"}).run_once()
     assert job.ids() == list("abcde")
 

@@ -16,7 +16,7 @@ from benchmarks.peers.jvm import Jvm
 from benchmarks.peers.spelling import difference
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.query import ReadRequest, read
-from skep_table.services.archive import archive
+from skep_table.services.cleaning.archive import archive
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from skep.lake import Lake
-from skep.spark import SparkHolder
+from skep.query.spark import SparkHolder
 from skep_catalog.client import Metastore
 from skep_table.events import Event, Events
 from skep_table.options import Options

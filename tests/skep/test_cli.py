@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 
@@ -20,7 +21,8 @@ from typer.testing import CliRunner
 
 import skep
 from skep.cli.main import COMMANDS, app
-from skep.cli.sync_scope import EntryScope, SyncScope
+from skep.cli.scope import App
+from skep.cli.sync.scope import EntryScope, SyncScope
 from skep.lake import Lake
 
 Orders = Callable[..., pa.Table]
@@ -76,7 +78,7 @@ def test_version_names_what_counts(run: Run) -> None:
 def test_each_command_is_where_the_table_lists() -> None:
     for modules in COMMANDS.values():
         for module, names in modules.items():
-            own = typer.Typer()
+            own = App()
             import_module(f"skep.cli.{module}").register(own)
             assert tuple(typer.main.get_group(own).commands) == names
 
@@ -87,7 +89,7 @@ def test_a_command_brings_no_other_along() -> None:
     done = subprocess.run([sys.executable, "-c", code + shown], capture_output=True, text=True, check=True)
     loaded = {name.removeprefix("skep.cli.") for name in done.stdout.splitlines()[-1].split()}
     assert "around" in loaded
-    assert not loaded & {"sync", "serve", "services", "write", "callbacks"}
+    assert not loaded & {"sync", "serve", "table", "stream", "sql", "lock"}
 
 
 def test_a_mistyped_command_is_guessed(run: Run) -> None:
@@ -127,6 +129,34 @@ def test_ls_and_show(connected: Run, lake: Lake, orders: Orders) -> None:
     assert facts["rows"] == "2"
     assert facts["record key"] == "id"
     assert facts["partitioned by"] == "day"
+    (commit,) = lake.table("orders").history()
+    written = sum(file.stat().st_size for file in Path(lake.warehouse).rglob("*.parquet"))
+    assert (commit.rows, commit.bytes, commit.files) == (2, written, 1)
+    assert f"{commit.time:%Y%m%d%H%M%S}" == commit.instant[:14]
+    assert commit.time.utcoffset() == timedelta(0)
+    counts = f"upsert: 2 inserted, 0 updated, 0 deleted; 2 rows and {written} bytes in 1 files"
+    assert facts[f"commit {commit.instant}"] == f"{commit.time:%Y-%m-%d %H:%M:%S} UTC, {counts}"
+
+
+@pytest.mark.metastore
+def test_drop(connected: Run, lake: Lake, orders: Orders) -> None:
+    """The entry alone, or with its files; what is not there, and files without a question, are refused."""
+    for name in ("orders", "lines"):
+        lake.create_table(name, orders(), key="id", type="mor").upsert(orders(1))
+    code, _, err = connected("drop", "order")
+    assert code == 1
+    assert "did you mean orders?" in err
+    code, _, err = connected("drop", "lines", "--purge")
+    assert (code, "--yes" in err) == (2, True)
+    assert len(connected("ls", lake.database, "-o", "jsonl")[1].splitlines()) == 2
+    kept, purged = (Path(lake.table(name).path.removeprefix("file:")) for name in ("orders", "lines"))
+    assert connected("drop", "orders")[0] == 0
+    assert connected("drop", "lines", "--purge", "--yes")[0] == 0
+    assert lake.metastore.tables(lake.database) == []
+    assert (kept / ".hoodie").exists()
+    assert not purged.exists() or not [*purged.iterdir()]
+    code, _, err = connected("drop", str(kept))
+    assert code != 0
 
 
 @pytest.mark.metastore
@@ -231,5 +261,5 @@ def test_the_console_script_prints_no_traceback(tmp_path: Path) -> None:
     )
     assert answer.returncode == 2
     assert answer.stdout == ""
-    assert "unknown setting warehous; did you mean warehouse?" in answer.stderr
+    assert "unknown setting warehous\n  hint: did you mean warehouse?" in answer.stderr
     assert "Traceback" not in answer.stderr

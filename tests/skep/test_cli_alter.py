@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from skep.cli.main import app
-from skep.hoodie import open_table
+from skep.handles.by_path import open_table
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.schema.arrow import from_arrow
 from skep_table.storage import LocalStorage

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner, Result
 
 from skep.cli import lock as lock_commands
+from skep.cli.scope import App
 from skep_catalog.client import Metastore
 from skep_catalog.entities import LockInfo
 from skep_catalog.lock import HmsLock
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.metastore
 
 
 def run(*arguments: str) -> Result:
-    app = typer.Typer()
+    app = App()
     lock_commands.register(app)
     return CliRunner().invoke(app, ["lock", *arguments])
 

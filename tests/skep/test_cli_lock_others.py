@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-import typer
 from typer.testing import CliRunner, Result
 
 from skep.cli import lock as lock_commands
 from skep.cli.progress import listening
+from skep.cli.scope import App
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import LeaseLostError, LockTimeoutError
 from skep_table.events import Events
@@ -25,7 +25,7 @@ from skep_table.storage import LocalStorage
 
 
 def run(*arguments: str) -> Result:
-    app = typer.Typer()
+    app = App()
     lock_commands.register(app)
     return CliRunner().invoke(app, ["lock", *arguments])
 

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from skep.cli.main import app
-from skep.hoodie import open_table
+from skep.handles.by_path import open_table
 
 
 @pytest.fixture(params=["0.15.0", "1.1.1"])

@@ -27,7 +27,7 @@ from skep_table.timeline.write import transition_to_inflight
 from skep_table.write.local import LocalWriter
 
 LAST = "20261121020658630"
-AUTOMATIC = ("hoodie.clean.automatic", "hoodie.archive.automatic")
+AUTOMATIC = ("hoodie.clean.automatic", "hoodie.archive.automatic", "hoodie.compact.inline")
 BUSY = {
     "hoodie.cleaner.commits.retained": "1",
     "hoodie.keep.min.commits": "2",

@@ -19,12 +19,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from skep.cli.main import app
-from skep.cli.shell import is_complete
-from skep.engines import DuckResult
+from skep.cli.sql.shell import is_complete
 from skep.lake import Lake
-from skep.rows import EMBEDDED_BYTES
-from skep.spark import SparkHolder
-from skep.sql import SqlResult
+from skep.query.engines import DuckResult
+from skep.query.result import SqlResult
+from skep.query.rows import EMBEDDED_BYTES
+from skep.query.spark import SparkHolder
+from skep_table.distribution import install_command
 from skep_table.errors import CorruptFileError, EnvironmentMissingError, InputError
 
 pytestmark = pytest.mark.metastore
@@ -109,10 +110,46 @@ def test_formats(project: Path) -> None:
     assert run("select id k from orders where id = 1").stdout.split() == ["k", "1"]
 
 
+def test_who_answers_is_printed_on_request(project: Path) -> None:
+    quiet, asked = (run(*words, "select id from orders where id = 1; use default") for words in ((), ("-v",)))
+    assert (quiet.stdout, quiet.stderr) == (asked.stdout, "")
+    assert re.fullmatch(r"1 row in [\d.]+ s, engine: duckdb\ndone in [\d.]+ s\n", asked.stderr)
+
+
+def test_meta_columns_are_for_who_asks(project: Path) -> None:
+    """In tables for people; formats for programs have what the query answers."""
+    star = "select a.*, b.* from orders a join orders b on a.id = b.id where a.id = 1"
+    assert run(star).stdout.splitlines()[0].split() == ["id", "note", "ts", "day"] * 2
+    assert run("select _hoodie_record_key k, * from orders").stdout.startswith("k  _hoodie_commit_time")
+    assert run("select _hoodie_record_key from orders where id = 1").stdout.split() == ["_hoodie_record_key", "1"]
+    assert len(json.loads(run("-o", "json", "select * from orders where id = 1").stdout)[0]) == 9
+    lines = "-- row 1\n  id: 1\nnote: first\n  ts: 1\n day: 2026-01-01\n"
+    assert run("-o", "vertical", "select * from orders where id = 1").stdout == lines
+    read = CliRunner().invoke(app, ["read", "orders", "--where", "id = 1"]).stdout
+    assert read.splitlines()[0].split() == ["id", "note", "ts", "day"]
+    read = CliRunner().invoke(app, ["read", "orders", "--columns", "_hoodie_record_key,id"]).stdout
+    assert read.splitlines()[0].split() == ["_hoodie_record_key", "id"]
+
+
+def test_a_trace_is_for_who_debugs(project: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for words in ([], ["--debug"]):
+        caplog.clear()
+        result = CliRunner().invoke(app, [*words, "sql", "select nope from orders"])
+        assert (result.exit_code, result.stderr.startswith("error: ")) == (2, True)
+        traces = [record for record in caplog.records if record.exc_info and record.name == "skep"]
+        assert bool(traces) is bool(words)
+
+
 # What a query needs nothing of: a session, frames, writers and services, other statements, progress bars.
 NEEDLESS = (
     *("pyspark", "py4j", "pandas", "polars", "fastavro", "prompt_toolkit", "httpx", "tenacity"),
-    *("skep.writing", "skep.services.automatic", "skep_sql.effects", "skep_sql.procedures", "skep_sync.callbacks"),
+    *(
+        "skep.handles.writing",
+        "skep.services.automatic",
+        "skep_sql.effects",
+        "skep_sql.procedures",
+        "skep_sync.callbacks",
+    ),
     *("skep_table.commit.transaction", "skep_table.metadata_write", "skep_table.services", "skep_table.write.flow"),
 )
 
@@ -129,6 +166,20 @@ def test_a_query_that_duckdb_answers_starts_no_jvm_and_imports_no_writers(projec
     loaded = names.split()
     assert not [name for name in loaded if any(name == one or name.startswith(one + ".") for one in NEEDLESS)]
     assert len(loaded) < 1_000, "a slow start: too many modules"
+
+
+def test_a_list_of_tables_needs_the_metastore_alone(project: Path) -> None:
+    """No reader, no writer and no frames: imports were most of its time."""
+    code = (
+        "import sys; from skep.cli.main import app; app(['ls', '-o', 'jsonl'], standalone_mode=False);"
+        " print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    *rows, names = done.stdout.splitlines()
+    assert any(json.loads(row)["table"].endswith(".orders") for row in rows)
+    needless = {"pandas", "pyspark", "sqlglot", "fastavro", "skep.lake", "skep_table.commit", "skep_table.write"}
+    assert not needless & {*names.split()}
+    assert len(names.split()) < 700, "a slow start: too many modules"
 
 
 def test_arrow_that_was_loaded_without_pandas_makes_frames() -> None:
@@ -157,7 +208,7 @@ class NoSpark(SparkHolder):
     @property
     def session(self) -> object:  # type: ignore[override]
         """EnvironmentMissingError."""
-        raise EnvironmentMissingError("pyspark is not installed", hint="pip install 'skep[local]'")
+        raise EnvironmentMissingError("pyspark is not installed", hint=install_command("local"))
 
 
 @pytest.fixture
@@ -251,6 +302,9 @@ def test_an_answer_whose_files_are_damaged_is_an_error(bare: Lake, tmp_path: Pat
         ("select 1; /* x", False),
         ("select 1; select", False),
         ("select `a;", False),
+        ("select 1 \\G", True),
+        ("select 1 as G", False),
+        ("select '\\G", False),
         ("", True),
         ("quit", True),
     ],
@@ -316,6 +370,10 @@ def test_a_shell_on_a_terminal(lake: Lake, terminal: Terminal, project: Path) ->
     terminal.until(r"done in \d")
     terminal.type("select max(k) most from v;\r")
     terminal.until(r"most\s+14\s+1 row in \d")
+    terminal.type("select id, day from orders where id = 1 \\G\r")
+    terminal.until(r"-- row 1\s+id: 1\s+day: 2026-01-01\s+1 row in [\d.]+ s, engine: duckdb")
+    terminal.type(f"select id, '{'a' * 70}' as wide from orders where id = 1;\r")
+    terminal.until(r"1  a{59}…\s+1 row in")
     terminal.type("select nope from orders;\r")
     terminal.until("error: .*there is no column nope")
     # Tab completes what there is one of.

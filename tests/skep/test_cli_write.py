@@ -83,6 +83,32 @@ def test_files_make_and_fill_a_table(run: Run, tmp_path: Path, ending: str, make
     assert stored(tmp_path / "t") == ROWS.to_pylist()
 
 
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_columns_in_the_names_of_folders_are_those_of_their_files(run: Run, tmp_path: Path, ending: str) -> None:
+    """As Hive and Spark read folders of partitions."""
+    table, source = tmp_path / "t", tmp_path / "src"
+    for number, folder in enumerate(
+        ("day=2026-01-01/hour=07", "day=2026-01-02/hour=10", "day=__HIVE_DEFAULT_PARTITION__/hour=a%2Fb")
+    ):
+        (source / folder).mkdir(parents=True)
+        rows = pa.table({"id": [number], "v": [number * 1.5]})
+        if ending == "csv":
+            pa.csv.write_csv(rows, source / folder / "a.csv")
+        else:
+            pa.parquet.write_table(rows, source / folder / "a.parquet")
+    run("write", table, source, "--key", "id", "--partition-by", "day", "--hive-style")
+    rows = skep.load(table).to_arrow().sort_by("id")
+    assert rows.schema.field("day").type == pa.date32()
+    days = [None if day is None else day.isoformat() for day in rows["day"].to_pylist()]
+    assert days == ["2026-01-01", "2026-01-02", None]
+    assert rows["hour"].to_pylist() == ["07", "10", "a/b"]  # digits with a zero before them stay text
+    assert (table / "day=2026-01-01").is_dir()
+    (source / "day=2026-01-01/b.csv").write_text("id,v,day\n9,1.5,2026-01-05\n")  # what a file states counts
+    run("write", table, source)
+    rows = skep.load(table).to_arrow().sort_by("id")
+    assert (rows["day"][3].as_py().isoformat(), rows["hour"][3].as_py()) == ("2026-01-05", None)
+
+
 def test_a_folder_of_files_is_one_commit(run: Run, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     as_parquet(tmp_path / "in/a.parquet")

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from skep.engines import DuckEngine, LeftToSpark
 from skep.lake import Lake
-from skep.queries import Queries
-from skep.spark import SparkHolder
+from skep.query.engines import DuckEngine, LeftToSpark
+from skep.query.over_rows import Queries
+from skep.query.spark import SparkHolder
 from skep_catalog.client import Metastore
 from skep_catalog.entities import Database
-from skep_sql.parse import parse
-from skep_sql.statements import Query
+from skep_sql.parsing.parse import parse
+from skep_sql.parsing.statements import Query
 from skep_table.errors import InputError, PredicateError
-from skep_table.query.sql import parse_predicate
+from skep_table.query.filters.text import parse_predicate
 from skep_writer import arrow_frame, collect_arrow
 
 pytestmark = [pytest.mark.spark, pytest.mark.engine("spark")]

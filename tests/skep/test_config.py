@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from skep.config import Loaded, load
+from skep.base.config import Loaded, load
 from skep_table.errors import OptionError
 
 
@@ -110,7 +110,7 @@ def test_secrets_are_masked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('warehous = "x"', "unknown setting warehous; did you mean warehouse?"),
+        ('warehous = "x"', "unknown setting warehous\n  hint: did you mean warehouse?"),
         ("database = [1, 2]", "database is a text, not [1, 2]"),
         ('options = "x"', "options is names and values, not 'x'"),
         ("database =", "can't be read"),

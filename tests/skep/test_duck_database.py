@@ -8,7 +8,7 @@ import sys
 FORKED = """
 import os, sys
 import sqlglot
-from skep.engines import _DATABASE, DuckEngine
+from skep.query.engines import _DATABASE, DuckEngine
 
 def answer():
     query = sqlglot.parse_one("select sum(x) s from values (1), (2) as t(x)", read="spark")

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from skep.files import inputs_of, read_files
-from skep.schemas import schema_text
-from skep.text_files import TextColumnWarning
+from skep.base.schemas import schema_text
+from skep.files.inputs import inputs_of, read_files
+from skep.files.text_files import TextColumnWarning
 from skep_table.errors import InputError
 
 UTC = dt.timezone.utc
@@ -178,7 +178,7 @@ def test_files_with_types_guide_those_without(tmp_path: Path) -> None:
         ('"a,b\n1,x\n', ", line 1: a quoted value is not closed"),
         ("a,b\n1,x\n2,caf\xe9\n".encode("latin1"), ", line 3: the file is not in UTF-8"),
         ("a,b\n1,x\n".encode("utf-16"), ", line 1: the file is not in UTF-8"),
-        ("a,a\n1,2\n", ", line 1: column a is there twice"),
+        ("a,a\n1,2\n", ", line 1: column a occurs twice"),
         ("", "is empty"),
     ],
 )
@@ -206,10 +206,10 @@ def test_quotes_that_csv_allows(tmp_path: Path) -> None:
 
 
 def test_lines_within_quotes_cross_the_blocks_of_the_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import skep.text_files
+    import skep.files.text_files
 
-    monkeypatch.setattr(skep.text_files, "_BLOCK_BYTES", 256)
-    monkeypatch.setattr(skep.text_files, "_SCAN_BYTES", 100)
+    monkeypatch.setattr(skep.files.text_files, "_BLOCK_BYTES", 256)
+    monkeypatch.setattr(skep.files.text_files, "_SCAN_BYTES", 100)
     content = "a,b\n" + "".join(f'{at},"line\nof {at}"\n' for at in range(200))
     assert read(tmp_path, a_csv=content).column("b").to_pylist() == [f"line\nof {at}" for at in range(200)]
 
@@ -221,7 +221,7 @@ def test_lines_within_quotes_cross_the_blocks_of_the_reader(tmp_path: Path, monk
     ("content", "expected_message"),
     [
         ('{"a": 1}\n{"a": "x"}\n', ", line 2: column a is text, and a number in line 1"),
-        ('{"a": 1}\n{"a": \n', ", line 2: this is no JSON"),
+        ('{"a": 1}\n{"a": \n', ", line 2: not JSON"),
         ('[{"a": 1}]\n', ", line 1: an object is expected, found a list"),
         ('{"a": 1}\n{"a": "caf\xe9"}\n'.encode("latin1"), ", line 2: the file is not in UTF-8"),
         ("", "Empty JSON file"),

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from decimal import Decimal
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import skep
-from skep.hudi_jobs import HudiJobs, without_hudi_classes
-from skep.hudi_statements import with_arguments
+from skep.base.background import submit, wait_for
+from skep.jobs.hudi_jobs import HudiJobs, without_hudi_classes
 from skep.lake import Lake
+from skep.services import runner as services_runner
+from skep_catalog.java import find_java
 from skep_table.errors import (
     EntryExistsError,
     InputError,
@@ -28,6 +28,7 @@ from skep_table.errors import (
 )
 from skep_table.options import UnknownOptionWarning
 from skep_table.table import HudiTable
+from skep_table.timeline.instant import Action
 
 pytestmark = [pytest.mark.spark, pytest.mark.metastore]
 engine = pytest.mark.engine("spark")
@@ -134,7 +135,7 @@ def test_spark_connect_is_refused() -> None:
 
 
 def test_a_session_with_hudis_classes_is_refused(spark: Any, spark_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skep.hudi_jobs._HUDI_CLASS", "org.apache.spark.sql.SparkSession")  # one that is there
+    monkeypatch.setattr("skep.jobs.hudi_jobs._HUDI_CLASS", "org.apache.spark.sql.SparkSession")  # one that is there
     with pytest.raises(UnsupportedError, match="class path"):
         skep.use_for_hudi(spark, spark_lake)
     with skep.use_for_hudi(spark, spark_lake, replace=True):
@@ -297,6 +298,9 @@ def test_tables_by_the_writer(spark: Any, jobs: HudiJobs, database: str, tmp_pat
         "hoodie.table.name", "saved"
     ).saveAsTable(name)
     assert ids(spark.table(name)) == [8]
+    by = {"hoodie.datasource.write.partitionpath.field": "day"}  # as in Hudi 1.1; 0.15 ignores it without partitionBy
+    orders(spark, 9).write.format("hudi").options(**OPTIONS, **by).saveAsTable(f"{name}_by_option")
+    assert HudiTable.open(tmp_path / f"{database}.db" / "saved_by_option").config.partition_fields == ("day",)
     with pytest.raises(TableExistsError):
         orders(spark, 3).write.format("hudi").saveAsTable(name)
     with pytest.raises(InputError, match="is Hudi's, and the format is parquet"):
@@ -320,7 +324,10 @@ def test_statements_of_hudi_tables(spark: Any, jobs: HudiJobs, database: str) ->
     """)
     assert merged.columns == []
     text = f"SELECT o.id, c.item FROM {name} AS o JOIN changes c ON o.id = c.id WHERE o.ts >= :least"
-    assert ids(spark.sql(text, args={"least": 2})) == [2, 3]
+    assert ids(spark.sql(text, args={"least": 2, "unused": 1})) == [2, 3]
+    assert ids(spark.sql(f"SELECT id FROM {name} WHERE item <> ':least -- ' AND id > :least", args={"least": 2})) == [3]
+    with pytest.raises(InputError, match="no value for :least"):
+        spark.sql(text, args={"most": 2})
     with pytest.raises(InputError, match="does not fit"):
         spark.sql(f"SELECT nix FROM {name}")
     with pytest.raises(NoSuchTableError, match="did you mean orders"):
@@ -330,7 +337,7 @@ def test_statements_of_hudi_tables(spark: Any, jobs: HudiJobs, database: str) ->
 
 
 @engine
-def test_statements_of_both(spark: Any, jobs: HudiJobs, database: str, tmp_path: Path) -> None:
+def test_statements_of_both(spark: Any, jobs: HudiJobs, spark_lake: Lake, database: str, tmp_path: Path) -> None:
     name = make(spark, database, "orders", 1, 2)
     spark.sql(f"UPDATE {name} SET item = ?, ts = ? WHERE id = ?", args=["it's", 5, 1])
     assert spark.sql(f"SELECT item FROM {name} WHERE id = 1").first().item == "it's"
@@ -353,6 +360,10 @@ def test_statements_of_both(spark: Any, jobs: HudiJobs, database: str, tmp_path:
         with pytest.raises(UnsupportedError, match=f"Hudi table {name}"):
             spark.sql(text)
     spark.sql(f"DELETE FROM {name} WHERE id IN (SELECT id FROM copy_of WHERE id = 1)")
+    at = f"hudi.`{spark_lake.table(name).path}`"
+    spark.sql(f"INSERT INTO {name} SELECT 9, item, ts, day FROM {at} WHERE id = 2")
+    assert ids(spark.sql(f"SELECT h.id FROM {at} h JOIN parquet.`{tmp_path}/copy` c ON h.id = c.id")) == [2, 3]
+    spark.sql(f"DELETE FROM {name} WHERE id = 9")
     spark.sql("DROP TABLE copy_of")
     with pytest.raises(TableExistsError, match="is a Hudi table"):
         spark.sql(f"CREATE TABLE IF NOT EXISTS {name} (id INT) USING parquet")
@@ -423,17 +434,6 @@ def test_databases_of_spark_and_of_the_lake(spark: Any, jobs: HudiJobs, database
     assert not spark.catalog.databaseExists(f"own_{database}")
 
 
-def test_arguments_are_constants() -> None:
-    text = "SELECT ':a', a::int, \"?\" -- :a ?\n, :a, :b FROM t WHERE x = :a /* :b */"
-    filled = with_arguments(text, {"a": "it's", "b": Decimal("1.5")})
-    assert filled == "SELECT ':a', a::int, \"?\" -- :a ?\n, 'it\\'s', 1.5 FROM t WHERE x = 'it\\'s' /* :b */"
-    moment = dt.datetime(2026, 1, 2, 3, 4, 5)
-    filled = with_arguments("? ? ?", [None, True, moment])
-    assert filled.startswith("NULL TRUE CAST('2026-01-02 03:04:05'")
-    with pytest.raises(InputError, match="argument a of a statement"):
-        with_arguments("SELECT :a", {"a": object()})
-
-
 # -- streams
 
 
@@ -464,6 +464,34 @@ def test_streams_write_each_batch_once(spark: Any, jobs: HudiJobs, tmp_path: Pat
     assert ids(spark.read.format("hudi").load(place)) == [1, 2]
     stream(checkpointLocation=str(tmp_path / "d")).toTable(f"{database}.ticks").awaitTermination()
     assert ids(spark.table(f"{database}.ticks")) == [1, 2]
+
+
+@engine
+@pytest.mark.parametrize("beside", ["by default", "false"])
+def test_streams_compact_beside_their_batches(
+    spark: Any, jobs: HudiJobs, tmp_path: Path, beside: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Hudi's do, unless they are asked to wait for it."""
+    put_aside: list[str] = []
+
+    def counted(table: str, job: Callable[[], None]) -> None:
+        put_aside.append(table)
+        submit(table, job)
+
+    monkeypatch.setattr(services_runner, "submit", counted)
+    more = {} if beside == "by default" else {"hoodie.datasource.compaction.async.enable": beside}
+    every = {"hoodie.datasource.write.table.type": "MERGE_ON_READ", "hoodie.compact.inline.max.delta.commits": "2"}
+    arrived, place = tmp_path / "in", tmp_path / "t"
+    for ts in (1, 2):
+        orders(spark, 1, ts=ts).write.mode("append").json(str(arrived))
+        rows = spark.readStream.schema(COLUMNS).json(str(arrived))
+        writer = rows.writeStream.format("hudi").options(**OPTIONS, **every, **more)
+        query = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start(str(place))
+        query.awaitTermination()
+    assert wait_for(HudiTable.open(place).storage.root, 60)
+    timeline = HudiTable.open(place).timeline
+    assert (len(timeline.completed().of(Action.COMMIT)), len(timeline.pending())) == (1, 0)
+    assert len(put_aside) == (1 if beside == "by default" else 0)
 
 
 @engine
@@ -501,7 +529,7 @@ def test_a_metastore_is_started_when_it_is_needed(
     spark: Any, session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("skep.hudi_jobs._warehouse", lambda _: str(tmp_path / "warehouse"))
+    monkeypatch.setattr("skep.jobs.hudi_jobs._warehouse", lambda _: str(tmp_path / "warehouse"))
     with skep.use_for_hudi(session):
         assert session.sql("SELECT 1 AS one").first().one == 1
         assert not session.catalog.tableExists("nothing")
@@ -578,13 +606,22 @@ def test_a_job_runs_as_it_is(tmp_path: Path, way: str) -> None:
     if way == "submit":
         submit = Path(_find_spark_home()) / "bin" / "spark-submit"
         program = [str(submit), "--master", "local[1]", "--conf", "spark.ui.enabled=false", str(runner.__file__)]
-    done = run_program([*program, str(job), str(tmp_path / "t")], tmp_path)
+    more = {"PYSPARK_PYTHON": sys.executable, "JAVA_HOME": str(find_java().home)}
+    if way == "module":  # without a choice, Spark would take the first java and python3 of the path
+        (tmp_path / "bin").mkdir()
+        for name in ("java", "python3"):
+            other = tmp_path / "bin" / name
+            other.write_text("#!/bin/sh\necho another one >&2\nexit 1\n")
+            other.chmod(0o755)
+        more = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    done = run_program([*program, str(job), str(tmp_path / "t")], tmp_path, more)
     assert "__main__ [0, 1, 2]" in done.stdout, done.stderr[-3000:]
 
 
-def run_program(program: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    from skep_catalog.java import find_java
-
-    environment = {**os.environ, "JAVA_HOME": str(find_java().home), "PYSPARK_PYTHON": sys.executable}
+def run_program(
+    program: list[str], folder: Path, more: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    environment = {key: value for key, value in os.environ.items() if key not in ("PYSPARK_PYTHON", "JAVA_HOME")}
+    environment |= {"PYSPARK_PYTHON": sys.executable} if more is None else more
     environment |= {"PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     return subprocess.run(program, cwd=folder, env=environment, capture_output=True, text=True, check=False)

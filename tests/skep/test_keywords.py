@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 import skep
-import skep.hoodie
-from skep.hoodie import FrameWriter
-from skep.table import Table
-from skep_table.errors import InputError, KeywordError
+import skep.handles.by_path
+from skep.handles.by_path import FrameWriter
+from skep.handles.table import Table
+from skep_table.errors import InputError, KeywordError, OptionError
 from skep_table.options import UnknownOptionWarning
 
 SCHEMA = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("day", pa.string())])
@@ -85,17 +85,36 @@ def test_options_are_known_by_their_dot(tmp_path: Path) -> None:
         table.archive(**{"hoodie.clean.atomatic": True})
 
 
+def test_values_that_options_do_not_take_are_refused_before_anything_happens(tmp_path: Path) -> None:
+    table = make(tmp_path / "t")
+    before = files(tmp_path)
+    for key in ("hoodie.clean.automatic", "hoodie.archive.automatic", "hoodie.keep.max.commits"):
+        wrong = {key: "maybe"}
+        calls = [
+            lambda: table.upsert(rows(9), **wrong),  # noqa: B023 - called in this round
+            lambda: table.delete(where="id = 1", **wrong),  # noqa: B023
+            lambda: table.compact(**wrong),  # noqa: B023
+            lambda: skep.open_table(tmp_path / "t", **wrong),  # noqa: B023
+            lambda: skep.write(rows(9)).options(**wrong).mode("append").save(tmp_path / "t"),  # noqa: B023
+            lambda: skep.connect(warehouse=str(tmp_path / "lake"), options=wrong),  # noqa: B023
+        ]
+        for call in calls:
+            with pytest.raises(OptionError, match=f"option {key}: 'maybe' is not"):
+                call()
+    assert files(tmp_path) == before
+
+
 def test_every_call_with_options_checks_its_keywords() -> None:
     calls = [
         call
-        for holder in (Table, FrameWriter, skep.hoodie)
+        for holder in (Table, FrameWriter, skep.handles.by_path)
         for name, call in inspect.getmembers(holder, inspect.isfunction)
         if not name.startswith("_")
         for each in inspect.signature(call).parameters.values()
         if each.name == "options" and each.kind is each.VAR_KEYWORD
     ]
     assert len(calls) > 20
-    assert [call.__qualname__ for call in calls if not hasattr(call, "__wrapped__")] == []
+    assert [call.__qualname__ for call in calls if not hasattr(call, "checks_options")] == []
 
 
 PLANS: list[tuple[str, Callable[[Table], Any]]] = [

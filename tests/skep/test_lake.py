@@ -354,10 +354,10 @@ def test_commits_are_completed_under_the_metastores_lock(lake: Lake, orders: Ord
 
 
 def test_a_table_that_is_not_hudis_is_refused(lake: Lake, database: str, tmp_path: Path) -> None:
-    from skep_catalog.entities import Column, StorageDescriptor, Table
+    from skep_catalog.entities import Column, StorageDescriptor, TableEntry
 
     storage = StorageDescriptor(columns=(Column("a", "int"),), location=f"file:{tmp_path}/plain")
-    lake.metastore.create_table(Table(database, "plain", storage))
+    lake.metastore.create_table(TableEntry(database, "plain", storage))
     with pytest.raises(NotATableError):
         lake.table("plain")
 

@@ -48,7 +48,7 @@ class TestRenamed:
             pytest.param(lambda table, rows: table.upsert(rows), id="upsert"),
             pytest.param(lambda table, rows: table.delete(rows), id="delete"),
             pytest.param(lambda table, _: table.sync(), id="sync"),
-            pytest.param(lambda table, _: table.savepoint("x"), id="savepoint"),
+            pytest.param(lambda table, _: table.savepoint(), id="savepoint"),
         ],
     )
     def test_the_old_handle_makes_no_second_name(

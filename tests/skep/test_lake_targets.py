@@ -10,7 +10,7 @@ import pytest
 
 import skep
 from skep.lake import Lake
-from skep.syncing import open_queue
+from skep.metastore.syncing import open_queue
 from skep_catalog.client import Metastore
 from skep_table.errors import OptionError
 from skep_table.options import Options

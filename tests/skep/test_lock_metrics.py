@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from skep_table.commit.conflict import CommitCandidate
+from skep_table.commit.concurrency.conflict import CommitCandidate
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import CommitConflictError, LockTimeoutError
 from skep_table.events import Events
@@ -22,7 +22,7 @@ prometheus_client = pytest.importorskip("prometheus_client")
 
 
 def test_waits_holds_time_outs_and_retries(tmp_path: Path) -> None:
-    from skep.lock_metrics import LockMetrics
+    from skep.base.lock_metrics import LockMetrics
 
     registry = prometheus_client.CollectorRegistry()
     events = Events(LockMetrics(registry))
@@ -51,7 +51,7 @@ def test_waits_holds_time_outs_and_retries(tmp_path: Path) -> None:
 
 
 def test_a_lost_lock(tmp_path: Path) -> None:
-    from skep.lock_metrics import LockMetrics
+    from skep.base.lock_metrics import LockMetrics
 
     registry, lost = prometheus_client.CollectorRegistry(), threading.Event()
     storage = LocalStorage(str(tmp_path / "t"))

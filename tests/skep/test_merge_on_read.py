@@ -49,11 +49,11 @@ def test_deletes_by_key_and_by_predicate(orders: Orders, table: skep.Table) -> N
     assert [commit.action for commit in table.history()] == ["deltacommit"] * 3
 
 
-def test_a_compaction_may_follow_a_write_by_itself(orders: Orders, table: skep.Table) -> None:
+def test_a_compaction_follows_every_fifth_write_by_itself(orders: Orders, table: skep.Table) -> None:
     table.bulk_insert(orders(1, 2))
-    options = {"hoodie.compact.inline": True, "hoodie.compact.inline.max.delta.commits": 2}
-    table.upsert(orders(2, ts=2, note="second"), **options)
-    assert [commit.operation for commit in table.history()] == ["bulk_insert", "upsert", "compact"]
+    for at in range(2, 6):
+        table.upsert(orders(2, ts=at, note="second"))
+    assert [commit.operation for commit in table.history()] == ["bulk_insert", *["upsert"] * 4, "compact"]
     assert rows(table) == rows(table, query="read_optimized") == {1: "first", 2: "second"}
     assert not table.sync().changed, "the sync after the write includes the compaction"
 

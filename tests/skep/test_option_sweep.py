@@ -28,14 +28,14 @@ import skep_table
 import skep_writer
 from skep_table import options as registry
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import OptionError, TableMismatchError, UnsupportedError
+from skep_table.errors import DuplicateKeyError, OptionError, TableMismatchError, UnsupportedError
 from skep_table.options import REGISTRY, IneffectiveOptionWarning, Option, Options, Status
 from skep_table.storage import LocalStorage
 from skep_table.table import METADATA_ENABLE, HudiTable
 from skep_table.table_config import TableType
 from skep_table.view import StorageListing
 from skep_table.write.local import LocalWriter
-from skep_table.write.options import DUPLICATES, DUPLICATES_DROPPED
+from skep_table.write.planning.options import DUPLICATES, DUPLICATES_DROPPED
 
 PACKAGES = (skep_table, skep_catalog, skep_writer, skep_sync, skep_sql, skep_stream, skep)
 NAMES = {package.__name__ for package in PACKAGES}
@@ -200,17 +200,25 @@ def test_an_option_of_other_operations_is_a_warning_or_an_error_by_name(tmp_path
 
 
 @pytest.mark.parametrize("option", [DUPLICATES_DROPPED, DUPLICATES], ids=lambda option: option.key)
-def test_a_bulk_insert_can_not_look_for_duplicates(option: Option[Any], tmp_path: Path) -> None:
-    table = new_table(tmp_path / "t")
-    with pytest.raises(OptionError, match=f"{option.key}=.*bulk_insert") as refused:
-        writer(table, {option.key: unlike_default(option)}).bulk_insert(frame(1))
-    assert refused.value.fields["option"] == option.key
-    assert not table.reload().timeline.instants
-    path = tmp_path / "saved"
-    given = {"hoodie.table.name": "t", "hoodie.datasource.write.operation": "bulk_insert", option.key: "drop"}
-    given[option.key] = unlike_default(option)
-    with pytest.raises(OptionError, match=option.key):
-        skep.write(frame(1)).options(**given).save(path)
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_a_bulk_insert_leaves_keys_out_that_are_there(option: Option[Any], kind: str, tmp_path: Path) -> None:
+    """As Hudi does without its row writer, which refuses that."""
+    named = {"hoodie.table.name": "t", "hoodie.datasource.write.operation": "bulk_insert"}
+    how = {**named, "hoodie.datasource.write.recordkey.field": "id", "hoodie.datasource.write.table.type": kind}
+    how[option.key] = "drop" if option is DUPLICATES else "true"
+    path = tmp_path / "t"
+
+    def save(*rows: tuple[str, int]) -> None:
+        columns = [list(each) for each in zip(*rows, strict=True)]
+        skep.write(pa.table(columns, ["id", "n"])).options(**how).mode("append").save(path)
+
+    save(("a", 1), ("a", 1), ("b", 1))
+    save(("a", 2), ("c", 2))
+    rows = skep.load(path).to_arrow().select(["id", "n"]).sort_by("id").to_pylist()
+    assert [(row["id"], row["n"]) for row in rows] == [("a", 1), ("b", 1), ("c", 2)]
+    how[DUPLICATES.key], how[DUPLICATES_DROPPED.key] = "fail", "false"
+    with pytest.raises(DuplicateKeyError, match="1 rows have keys that the table holds"):
+        save(("a", 3))
 
 
 def test_what_has_no_effect_is_a_warning_once(unwarned: None) -> None:

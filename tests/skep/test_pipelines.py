@@ -19,10 +19,10 @@ from typer.testing import CliRunner
 
 import skep
 from skep.cli.main import app
-from skep.hoodie import create_at
+from skep.handles.by_path import create_at
 from skep.lake import Lake
 from skep_stream.checkpoints import entries
-from skep_stream.hudi_source import SkippedChangesWarning
+from skep_stream.sources.hudi import SkippedChangesWarning
 from skep_table.errors import ChangesCleanedError, InputError, OptionError
 from skep_table.table import HudiTable
 

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from skep.hoodie import create_at
+from skep.handles.by_path import create_at
+from skep.handles.table import Table
 from skep.lake import Lake
-from skep.table import Table
 from skep_table.errors import InputError, OptionError, TableMismatchError
 from skep_table.options import UnknownOptionWarning
 

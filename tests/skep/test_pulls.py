@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 import skep
-from skep.hive_client import HiveAddress, HiveClient
+from skep.flows.pulls import Pull, Pulled, pull
 from skep.lake import Lake
-from skep.pulls import Pull, Pulled, pull
+from skep.metastore.hive_client import HiveAddress, HiveClient
 from skep_table.errors import InputError, NoSuchTableError, OptionError, SkepError, UnsupportedError
 
 pytestmark = pytest.mark.metastore

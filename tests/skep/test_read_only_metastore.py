@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-import typer
 from refusing_proxy import LOCKS, WRITES, RefusingProxy
 from typer.testing import CliRunner, Result
 
 from skep.cli import lock as lock_commands
-from skep.cli import sync as sync_commands
+from skep.cli.scope import App
+from skep.cli.sync import commands as sync_commands
 from skep.lake import Lake
-from skep.syncing import SyncWarning, open_queue
+from skep.metastore.syncing import SyncWarning, open_queue
 from skep_catalog.client import Metastore
 from skep_table.errors import CatalogError, LockError, SkepError, SyncError
 
@@ -29,7 +29,7 @@ def rows(*ids: int, day: str = "a") -> pa.Table:
 
 
 def run(*arguments: str) -> Result:
-    app = typer.Typer()
+    app = App()
     for module in (sync_commands, lock_commands):
         module.register(app)
     return CliRunner().invoke(app, list(arguments))

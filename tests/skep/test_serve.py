@@ -18,9 +18,10 @@ from pathlib import Path
 import httpx
 import pyarrow as pa
 import pytest
+from ended_process import outcome
 
+from skep.metastore.syncing import open_queue
 from skep.serve.run import HttpSettings, ServiceSettings, serve
-from skep.syncing import open_queue
 from skep_catalog.client import Metastore
 from skep_sync.sync import plan_sync
 from skep_table.commit.create import TableSpec, create_table
@@ -202,8 +203,8 @@ def test_what_is_due_is_done_after_a_commit(
         assert httpx.post(f"{url}/callback", content=callback(table), headers=headers).status_code == 202
         until(lambda: list(Path(table.storage.root, ".hoodie").glob("*.clean")))
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=WAIT)
-        assert process.returncode == 0, errors
+        _, errors = outcome(process)
+        assert (process.returncode, errors) == (0, "")
 
 
 class TestSettings:
@@ -303,13 +304,13 @@ def test_killed_after_it_answered_the_next_start_syncs(
         address_of(second)
         until(lambda: metastore.find_table(database, "orders"))
         second.send_signal(signal.SIGTERM)
-        _, errors = second.communicate(timeout=WAIT)
+        _, errors = outcome(second)
         assert second.returncode == 0, errors
 
 
 def test_the_command_asks_for_a_token(lake_folder: Path) -> None:
     with command("serve", "-w", str(lake_folder), "-m", NOBODY, SKEP_SERVE_TOKEN="") as process:
-        _, errors = process.communicate(timeout=WAIT)
+        _, errors = outcome(process)
         assert process.returncode == 2
         assert "--token-file" in errors
 
@@ -324,7 +325,7 @@ def test_watch_syncs_what_is_committed_until_it_is_asked_to_end(
         LocalWriter(table.reload()).upsert(rows)
         until(lambda: len(metastore.partition_names(database, "orders")) == 3)
         process.send_signal(signal.SIGINT)
-        out, errors = process.communicate(timeout=WAIT)
+        out, errors = outcome(process)
         assert process.returncode == 0, errors
     first, second = map(json.loads, out.splitlines())
     assert first["applied"] == {"tables created": 1, "partitions added": 2, "tables altered": 1}

@@ -11,7 +11,7 @@ import pytest
 
 from skep.serve import kafka
 from skep.serve.kafka import consume
-from skep_sync.allowed import AllowedPaths
+from skep_sync.following.allowed import AllowedPaths
 from skep_table.errors import StorageError
 from skep_table.events import Event, Events
 

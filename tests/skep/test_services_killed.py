@@ -14,7 +14,7 @@ import pytest
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.query import ReadRequest, read
 from skep_table.services.fsck import fsck
-from skep_table.services.savepoint import create_savepoint
+from skep_table.services.undo.savepoint import create_savepoint
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from sqlglot import exp
 
-from skep.engines import DuckEngine, LeftToSpark
+from benchmarks.engine_choice.allow_list import query_of
+from benchmarks.engine_choice.examples import documented_examples
 from skep.lake import Lake
-from skep.sql import SqlResult
-from skep_sql.parse import parse
-from skep_sql.statements import Query
-from skep_sql.written import spark_text
+from skep.query.engines import DuckEngine, LeftToSpark
+from skep.query.result import SqlResult
+from skep_sql.parsing.written import spark_text
 from skep_writer import collect_answer, collect_arrow
 
 pytestmark = [pytest.mark.spark, pytest.mark.engine("spark")]
@@ -24,25 +22,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.engine("spark")]
 @pytest.fixture(scope="module")
 def examples(spark: Any) -> list[str]:
     """Those of `DESCRIBE FUNCTION EXTENDED` of every function of this release."""
-    registry = spark._jvm.org.apache.spark.sql.catalyst.analysis.FunctionRegistry.builtin()
-    names = registry.listFunction()
-    found: set[str] = set()
-    for at in range(names.size()):
-        text = registry.lookupFunction(names.apply(at)).get().getExamples()
-        found |= {each.strip() for each in re.findall(r"^\s*> (.*?);$", text, re.MULTILINE | re.DOTALL)}
+    found = list(documented_examples(spark))
     assert len(found) > 800
-    return sorted(each for each in found if not each.startswith("SET "))
+    return found
 
 
 def test_spark_gets_them_as_they_are_written(examples: list[str]) -> None:
     for text in examples:
         assert spark_text(query_of(text)) == text
-
-
-def query_of(text: str) -> exp.Query:
-    statement = parse(text)
-    assert isinstance(statement, Query), text
-    return statement.tree
 
 
 def by_duckdb(text: str) -> pa.Table | None:
@@ -78,7 +65,7 @@ def answered(ask: Callable[[], Any]) -> object:
         found = ask()
     except Exception as error:
         return type(error).__name__
-    return found.schema.names, found.schema.types, repr(found.to_pylist())
+    return tuple(found.schema.names), tuple(found.schema.types), repr(found.to_pylist())
 
 
 @pytest.mark.slow  # each example twice by Spark; those of a commit compare the texts that it gets
@@ -86,18 +73,27 @@ def test_a_lake_answers_them_all_as_spark(spark_lake: Lake, examples: list[str],
     spark_lake.database = "default"
     failed = []
     for text in examples:
-        found = answered(lambda text=text: asked(spark_lake, text).to_arrow())
-        wanted = answered(lambda text=text: collect_answer(spark.sql(text)))
+        found, wanted = by_lake(spark_lake, text), by_spark(spark, text)
         if isinstance(wanted, str):
             failed.append(text)
             assert isinstance(found, str), text
             assert isinstance(answered(lambda text=text: pa.table({"n": [len(spark.sql(text).collect())]})), str), text
         elif found != wanted and found[:2] == wanted[:2]:  # type: ignore[index]
-            again = (answered(lambda text=text: collect_answer(spark.sql(text))) for _ in range(5))
-            assert any(other != wanted for other in again), text  # the time, or chance
+            # Chance: two answers of Spark differ. The time: a second later the lake's answer is the same.
+            again = [(by_lake(spark_lake, text), by_spark(spark, text)) for _ in range(3)]
+            assert any(ours == theirs for ours, theirs in again) or len({theirs for _, theirs in again}) > 1, text
         else:
             assert found == wanted, text
-    assert len(failed) < 20, failed
+    # from Spark 4 on ANSI is the default, in which more of them fail
+    assert len(failed) < (20 if spark.version.startswith("3.") else 90), failed
+
+
+def by_lake(lake: Lake, text: str) -> Any:
+    return answered(lambda: asked(lake, text).to_arrow())
+
+
+def by_spark(spark: Any, text: str) -> Any:
+    return answered(lambda: collect_answer(spark.sql(text)))
 
 
 def asked(lake: Lake, text: str) -> SqlResult:

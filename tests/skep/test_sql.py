@@ -12,7 +12,7 @@ import pytest
 import sqlglot
 
 from skep.lake import Lake
-from skep_sql.columns import names_used
+from skep_sql.parsing.columns import names_used
 from skep_table.errors import CatalogError, InputError, StorageError, UnsupportedError
 from skep_table.schema.types import META_FIELDS
 

@@ -7,8 +7,8 @@ import pytest
 import sqlglot
 from sqlglot import exp
 
-from skep.sql_filters import filter_on
-from skep_table.query.sql import SqlDialect, parse_predicate
+from skep.query.implied_filters import filter_on
+from skep_table.query.filters.text import SqlDialect, parse_predicate
 
 COLUMNS = pa.schema(
     [

@@ -29,16 +29,18 @@ import pyarrow as pa
 import pytest
 import sqlalchemy
 import trustme
+from ended_process import outcome
 from pyhive import exc, hive
 from sql_lakes import NoSession
 from TCLIService import TCLIService, ttypes
 from thrift.protocol.TBinaryProtocol import TBinaryProtocol
+from thrift.Thrift import TType
 from thrift.transport.THttpClient import THttpClient
 from thrift.transport.TSocket import TSocket
 from thrift.transport.TTransport import TBufferedTransport, TMemoryBuffer, TTransportException
 from typer.testing import CliRunner
 
-from skep import audit
+from skep.base import audit
 from skep.cli.main import app
 from skep.lake import Lake
 from skep.serve.hive.encode import row_set, table_schema
@@ -237,6 +239,50 @@ class TestPyHive:
             assert caught.value.args[0].status.sqlState == state, statement
         assert ask(connection, "select 1") == [(1,)]
 
+    @pytest.mark.parametrize("way", ["NOSASL", "NONE", "http"])
+    def test_values_of_the_session(self, start: Start, way: str) -> None:
+        connection = pyhive(start(), way, username="ann")
+        query = "select current_user(), user() as u, current_catalog(), concat(current_user(), '!') as c"
+        cursor = connection.cursor()
+        cursor.execute(query)
+        assert [column[0] for column in cursor.description] == ["current_user()", "u", "current_catalog()", "c"]
+        assert cursor.fetchall() == [("ann", "ann", "spark_catalog", "ann!")]
+
+    @pytest.mark.parametrize("hive_style", [True, False])
+    def test_partitions_have_the_names_of_the_metastore(self, start: Start, shared: Lake, hive_style: bool) -> None:
+        connection = pyhive(start(), "NONE", database=shared.database)
+        rows = pa.table({"n": [1, 2], "day": ["2026-01-01", "2026-01-02"], "k": ["a b", "ü"]})
+        name = f"days_{hive_style}".lower()
+        shared.create_table(name, rows, key="n", partition_by=("day", "k"), hive_style=hive_style).upsert(rows)
+        try:
+            found = [row[0] for row in ask(connection, f"show partitions {name}")]
+            assert found == shared.metastore.partition_names(shared.database, name)
+            assert found[0] == "day=2026-01-01/k=a b"
+        finally:
+            shared.drop_table(name, purge=True)
+
+    def test_types_of_columns_are_those_of_the_protocol(self, start: Start, shared: Lake) -> None:
+        connection = pyhive(start(), "NONE", database=shared.database)
+        rows = pa.table({"n": [1], "local": pa.array([1], pa.timestamp("us")), "l": [[dt.datetime(2026, 1, 1)]]})
+        shared.create_table("local", rows.schema, key="n").upsert(rows)
+        try:
+            kinds = {row[0]: row[1] for row in ask(connection, "describe extended local")}
+            assert (kinds["local"], kinds["l"], kinds["Table"]) == ("timestamp", "array<timestamp>", "local")
+            assert ask(connection, "describe local local")[1] == ("data_type", "timestamp")
+            engine = sqlalchemy.create_engine("hive://", creator=lambda: connection)
+            columns = sqlalchemy.inspect(engine).get_columns("local")
+            assert str(next(each["type"] for each in columns if each["name"] == "local")) == "TIMESTAMP"
+        finally:
+            shared.drop_table("local", purge=True)
+
+    def test_writes_are_explained(self, start: Start, shared: Lake) -> None:
+        server = start(anonymous_writes=False)  # who may only read may ask what a write would read
+        connection = pyhive(server, "NONE", database=shared.database)
+        ((plan,),) = ask(connection, "explain insert into typed (n) select n from typed")
+        assert plan.splitlines() == ["INSERT typed", "engine: duckdb", "typed: 1 of 1 file slices are read"]
+        with pytest.raises(exc.OperationalError, match="CREATE FILES VIEW is refused"):
+            ask(connection, "create temporary view f using parquet options (path '/etc')")
+
     def test_the_log_shows_what_a_write_did(self, start: Start, shared: Lake) -> None:
         connection = pyhive(start(), "NONE", database=shared.database)
         cursor = connection.cursor()
@@ -331,18 +377,24 @@ class TestSessions:
             assert raw.status(wrong).status.statusCode == ERROR
 
     def test_calls_that_there_are_not(self, start: Start, shared: Lake) -> None:
-        raw = Raw(start(), shared)
+        server = start()
+        raw = Raw(server, shared)
         got = raw.client.GetDelegationToken(ttypes.TGetDelegationTokenReq(raw.session, "a", "b"))
         assert got.status.sqlState == "0A000"
-        protocol = raw.client._oprot
-        protocol.writeMessageBegin("SetClientInfo", 1, 0)
-        protocol.writeFieldStop()
-        protocol.writeMessageEnd()
-        raw.transport.flush()
-        assert protocol.readMessageBegin()[1] == 3  # an exception
-        unknown = ttypes.TApplicationException()
-        unknown.read(protocol)
-        assert unknown.type == ttypes.TApplicationException.UNKNOWN_METHOD
+        raw.session.sessionId.guid = b"\xff" * 16  # handles are bytes, which need not be a text
+        http = TBinaryProtocol(THttpClient(f"http://127.0.0.1:{server.http_port}/cliservice"))
+        for protocol in (raw.client._oprot, http):
+            protocol.writeMessageBegin("SetClientInfo", 1, 0)
+            protocol.writeFieldBegin("req", TType.STRUCT, 1)
+            ttypes.TCloseSessionReq(raw.session).write(protocol)
+            protocol.writeFieldStop()
+            protocol.writeMessageEnd()
+            protocol.trans.flush()
+            assert protocol.readMessageBegin()[1] == 3  # an exception
+            unknown = ttypes.TApplicationException()
+            unknown.read(protocol)
+            assert unknown.type == ttypes.TApplicationException.UNKNOWN_METHOD
+        raw.session = raw.client.OpenSession(ttypes.TOpenSessionReq(9)).sessionHandle
         assert raw.handle("select 1")
 
     def test_info(self, start: Start, shared: Lake) -> None:
@@ -406,8 +458,54 @@ class TestMetadata:
         functions = self.rows(raw, client.GetFunctions(ttypes.TGetFunctionsReq(session, functionName="hudi_table%")))
         assert [row[2] for row in functions] == ["hudi_table_changes"]
 
+    @pytest.mark.parametrize("every", [".*", "%", "*", "", None])
+    def test_patterns_for_all(self, start: Start, shared: Lake, every: str | None) -> None:
+        raw = Raw(start(), shared)
+        raw.handle("create temporary view tv as select 1 x")
+        names = self.rows(raw, raw.client.GetSchemas(ttypes.TGetSchemasReq(raw.session, schemaName=every)))
+        assert (shared.database, "") in names
+        asked = ttypes.TGetTablesReq(raw.session, schemaName=every, tableName=every)
+        tables = {row[1:3] for row in self.rows(raw, raw.client.GetTables(asked))}
+        assert {(shared.database, "typed"), (shared.database, "big"), ("", "tv")} <= tables
+        part = ttypes.TGetTablesReq(raw.session, schemaName=shared.database, tableName="ty.*")
+        assert [row[2] for row in self.rows(raw, raw.client.GetTables(part))] == ["typed"]
+
+    def test_keys_have_their_order(self, start: Start, shared: Lake) -> None:
+        raw = Raw(start(), shared)
+        raw.handle("create table keyed (a int, b int, c int) tblproperties (primaryKey = 'c,a')")
+        try:
+            asked = ttypes.TGetPrimaryKeysReq(raw.session, schemaName=shared.database, tableName="keyed")
+            assert [row[3:5] for row in self.rows(raw, raw.client.GetPrimaryKeys(asked))] == [("c", 1), ("a", 2)]
+        finally:
+            raw.handle("drop table keyed purge")
+
 
 class TestStatements:
+    def test_the_rows_that_a_write_changed(self, start: Start, shared: Lake) -> None:
+        """In the field that Hive 3 added to the answer."""
+        raw = Raw(start(), shared)
+        counts = []
+        for statement in (
+            "insert into typed (n) values (7), (8), (9)",
+            "update typed set i = 1 where n > 6",
+            "delete from typed where n > 6",
+            "select 1",
+        ):
+            raw.client.send_GetOperationStatus(ttypes.TGetOperationStatusReq(raw.handle(statement)))
+            protocol = raw.client._iprot
+            protocol.readMessageBegin()
+            fields = {}
+            protocol.readFieldBegin()  # of the answer
+            while (field := protocol.readFieldBegin())[1] != TType.STOP:
+                if field[1] == TType.I64:
+                    fields[field[2]] = protocol.readI64()
+                else:
+                    protocol.skip(field[1])
+            protocol.readFieldBegin()
+            protocol.readMessageEnd()
+            counts.append(fields.get(11))
+        assert counts == [3, 3, 3, None]
+
     def test_without_waiting(self, start: Start, shared: Lake) -> None:
         raw = Raw(start(), shared)
         handle = raw.handle("select count(*) c from big", wait=False)
@@ -525,19 +623,35 @@ class TestSqlAlchemy:
         assert pandas.read_sql_table("typed", engine, columns=["n", "i"]).shape == (2, 2)
 
 
+LONG = "select count(*) from range(100000000000) where cast(id as string) like '%x'"
+
+
 @pytest.mark.spark
 @pytest.mark.engine("spark")
-def test_cancelling_ends_spark_s_jobs(spark_lake: Lake, spark: Any) -> None:
-    with sql_server(spark_lake, SqlServerSettings(port=0, limits=Limits(grace_seconds=1))) as server:
+@pytest.mark.parametrize("end", ["cancel", "time-out"])
+@pytest.mark.parametrize("statement", [LONG, f"insert into t {LONG}"], ids=["query", "write"])
+@pytest.mark.parametrize("known", [True, False], ids=["session given", "session found"])
+def test_ending_a_statement_ends_spark_s_jobs(
+    spark_lake: Lake, spark: Any, statement: str, end: str, known: bool
+) -> None:
+    lake = spark_lake if known else Lake(spark_lake.metastore, spark_lake.warehouse, database=spark_lake.database)
+    spark_lake.sql("create table t (n bigint) tblproperties (primaryKey = 'n')")
+    with sql_server(lake, SqlServerSettings(port=0, anonymous_writes=True, limits=Limits(grace_seconds=1))) as server:
         raw = Raw(server, spark_lake)
         tracker = spark.sparkContext.statusTracker()
-        handle = raw.handle("select count(*) from range(100000000000) where cast(id as string) like '%x'", wait=False)
-        (job,) = until(lambda: list(tracker.getActiveJobsIds()))
-        raw.client.CancelOperation(ttypes.TCancelOperationReq(handle))
-        assert raw.status(handle).operationState == 3
+        if end == "cancel":
+            handle = raw.handle(statement, wait=False)
+            (job,) = until(lambda: list(tracker.getActiveJobsIds()))
+            raw.client.CancelOperation(ttypes.TCancelOperationReq(handle))
+            assert raw.ended(handle).operationState == 3
+            until(lambda: tracker.getJobInfo(job).status == "FAILED")
+        else:  # it may come before there is a job, which is not to run then
+            handle = raw.handle(statement, wait=False, queryTimeout=1)
+            assert raw.ended(handle).operationState == 8
+        counted = "select count(*) c from range(10)"  # begins when the statement has ended
+        assert raw.fetch(raw.handle(counted)).results.columns[0].i64Val.values == [10]
         until(lambda: not tracker.getActiveJobsIds())
-        assert tracker.getJobInfo(job).status == "FAILED"
-        assert raw.fetch(raw.handle("select count(*) c from range(10)")).results.columns[0].i64Val.values == [10]
+    assert spark_lake.table("t").read().to_arrow().num_rows == 0
 
 
 def test_statements_are_shown_without_texts() -> None:
@@ -644,7 +758,7 @@ class TestUsers:
             ("", "names no user"),
             ("ann:write:secret", "line 1: not a user"),
             ("ann:admin:sha256$" + "0" * 64, "line 1: not a user"),
-            (f"a:read:sha256${'0' * 64}\na:write:sha256${'1' * 64}", "line 2: user a is there twice"),
+            (f"a:read:sha256${'0' * 64}\na:write:sha256${'1' * 64}", "line 2: user a occurs twice"),
         ],
     )
     def test_a_file_that_is_wrong_is_refused(self, tmp_path: Path, text: str, reason: str) -> None:
@@ -845,6 +959,10 @@ class TestEncoding:
             (pa.array([dt.datetime(2026, 1, 1, 0, 0, 10)], pa.timestamp("us")), (["2026-01-01 00:00:10"], b"")),
             (pa.array([1], pa.timestamp("ns")), (["1970-01-01 00:00:00.000000001"], b"")),
             (pa.array([dt.time(1, 2, 3)], pa.time64("us")), (["01:02:03.000000"], b"")),
+            (
+                pa.array([dt.timedelta(1, 3661, 5), -dt.timedelta(0, 1), None], pa.duration("us")),
+                (["1 01:01:01.000005000", "-0 00:00:01.000000000", ""], b"\x04"),
+            ),
             (pa.array([Decimal("1E+3")], pa.decimal128(10, 2)), (["1000.00"], b"")),
             (
                 pa.array([[{"a": b"\x00", "b": dt.datetime(2026, 1, 1)}]]),
@@ -856,6 +974,15 @@ class TestEncoding:
     def test_values(self, values: pa.Array, expected: tuple[list[Any], bytes]) -> None:
         found = self.encoded(values)
         assert (found.values, found.nulls) == expected
+
+    @pytest.mark.spark
+    @pytest.mark.engine("spark")
+    def test_intervals_are_texts_as_of_spark_s_server(self, spark_lake: Lake, spark: Any) -> None:
+        query = "select interval '-1 02:03:04.5' day to second as i, interval '3' minute as m"
+        rows = spark_lake.sql(query).to_arrow()
+        plan = spark.sql(query)._jdf.queryExecution().executedPlan()
+        shown = spark._jvm.org.apache.spark.sql.execution.HiveResult.hiveResultString(plan)
+        assert [self.encoded(column.combine_chunks()).values[0] for column in rows.columns] == shown.head().split("\t")
 
     def test_special_floats(self) -> None:
         for kind in (pa.float32(), pa.float64()):
@@ -921,7 +1048,7 @@ class TestCommandLine:
             assert ask(connection, "select 1 + 1") == [(2,)]
         finally:
             process.send_signal(signal.SIGTERM)
-            out, err = process.communicate(timeout=WAIT)
+            out, err = outcome(process)
         assert (process.returncode, out, err) == (0, "", "")
 
     @pytest.mark.slow
@@ -936,7 +1063,7 @@ class TestCommandLine:
             assert ("default",) in ask(hive.connect("127.0.0.1", port=port), "show databases")
         finally:
             process.send_signal(signal.SIGTERM)
-            process.communicate(timeout=WAIT)
+            outcome(process)
         assert process.returncode == 0
 
     def test_wrong_usage(self) -> None:

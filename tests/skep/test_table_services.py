@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import skep
-from skep.background import wait_for
+from skep.base.background import wait_for
+from skep.handles.table import Table
 from skep.services.modes import Mode, clustering, compaction, log_compaction
-from skep.table import Table
 from skep_table.errors import InputError, OptionError, UnsupportedError
 from skep_table.hooks import Committed
 from skep_table.timeline.instant import Action
@@ -64,9 +64,8 @@ def test_cluster_by_columns(tmp_path: Path) -> None:
 
 
 def test_compact_clean_archive_and_maintain(tmp_path: Path) -> None:
-    table = make(
-        tmp_path / "t", "MERGE_ON_READ", **{"hoodie.clean.automatic": False, "hoodie.archive.automatic": False}
-    )
+    by_hand = {f"hoodie.{service}": False for service in ("clean.automatic", "archive.automatic", "compact.inline")}
+    table = make(tmp_path / "t", "MERGE_ON_READ", **by_hand)
     for at in range(2, 5):
         table.upsert(rows(1, at=at))
     assert [done.state for done in table.compact(schedule=True)] == ["scheduled"]
@@ -122,6 +121,32 @@ def test_inline_clustering_and_settings_that_contradict(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="exclude each other"):
         table.bulk_insert(rows(5), **{"hoodie.clustering.schedule.inline": True})
     assert table.history() == before, "refused before anything was written"
+
+
+AFTER_TWO = "hoodie.compact.inline.max.delta.commits"
+INLINE, BESIDE = "hoodie.compact.inline", "hoodie.datasource.compaction.async.enable"
+ONLY_PLANNED = "hoodie.compact.schedule.inline"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "completed", "planned"),
+    [
+        ({}, 1, 0),
+        ({BESIDE: "false"}, 1, 0),
+        ({INLINE: "false"}, 0, 0),
+        ({INLINE: "false", BESIDE: "false"}, 0, 0),
+        ({INLINE: "true", BESIDE: "true"}, 1, 0),
+        ({ONLY_PLANNED: "true"}, 0, 1),
+    ],
+)
+def test_compactions_of_batches_are_inline_unless_another_way_is_chosen(
+    tmp_path: Path, chosen: dict[str, str], completed: int, planned: int
+) -> None:
+    table = make(tmp_path / "t", "MERGE_ON_READ", **chosen, **{AFTER_TWO: 2})
+    table.upsert(rows(1, at=2))
+    timeline = table.hudi.timeline
+    assert len(timeline.completed().of(Action.COMMIT)) == completed
+    assert len(timeline.pending().of(Action.COMPACTION)) == planned
 
 
 def test_services_beside_the_writes_show_the_hooks(tmp_path: Path) -> None:
@@ -193,7 +218,8 @@ def test_a_service_that_fails_keeps_no_other_from_running(tmp_path: Path, monkey
 
 
 def test_plans_are_reported_and_nothing_changes(tmp_path: Path) -> None:
-    table = make(tmp_path / "t", "MERGE_ON_READ", **{"hoodie.clean.automatic": False})
+    by_hand = {"hoodie.clean.automatic": False, "hoodie.compact.inline": False}
+    table = make(tmp_path / "t", "MERGE_ON_READ", **by_hand)
     for at in range(2, 5):
         table.upsert(rows(1, at=at))
     table.bulk_insert(rows(2))

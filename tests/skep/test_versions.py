@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from skep.cli.main import app
-from skep.hoodie import open_table
+from skep.handles.by_path import open_table
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import InputError
 from skep_table.storage import LocalStorage

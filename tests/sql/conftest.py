@@ -8,7 +8,7 @@ import pytest
 from sql_lakes import NoSession
 
 from skep.lake import Lake
-from skep.spark import SparkHolder
+from skep.query.spark import SparkHolder
 from skep_catalog.client import Metastore
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from skep.spark import SparkHolder
+from skep.query.spark import SparkHolder
 
 
 class NeedsSession(Exception):

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from skep.hoodie import create_at
-from skep.table import Table
-from skep_sql import merge
+from skep.handles.by_path import create_at
+from skep.handles.table import Table
+from skep_sql.execution import merge
 from skep_table.errors import CommitConflictError, InputError, UnsupportedError
 
 COLUMNS = ["id", "name", "price", "ts", "day"]
@@ -221,9 +221,9 @@ def test_a_merge_on_key_and_partition_adds_the_key_to_other_partitions(
     again: list[str] = []
     check_new = merge._Plan._check_new
 
-    def counted(self: Any, new: pa.Table) -> None:
-        again.extend(["again"] if not self._compares_keys() else [])
-        check_new(self, new)
+    def counted(self: Any, *new: pa.Array) -> None:
+        again.append("again")
+        check_new(self, *new)
 
     monkeypatch.setattr(merge._Plan, "_check_new", counted)
     table = make(tmp_path / "t", "cow")
@@ -250,6 +250,55 @@ def test_a_merge_keeps_keys_and_partitions(tmp_path: Path) -> None:
     assert rows_of(table)[1]["day"] == "d1"
 
 
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_a_merge_moves_rows_under_a_global_index(tmp_path: Path, kind: str) -> None:
+    """As an upsert does, and as Hudi's MERGE: also by its ordering value, which a move does not get around."""
+    table = create_at(
+        tmp_path / "t",
+        SCHEMA,
+        {"hoodie.index.type": "GLOBAL_SIMPLE"},
+        key="id",
+        ordering="ts",
+        partition_by="day",
+        type=kind,
+    )
+    table.upsert(frame([row(1, ts=10, day="x"), row(2, ts=10, day="x"), row(3, ts=10, day="y")]))
+    given = [row(1, "moved", ts=11, day="y"), row(2, "stays", ts=11, day="x"), row(3, "late", ts=9, day="z")]
+    source = frame([*given, row(4, "new", day="z")])
+    table.merge(source, on="id").when_matched_update_all().when_not_matched_insert_all().execute()
+    read = table.read(columns=["id", "name", "day", "_hoodie_partition_path"]).to_arrow().sort_by("id").to_pylist()
+    assert [tuple(each.values()) for each in read] == [
+        (1, "moved", "y", "y"),
+        (2, "stays", "x", "x"),
+        (3, "a", "y", "y"),
+        (4, "new", "z", "z"),
+    ]
+    table.update(set={"name": "'again'"}, where="id = 1")
+    assert rows_of(table)[1]["name"] == "again"
+    stays: dict[str, Any] = {"hoodie.simple.index.update.partition.path": "false"}
+    with pytest.raises(InputError, match="column day of key 1 from y to elsewhere"):
+        table.merge(frame([row(1, ts=20, day="elsewhere")]), on="id", **stays).when_matched_update_all().execute()
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_a_new_row_takes_the_place_of_one_that_another_clause_deletes(tmp_path: Path, kind: str) -> None:
+    """ON compares names: key 1 is deleted for want of a source, and inserted under another name."""
+    table = make(tmp_path / "t", kind, partition_by=())
+    table.upsert(frame([row(1, "a"), row(2, "b"), row(3, "c")]))
+
+    def replaced(rows: list[dict[str, Any]]) -> None:
+        merge = table.merge(frame(rows), on="name").when_not_matched_insert_all()
+        merge.when_not_matched_by_source_delete().execute()
+
+    replaced([row(1, "z", 9.0, 11), row(2, "b")])
+    assert {id: each["name"] for id, each in rows_of(table).items()} == {1: "z", 2: "b"}
+    with pytest.raises(InputError, match="ordering column ts of key 1 would go from 11 down to 10"):
+        replaced([row(1, "y"), row(2, "b")])
+    with pytest.raises(InputError, match="key 2, which is stored already"):
+        replaced([row(1, "z"), row(2, "b"), row(2, "n", 1.0, 12)])
+    assert {id: each["name"] for id, each in rows_of(table).items()} == {1: "z", 2: "b"}
+
+
 def test_two_updates_at_once_lose_nothing(tmp_path: Path) -> None:
     """Each adds to what it finds; a writer that loses computes its rows again."""
     options = {
@@ -263,7 +312,7 @@ def test_two_updates_at_once_lose_nothing(tmp_path: Path) -> None:
     failed: list[Exception] = []
 
     def add() -> None:
-        from skep.hoodie import open_table
+        from skep.handles.by_path import open_table
 
         for _ in range(3):
             try:
@@ -276,7 +325,7 @@ def test_two_updates_at_once_lose_nothing(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    from skep.hoodie import open_table
+    from skep.handles.by_path import open_table
 
     assert rows_of(open_table(path))[1]["price"] == 9 - len(failed)
 

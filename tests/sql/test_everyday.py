@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from benchmarks.engine_choice.everyday import QUERIES, ROWS, TABLES
 from skep.lake import Lake
-from skep.spark import SparkHolder
+from skep.query.spark import SparkHolder
 from skep_catalog.client import Metastore
 from skep_sql.protocols import TIME_ZONE
 from skep_table.errors import InputError
@@ -21,45 +22,6 @@ from skep_writer import collect_arrow
 
 pytestmark = [pytest.mark.metastore, pytest.mark.spark]
 
-TABLES = {
-    "staff": "(id INT, name STRING, dept STRING, salary DECIMAL(10,2), hired DATE, seen TIMESTAMP,"
-    " x DOUBLE, ok BOOLEAN)",
-    "orders": "(oid INT, eid INT, item STRUCT<sku: STRING, qty: INT>, tags ARRAY<STRING>, attrs MAP<STRING, INT>,"
-    " d STRING)",
-}
-ROWS = (
-    "INSERT INTO staff VALUES (1, 'Ann', 'eng', 1000.50, DATE'2020-01-31', TIMESTAMP'2024-03-10 02:30:00', 1.5, true),"
-    " (2, 'bob', 'eng', 2000, DATE'2019-12-31', TIMESTAMP'2024-12-31 23:59:59.123456', 2.5, false),"
-    " (3, 'Cy', 'ops', NULL, DATE'2024-02-29', NULL, NULL, NULL),"
-    " (4, 'dÉe', 'ops', -15.25, NULL, TIMESTAMP'1969-12-31 23:59:59', -0.0, true),"
-    " (5, NULL, NULL, 99999999.99, DATE'1900-01-01', TIMESTAMP'2024-07-01 12:00:00', 1e10, false)",
-    "INSERT INTO orders VALUES"
-    " (10, 1, named_struct('sku', 'a1', 'qty', 2), array('x', 'y'), map('k', 1, 'j', 2), '2024-01-01'),"
-    " (11, 1, named_struct('sku', 'b2', 'qty', null), array(), map(), '2024-01-02'),"
-    " (12, 2, NULL, NULL, NULL, '2024-01-02')",
-)
-QUERIES = """
-select id, upper(name) a, initcap(name) b, lpad(name, 5, '*') c, substring(name, -2) d, instr(name, 'n') e from staff
-select id, regexp_replace(name, '[aeiou]', '_') a, split(name, 'n') b, concat_ws('-', name, dept) c from staff
-select id, dayofweek(hired) a, weekofyear(hired) b, last_day(hired) c, date_trunc('month', seen) d from staff
-select id, date_add(hired, 30) a, date_sub(hired, 1) b, datediff(date'2024-03-01', hired) d from staff
-select id, date_format(seen, 'yyyy/MM/dd HH:mm') a, unix_timestamp(seen) b, hired + interval 1 month c from staff
-select id, cast(seen as string) a, cast(hired as timestamp) b, cast(seen as date) c, cast(seen as bigint) d from staff
-select id, salary * 1.1 a, salary / 3 b, salary % 7 c, round(salary, 1) d, cast(salary as string) e from staff
-select dept, count(*) n, sum(salary) s, avg(salary) a, stddev(id) d, collect_list(id) l from staff group by dept
-select dept, ok, count(*) n, grouping(dept) g from staff group by cube (dept, ok)
-select id, rank() over (order by dept) r, avg(id) over (order by id rows 1 preceding) a from staff
-select oid, item.sku a, item.qty + 1 b, tags[0] c, size(tags) d, attrs['k'] e, map_keys(attrs) f from orders
-select oid, pos, t from orders lateral view posexplode(tags) x as pos, t
-select oid, t from orders lateral view outer explode(tags) x as t
-select oid, transform(tags, x -> upper(x)) a, filter(tags, x -> x > 'x') b, to_json(item) c from orders
-select s.id, o.oid from staff s full outer join orders o on s.id = o.eid and o.d > '2024-01-01'
-select s.id from staff s left anti join orders o on s.id = o.eid
-with a as (select dept, sum(salary) s from staff group by dept) select * from a where s = (select max(s) from a)
-select * from (select dept, id from staff) pivot (sum(id) for dept in ('eng', 'ops'))
-select /*+ BROADCAST(o) */ count(*) n from staff s join orders o on s.id = o.eid
-select from_utc_timestamp(seen, 'Asia/Tokyo') a, seen >= '2024-07-01' b from staff
-""".strip().splitlines()
 INSERTS = {  # columns of a table, and what is put into it
     "(a INT, b STRING)": "VALUES (1.9, 5), (-1.9, 0.00000001)",
     "(a DECIMAL(4,1))": "VALUES (12.345), (99.95)",
@@ -175,6 +137,24 @@ def test_statements_change_the_rows_that_a_query_shows(lake: Lake, statement: st
     assert left == [2]
 
 
+def test_texts_become_times(lake: Lake) -> None:
+    """Written out, for which no Spark is started; numbers count in other units there and are refused."""
+    noon, day = dt.datetime(2024, 6, 30, 12, tzinfo=dt.timezone.utc), dt.date(2024, 6, 30)
+    rows = pa.table({"id": [1, 2], "at": pa.array([noon] * 2, pa.timestamp("us", "UTC")), "d": [day] * 2, "n": [0, 0]})
+    lake.create_table("t", rows, key="id").upsert(rows)
+    lake.sql(f"SET {TIME_ZONE} = UTC")  # a session that runs in this process may have another one
+    lake.sql("UPDATE t SET at = '2024-02-01 10:00:00.5', d = '2024-02-01' WHERE id = 1")
+    source = "(SELECT 2 AS id, '2024-03-01' AS at, '2024-03-01 10:00:00' AS d)"
+    lake.sql(f"MERGE INTO t USING {source} s ON t.id = s.id WHEN MATCHED THEN UPDATE SET at = s.at, d = s.d")
+    assert lake.sql("SELECT at, d FROM t ORDER BY id").to_arrow().to_pylist() == [
+        {"at": dt.datetime(2024, 2, 1, 10, 0, 0, 500_000, dt.timezone.utc), "d": dt.date(2024, 2, 1)},
+        {"at": dt.datetime(2024, 3, 1, tzinfo=dt.timezone.utc), "d": dt.date(2024, 3, 1)},
+    ]
+    for column, value in (("d", "'2024-13-01'"), ("at", "5"), ("d", "5"), ("n", "at"), ("n", "d")):
+        with pytest.raises(InputError, match=f"column {column} is .*, which does not hold every value given"):
+            lake.sql(f"UPDATE t SET {column} = {value}")
+
+
 ZONED = [
     "seen >= '2024-07-01'",
     "seen < timestamp '2024-07-01 00:00:00'",
@@ -201,6 +181,11 @@ def test_statements_take_times_as_queries_do(spark_lake: Lake, spark: Any, zone:
             assert ids(spark_lake, f"t{at}", "n = 1") == shown, condition
             spark_lake.sql(f"delete from t{at} where {condition}")
             assert ids(spark_lake, f"t{at}", "true") == [id for id in range(24) if id not in shown], condition
+        for text in ("2024-02-01 10:00:00", "2024-2-3 4:5:6", "2024-02-01T10:00:00Z"):
+            spark_lake.sql(f"update t1 set seen = '{text}'")
+            assert ids(spark_lake, "t1", f"seen <> timestamp '{text}'") == [], text
+        with pytest.raises(InputError, match="'noon' is no timestamp"):
+            spark_lake.sql("update t1 set seen = 'noon'")
     finally:
         spark.conf.set(TIME_ZONE, before)
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from skep.lake import Lake
-from skep_catalog.entities import Column, StorageDescriptor, Table
+from skep_catalog.entities import Column, StorageDescriptor, TableEntry
 from skep_table.errors import InputError, NoSuchTableError, NotATableError
 
 STATEMENTS = [
@@ -51,7 +51,7 @@ def test_tables_of_others_stay_as_they_are(kind: str, managed: bool, lake: Lake,
         folder.mkdir()
         (folder / "part.parquet").write_bytes(b"rows")
     columns = (Column("id", "bigint"), Column("a", "string"))
-    entry = Table(database, "x", StorageDescriptor(columns, f"file:{folder}"), parameters=KINDS[kind])
+    entry = TableEntry(database, "x", StorageDescriptor(columns, f"file:{folder}"), parameters=KINDS[kind])
     lake.metastore.create_table(replace(entry, table_type="MANAGED_TABLE") if managed else entry)
     before = lake.metastore.table(database, "x"), sorted(folder.rglob("*"))
     for statement in STATEMENTS:

@@ -20,10 +20,10 @@ import pyarrow as pa
 import pytest
 from sql_lakes import NeedsSession
 
+from skep.handles.statements import StatementResult
 from skep.lake import Lake
-from skep.statements import StatementResult
 from skep_sql.effects import run
-from skep_sql.statements import Query
+from skep_sql.parsing.statements import Query
 from skep_table.errors import NoSuchTableError, SkepError
 
 if sys.version_info >= (3, 11):

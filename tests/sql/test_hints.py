@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from skep.lake import Lake
-from skep_sql.parse import parse
-from skep_sql.statements import Query
+from skep_sql.parsing.parse import parse
+from skep_sql.parsing.statements import Query
 
 pytestmark = pytest.mark.metastore
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from skep.lake import Lake
-from skep_sql.parse import parse
-from skep_sql.statements import CreateIndex, DropIndex, Name, RefreshIndex, Show, Statement
+from skep_sql.parsing.parse import parse
+from skep_sql.parsing.statements import CreateIndex, DropIndex, Name, RefreshIndex, Show, Statement
 from skep_table.errors import EntryExistsError, InputError, UnsupportedError
 
 

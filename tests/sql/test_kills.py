@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from faulty_storage import FaultyStorage
 
-from skep.hoodie import create_at, open_table
+from skep.handles.by_path import create_at, open_table
+from skep.handles.table import Table
 from skep.services.runner import Services
-from skep.table import Table
 from skep_table.errors import SkepError
 from skep_table.table import HudiTable
 

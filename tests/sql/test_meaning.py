@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import math
-from collections import Counter
 from collections.abc import Iterator
-from decimal import Decimal
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from benchmarks.engine_choice.compare import counted, plain
+from benchmarks.engine_choice.everyday import edge_rows
 from skep.lake import Lake
-from skep.spark import SparkHolder
-from skep.sql import SqlResult
+from skep.query.result import SqlResult
+from skep.query.spark import SparkHolder
 from skep_catalog.client import Metastore
 from skep_catalog.embedded import EmbeddedMetastore
 from skep_table.errors import UnsupportedError
@@ -123,6 +120,7 @@ select max(x), min(x), max(f) from t
 """.strip().splitlines()
 
 LEFT_TO_SPARK = """
+select count() as n from t
 select id div 2 a from t
 select price / 2 from t
 select avg(price) from t
@@ -185,50 +183,13 @@ select abs(id) a from t
 """.strip().splitlines()
 
 
-def rows() -> pa.Table:
-    """Values at which engines may part: nulls, NaN, zeros of both signs, bounds, signs, letters outside of ASCII."""
-    nan = math.nan
-    return pa.table(
-        {
-            "id": pa.array([1, 2, 3, 4, 5, -6, 2**63 - 1, -(2**63)], pa.int64()),
-            "whole": pa.array([5, None, 5, 1, -7, 2**31 - 1, 3, 0], pa.int32()),
-            "small": pa.array([1, 2, 3, None, 5, 6, 7, 8], pa.int32()),
-            "x": pa.array([0.5, nan, -0.0, 0.0, 1.005, -2.5, 1e300, None], pa.float64()),
-            "f": pa.array([0.1, nan, -0.0, 0.0, 1.5, None, 3.4e38, -1.1], pa.float32()),
-            "price": pa.array(
-                [Decimal(v) if v else None for v in ("10.50", "-0.05", None, "99999999.99", "0", "10", "9.99", "1")],
-                pa.decimal128(10, 2),
-            ),
-            "note": ["Abc", "abc", None, "", "x", "b%c", "a_b", "Abc"],
-            "word": [" ß ", "naïve", "日本語", "🐝🐝x", None, "ascii", "İ", "  "],
-            "d": pa.array(
-                [
-                    dt.date(2026, 1, 1),
-                    dt.date(1969, 12, 31),
-                    None,
-                    dt.date(2024, 2, 29),
-                    dt.date(1582, 10, 15),
-                    dt.date(2026, 6, 30),
-                    dt.date(9999, 12, 31),
-                    dt.date(1, 1, 1),
-                ]
-            ),
-            "yes": pa.array([True, False, None, True, False, None, True, False]),
-            "ts": pa.array([0, 1, None, 10**15, -1, 123456789, 5, 6], pa.timestamp("us", "UTC")),
-            "nt": pa.array([0, 1, None, 10**15, -1, 123456789, 5, 6], pa.timestamp("us")),
-            "st": pa.array([{"a": 1, "b": "p"}, None, {"a": None, "b": "q"}] + [{"a": 2, "b": None}] * 5),
-            "li": pa.array([[1, 2], [], None, [7], [3], [4], [5], [6]], pa.list_(pa.int64())),
-            "ma": pa.array([[("k", 1)], [], None, [("z", None)]] + [[("k", 2)]] * 4, pa.map_(pa.string(), pa.int64())),
-        }
-    )
-
-
 @pytest.fixture(scope="module")
 def filled(metastore_server: EmbeddedMetastore, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     """Tables t and u, of a lake without a session of its own."""
     database, metastore = "meaning", Metastore.connect(metastore_server.uri)
     lake = Lake(metastore, str(tmp_path_factory.mktemp("lake")), database=database)
-    lake.create_table("t", rows(), key="id").insert(rows())
+    rows = edge_rows()
+    lake.create_table("t", rows, key="id").insert(rows)
     others = pa.table({"id": pa.array([1, 2, 2, 9], pa.int64()), "other": pa.array([10, 1, None, 3], pa.int64())})
     lake.create_table("u", others, key=["id", "other"]).bulk_insert(others.slice(0, 2))
     lake.table("u").bulk_insert(others.slice(3))
@@ -237,27 +198,6 @@ def filled(metastore_server: EmbeddedMetastore, tmp_path_factory: pytest.TempPat
         lake.drop_table(name)
     metastore.drop_database(database, cascade=True)
     metastore.close()
-
-
-def plain(kind: pa.DataType) -> Any:
-    """A type without the names and nulls of what is in it."""
-    if pa.types.is_struct(kind):
-        return [(field.name, plain(field.type)) for field in kind]
-    if pa.types.is_map(kind):
-        return "map", plain(kind.key_type), plain(kind.item_type)
-    if pa.types.is_list(kind):
-        return "list", plain(kind.value_type)
-    return kind
-
-
-def counted(table: pa.Table, query: str) -> Any:
-    """The rows, in order where the query orders them; sums of floats as far as their order does not matter."""
-    listed = [
-        tuple(f"{value:.12g}" if isinstance(value, float) else repr(value) for value in row.values())
-        for row in pa.table(table.columns, names=[f"c{at}" for at in range(table.num_columns)]).to_pylist()
-    ]
-    is_ordered = " order by " in query.rpartition(")")[2]
-    return listed if is_ordered else Counter(listed)
 
 
 def asked(lake: Lake, query: str, engine: str) -> SqlResult:

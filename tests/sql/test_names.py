@@ -101,3 +101,29 @@ def test_names_mean_the_same_to_spark(spark_lake: Lake, database: str) -> None:
         wanted = expected.split() if isinstance(expected, str) else expected or ["s1"] * 3 + ["s9"] * 3
         result = spark_lake.sql(query.format(db=database), engine="spark")
         assert sorted(result.to_arrow().column(0).to_pylist()) == wanted, query
+
+
+@pytest.mark.spark
+def test_a_column_has_its_name_also_where_that_is_a_function_s(spark_lake: Lake) -> None:
+    spark_lake._statements().session.user = "ann"
+    query = "select current_user, session_user, current_user() as own from (select 'c' current_user, 's' session_user)"
+    assert spark_lake.sql(query).to_arrow().to_pylist() == [{"current_user": "c", "session_user": "s", "own": "ann"}]
+
+
+def test_current_user_needs_no_parentheses(lake: Lake) -> None:
+    rows = pa.table({"id": [1, 2], "owner": ["ann", "bob"]})
+    lake.create_table("t", rows, key="id").upsert(rows)
+    lake._statements().session.user = "ann"
+    assert lake.sql("select current_user").to_arrow().to_pylist() == [{"current_user()": "ann"}]
+    assert lake.sql("select CURRENT_USER as u, id from t where owner = current_user").to_arrow().to_pylist() == [
+        {"u": "ann", "id": 1}
+    ]
+
+
+@pytest.mark.spark
+def test_a_column_has_the_name_of_a_function_in_a_table_too(spark_lake: Lake) -> None:
+    rows = pa.table({"id": [1], "current_user": ["own"]})
+    spark_lake.create_table("t", rows, key="id").upsert(rows)
+    spark_lake._statements().session.user = "ann"
+    query = "select current_user, current_user() as mine from t"
+    assert spark_lake.sql(query).to_arrow().to_pylist() == [{"current_user": "own", "mine": "ann"}]

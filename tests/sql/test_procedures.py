@@ -135,6 +135,19 @@ def test_services_are_run(lake: Lake, table: str) -> None:
     )
     assert compacted["state"] == "COMPLETED"
     assert rows(lake, f"show_compaction('{table}')") == [compacted]
+    # Hudi's statements are the same procedures.
+    assert lake.sql(f"SHOW COMPACTION ON {table} LIMIT 5").to_arrow().to_pylist() == [compacted]
+    lake.sql(f"update {table} set v = v where id = 1")
+    lake.sql("SET hoodie.compact.inline.max.delta.commits = 1")
+    (scheduled,) = lake.sql(f"SCHEDULE COMPACTION ON {table}").to_arrow().to_pylist()
+    assert scheduled["state"] == "REQUESTED"
+    with pytest.raises(InputError, match="there is no plan 20200101000000000"):
+        lake.sql(f"RUN COMPACTION ON {table} AT 20200101000000000")
+    (run,) = lake.sql(f"RUN COMPACTION ON {table} AT {scheduled['timestamp']}").to_arrow().to_pylist()
+    assert run == {**scheduled, "state": "COMPLETED"}
+    lake.sql("RESET hoodie.compact.inline.max.delta.commits")
+    with pytest.raises(UnsupportedError, match="RUN COMPACTION ON a path"):
+        lake.sql("RUN COMPACTION ON '/lake/t'")
     (planned,) = rows(
         lake, f"run_clustering(table => '{table}', op => 'schedule', order => 'v', predicate => \"p = 'x'\")"
     )

@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sql_lakes import NoSession
 
-from skep.hoodie import create_at
+from skep.handles.by_path import create_at
+from skep.handles.table import Table
 from skep.services.runner import Services
-from skep.table import Table
-from skep_table.runner import ThreadRunner
+from skep_table.runtime.runner import ThreadRunner
 
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("k", pa.string()), ("a", pa.int64()), ("b", pa.string()), ("part", pa.string())]

@@ -10,7 +10,8 @@ import pytest
 from sql_lakes import NeedsSession
 
 from skep.lake import Lake
-from skep_table.errors import InputError
+from skep_table.errors import InputError, OptionError
+from skep_table.options import UnknownOptionWarning
 
 HOUR = dt.datetime(2024, 7, 1, 22, tzinfo=dt.timezone.utc)
 ROWS = pa.table({"id": [1], "v": ["a"], "seen": pa.array([HOUR], pa.timestamp("us", "UTC"))})
@@ -39,6 +40,14 @@ def test_settings_that_may_change_an_answer_leave_queries_to_spark(lake: Lake) -
     lake.sql("RESET")
     lake.sql("SET spark.sql.shuffle.partitions = 3")
     assert lake.sql("SELECT 1 AS one", engine="duckdb").to_arrow()["one"].to_pylist() == [1]
+
+
+def test_a_misspelt_option_is_named_with_the_nearest(lake: Lake) -> None:
+    with pytest.warns(UnknownOptionWarning, match=r"hoodie\.clean\.automtic; did you mean hoodie\.clean\.automatic\?"):
+        lake.sql("SET hoodie.clean.automtic = true")
+    with pytest.raises(OptionError, match=r"hoodie\.clean\.automatic"):
+        lake.sql("SET hoodie.clean.automatic = maybe")
+    assert lake.sql("SET hoodie.clean.automatic").to_arrow()["value"].to_pylist() == ["<undefined>"]  # type: ignore[union-attr]
 
 
 @pytest.mark.spark

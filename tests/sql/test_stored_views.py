@@ -10,7 +10,7 @@ from sql_lakes import NoSession
 
 from skep.lake import Lake
 from skep_catalog.entities import Column, StorageDescriptor
-from skep_catalog.entities import Table as Entry
+from skep_catalog.entities import TableEntry as Entry
 from skep_table.errors import EntryExistsError, InputError, NoSuchTableError, NotATableError, UnsupportedError
 
 pytestmark = pytest.mark.metastore

@@ -9,9 +9,9 @@ import pytest
 from sqlglot import exp
 
 from skep.lake import Lake
-from skep_sql.parse import parse, parse_expression
-from skep_sql.statements import Query
-from skep_sql.written import as_written, name_columns, replaced, spark_text
+from skep_sql.parsing.parse import parse, parse_expression
+from skep_sql.parsing.statements import Query
+from skep_sql.parsing.written import as_written, name_columns, replaced, spark_text, written_place
 
 
 def tree_of(text: str) -> exp.Query:
@@ -160,3 +160,24 @@ def test_columns_without_names_have_those_of_spark(spark_lake: Lake, spark: Any,
         *("id", "count(1)", "u")
     ]
     spark.catalog.dropTempView("rows_of_names")
+
+
+def test_a_place_in_sparks_text_is_that_of_the_statement() -> None:
+    """Before, in, between and behind names that are longer or shorter to Spark, and on the lines behind them."""
+    text = "\n  select a,\n b from `a database`.`t` where c in\n (select d from t, u) and e"
+    tree = tree_of(text)
+    for at, node in enumerate(list(tree.find_all(exp.Table))):
+        node.set("this", exp.to_identifier("a_much_longer_name" if at else "r"))
+        node.set("db", None)
+        replaced(node, alias=None if node.alias else node.name)
+    printed = spark_text(tree)
+    lines = text.split("\n")
+    for word in ("select a", "b from", "where", "c in", "(select d", "d from", ") and e", "e"):
+        at = printed.rindex(word)
+        line, column = printed.count("\n", 0, at) + 1, at - printed.rfind("\n", 0, at)
+        found = written_place(tree, line, column)
+        assert found is not None
+        assert lines[found[0] - 1][found[1] - 1 :].startswith(word), word
+    assert written_place(tree, 2, printed.split("\n")[1].index("r AS") + 1) == (3, 9)  # that of the table
+    assert written_place(exp.select("a"), 1, 1) is None
+    assert written_place(tree, 9, 1) is None

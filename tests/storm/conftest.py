@@ -178,6 +178,13 @@ class Storm:
         lines: list[dict[str, Any]] = totals.journal_lines(self.folder, lives)
         return lines
 
+    def pause(self, writer: int, seconds: float) -> None:
+        """Stops a process for a while, if it still runs."""
+        if self.processes[writer].poll() is None:
+            self._signal(writer, signal.SIGSTOP)
+            time.sleep(seconds)
+            self._signal(writer, signal.SIGCONT)
+
     def _signal(self, writer: int, number: int) -> None:
         """The JVM is in a group of its own, which its writer has noted."""
         if writer == HUDI:
@@ -288,7 +295,7 @@ class Storm:
     def after(self) -> None:
         import pyarrow as pa
 
-        from skep_table.locks.lease import LeasedLock
+        from skep_table.locks.holders import Inspected
         from skep_table.write.local import LocalWriter
 
         row = {"id": "after", "part": "after", "ts": 1, "batch": "after"}
@@ -297,7 +304,7 @@ class Storm:
         time.sleep(max(0, self.hudi_died + 5 * beat - time.monotonic()))
         table = self.table.with_context(lock=lock, options=self.table.options.with_values(script.heartbeats(beat)))
         LocalWriter(table).upsert(pa.Table.from_pylist([row], script.SCHEMA))
-        assert not isinstance(lock, LeasedLock) or lock.holders() == []
+        assert not isinstance(lock, Inspected) or lock.holders() == []
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ NAMES = {"files", "column_stats", "bloom_filters", "record_index"}
 def indexes_are_right(table: HudiTable) -> None:
     """All of them are there, and state what the files hold."""
     now = table.reload()
-    wanted = NAMES | ({"partition_stats"} if now.format.metadata.has_partition_stats else set())
+    wanted = NAMES | ({"partition_stats"} if now.format.metadata.defines_indexes else set())
     assert set(now.config.metadata_partitions) >= wanted
     looks(now)
 

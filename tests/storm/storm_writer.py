@@ -244,11 +244,11 @@ def writer_of(job: dict[str, Any], table: HudiTable, setting: dict[str, Any]) ->
     """Frames of Arrow are written by threads, those of Spark by Spark."""
     if not job["spark"]:
         return LocalWriter(table.with_context(**setting)), pa.Table.from_pylist
-    from skep_catalog.java import find_java
+    from skep_catalog.class_archive import spark_environment
     from skep_writer import SparkWriter, make_spark
 
     conf = {"spark.driver.memory": "600m", "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
-    spark = make_spark({"JAVA_HOME": str(find_java().home)}, master="local[1]", conf=conf)
+    spark = make_spark(spark_environment(), master="local[1]", conf=conf)
 
     def frame(rows: list[dict[str, Any]], schema: pa.Schema) -> Any:
         columns = ", ".join(f"{name} {DDL[name]}" for name in schema.names)

@@ -22,14 +22,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.markers import create_marker
+from skep_table.commit.parts.markers import create_marker
 from skep_table.commit.transaction import Transaction
 from skep_table.errors import AlreadyExistsError, SkepError, StorageError
 from skep_table.format import known_versions
 from skep_table.locks.storage import StorageLock
 from skep_table.names import Marker, MarkerType
 from skep_table.options import Options
-from skep_table.runner import ThreadRunner
+from skep_table.runtime.runner import ThreadRunner
 from skep_table.storage import FileStatus, FolderListing, StorageFlags
 from skep_table.storage.versioned import Versioned
 from skep_table.table import HudiTable

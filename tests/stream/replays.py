@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 import skep
-from skep.streams import Streamer
+from skep.flows.streams import Streamer
 from skep_table.errors import SkepError
 from skep_table.query.json_text import json_lines
 from skep_table.table import HudiTable

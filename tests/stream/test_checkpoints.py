@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from skep_stream.checkpoints import Asked, Recorded, newest, parse, resumed, stated
+from skep_stream.checkpoints import CheckpointSettings, Recorded, newest, parse, resumed, stated
 from skep_stream.protocols import Position
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import InputError
@@ -42,7 +42,7 @@ def test_the_newest_commit_with_a_checkpoint_counts(tmp_path: object, version: i
     commit(found, {keys.checkpoint: "1"})
     commit(found, {keys.checkpoint: "2", "skep.stream.files": "x"})
     commit(found, {})
-    assert resumed(recorded(found), Asked()) == Position("2", {"skep.stream.files": "x"})
+    assert resumed(recorded(found), CheckpointSettings()) == Position("2", {"skep.stream.files": "x"})
 
 
 def test_keys_of_both_kinds_of_releases_are_read(tmp_path: object) -> None:
@@ -57,26 +57,26 @@ def test_keys_of_both_kinds_of_releases_are_read(tmp_path: object) -> None:
 
 def test_a_checkpoint_of_the_caller_counts_once(tmp_path: object) -> None:
     found = table(tmp_path)
-    assert resumed(None, Asked("5")) == Position("5")
+    assert resumed(None, CheckpointSettings("5")) == Position("5")
     commit(found, {KEYS.checkpoint: "9"})
-    assert resumed(recorded(found), Asked("5")) == Position("5")
+    assert resumed(recorded(found), CheckpointSettings("5")) == Position("5")
     commit(found, {KEYS.checkpoint: "9", KEYS.reset: "5"})
-    assert resumed(recorded(found), Asked("5")) == Position("9")
-    assert resumed(recorded(found), Asked("6")) == Position("6")
+    assert resumed(recorded(found), CheckpointSettings("5")) == Position("9")
+    assert resumed(recorded(found), CheckpointSettings("6")) == Position("6")
 
 
 def test_ignoring_checkpoints_counts_once_for_each_text(tmp_path: object) -> None:
     found = table(tmp_path)
     commit(found, {KEYS.checkpoint: "9"})
-    assert resumed(recorded(found), Asked(ignore="one")) == Position(None)
-    commit(found, stated(KEYS, "9", {}, Asked(ignore="one"), None))
-    assert resumed(recorded(found), Asked(ignore="one")) == Position("9")
-    assert resumed(recorded(found), Asked(ignore="two")) == Position(None)
+    assert resumed(recorded(found), CheckpointSettings(ignore="one")) == Position(None)
+    commit(found, stated(KEYS, "9", {}, CheckpointSettings(ignore="one"), None))
+    assert resumed(recorded(found), CheckpointSettings(ignore="one")) == Position("9")
+    assert resumed(recorded(found), CheckpointSettings(ignore="two")) == Position(None)
 
 
 def test_several_streamers_go_on_from_their_own(tmp_path: object) -> None:
     found = table(tmp_path)
-    a, b = Asked(writer="a"), Asked(writer="b")
+    a, b = CheckpointSettings(writer="a"), CheckpointSettings(writer="b")
     commit(found, stated(KEYS, "1", {"skep.stream.x": "of a"}, a, None))
     assert newest(found.reload(), "b") is None
     one = commit(found, stated(KEYS, "10", {}, b, recorded(found, "a")))
@@ -86,13 +86,13 @@ def test_several_streamers_go_on_from_their_own(tmp_path: object) -> None:
     assert whole is not None
     assert dict(whole.every) == {"a": "1", "b": "10"}
     with pytest.raises(InputError, match="several streamers: a, b"):
-        resumed(recorded(found), Asked())
+        resumed(recorded(found), CheckpointSettings())
 
 
 def test_a_commit_beside_is_not_overtaken_by_an_older_entry(tmp_path: object) -> None:
     """Two streamers that commit at the same time each carry what they had read of the other."""
     found = table(tmp_path)
-    a, b = Asked(writer="a"), Asked(writer="b")
+    a, b = CheckpointSettings(writer="a"), CheckpointSettings(writer="b")
     commit(found, stated(KEYS, "1", {}, a, None))
     before = recorded(found, "a")
     commit(found, stated(KEYS, "2", {}, a, before))
@@ -104,14 +104,14 @@ def test_the_state_of_another_streamers_source_is_not_taken(tmp_path: object) ->
     found = table(tmp_path)
     entries = '{"a":"1","b":"10"}'
     commit(found, {KEYS.checkpoint: entries, "skep.stream.id": "b", "skep.stream.files": "of b"})
-    assert resumed(recorded(found, "a"), Asked(writer="a")) == Position("1")
+    assert resumed(recorded(found, "a"), CheckpointSettings(writer="a")) == Position("1")
 
 
 def test_only_a_reset_key_is_refused(tmp_path: object) -> None:
     found = table(tmp_path)
     commit(found, {KEYS.reset: "5"})
     with pytest.raises(InputError, match="a reset key and no checkpoint"):
-        resumed(recorded(found), Asked())
+        resumed(recorded(found), CheckpointSettings())
 
 
 def test_the_archive_is_not_read(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:

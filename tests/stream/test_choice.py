@@ -6,27 +6,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep_stream.files.choice import BEFORE_ALL, Chosen, Remembered, Rule, checkpoint_of, choose
+from skep_stream.files.choice import BEFORE_ALL, ChosenFiles, FileRule, Remembered, checkpoint_of, choose
 from skep_table.errors import FormatError, InputError
 from skep_table.storage import FileStatus
 
-HUDI = Rule(1000, remembered=0, oversized=False)
-SKEP = Rule(1000)
+HUDI = FileRule(1000, remembered=0, oversized=False)
+SKEP = FileRule(1000)
 
 
 def file(name: str, time: int, size: int = 10) -> FileStatus:
     return FileStatus(name, size, time)
 
 
-def names(chosen: Chosen) -> list[str]:
+def names(chosen: ChosenFiles) -> list[str]:
     return [each.path for each in chosen.files]
 
 
-def first(files: list[FileStatus], rule: Rule = SKEP) -> Chosen:
+def first(files: list[FileStatus], rule: FileRule = SKEP) -> ChosenFiles:
     return choose(files, None, Remembered.parse(None, None), rule)
 
 
-def after(chosen: Chosen, files: list[FileStatus], rule: Rule = SKEP) -> Chosen:
+def after(chosen: ChosenFiles, files: list[FileStatus], rule: FileRule = SKEP) -> ChosenFiles:
     remembered = Remembered.parse(chosen.checkpoint, chosen.remembered.text() if rule.remembered else None)
     return choose(files, chosen.checkpoint, remembered, rule)
 
@@ -43,18 +43,18 @@ def test_without_a_file_the_checkpoint_is_that_of_hudi() -> None:
 
 def test_the_limit_ends_before_the_file_that_reaches_it_and_keeps_equal_times_together() -> None:
     files = [file("a", 1, 60), file("b", 2, 40), file("c1", 3, 60), file("c2", 3, 60)]
-    chosen = first(files, Rule(100))
+    chosen = first(files, FileRule(100))
     assert names(chosen) == ["a"]
-    chosen = after(chosen, files, Rule(100))
+    chosen = after(chosen, files, FileRule(100))
     assert names(chosen) == ["b"]
-    assert names(after(chosen, files, Rule(100))) == ["c1", "c2"]
+    assert names(after(chosen, files, FileRule(100))) == ["c1", "c2"]
 
 
 def test_a_file_as_large_as_the_limit_is_read_alone_or_blocks() -> None:
     files = [file("big", 1, 100), file("next", 2)]
-    assert names(first(files, Rule(100))) == ["big"]
-    assert first(files, Rule(100)).oversized == files[0]
-    blocked = first(files, Rule(100, oversized=False))
+    assert names(first(files, FileRule(100))) == ["big"]
+    assert first(files, FileRule(100)).oversized == files[0]
+    blocked = first(files, FileRule(100, oversized=False))
     assert names(blocked) == []
     assert blocked.blocked == files[0]
 
@@ -82,15 +82,15 @@ def test_after_a_commit_without_names_times_decide() -> None:
 
 def test_the_oldest_files_are_forgotten_and_times_decide_about_them() -> None:
     files = [file(str(at), at) for at in range(1, 6)]
-    chosen = first(files, Rule(1000, remembered=2))
+    chosen = first(files, FileRule(1000, remembered=2))
     assert (chosen.remembered.horizon, len(chosen.remembered.files)) == (3, 2)
-    assert names(after(chosen, [*files, file("late", 2), file("later", 4)], Rule(1000, remembered=2))) == ["later"]
+    assert names(after(chosen, [*files, file("late", 2), file("later", 4)], FileRule(1000, remembered=2))) == ["later"]
 
 
 def test_nothing_that_is_still_to_be_read_is_forgotten() -> None:
-    chosen = first([file("z", 9)], Rule(1000, remembered=1))
+    chosen = first([file("z", 9)], FileRule(1000, remembered=1))
     late = [file(str(at), at, 60) for at in range(1, 5)]
-    rule, read = Rule(100, remembered=1), []
+    rule, read = FileRule(100, remembered=1), []
     for _ in range(5):
         chosen = after(chosen, [*late, file("z", 9)], rule)
         read += names(chosen)
@@ -104,7 +104,7 @@ def test_nothing_that_is_still_to_be_read_is_forgotten() -> None:
 )
 def test_every_file_is_read_once_whatever_the_limit(sizes: list[tuple[int, int]], limit: int, remembered: int) -> None:
     files = [file(f"f{at}", time, size) for at, (time, size) in enumerate(sizes)]
-    rule = Rule(limit, remembered)
+    rule = FileRule(limit, remembered)
     chosen = first(files, rule)
     read = names(chosen)
     for _ in range(len(files)):

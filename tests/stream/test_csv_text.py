@@ -102,7 +102,7 @@ def test_errors_count_lines_as_they_are_in_the_file() -> None:
         rows("a,b\n\n  \r\n1,2\n3\n", texts("a", "b"), header="true")
     with pytest.raises(InputError, match="f, line 4: Expected 2 columns, got 1"):
         rows('a,b\n\n1,"2\n"3 \n', texts("a", "b"), header="true")
-    with pytest.raises(InputError, match="f, row 3: Expected 2 columns, got 1"):
+    with pytest.raises(InputError, match="f, line 4: Expected 2 columns, got 1"):
         rows('a,b\n1,"2\n"\n3\n', texts("a", "b"), header="true", multiLine="true")
 
 

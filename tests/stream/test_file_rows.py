@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -12,7 +13,8 @@ import pytest
 from skep_stream.files.csv_cut import Dialect
 from skep_stream.files.csv_rows import ColumnOrderWarning, csv_rows
 from skep_stream.files.csv_text import CsvForm
-from skep_stream.files.json_rows import _read_by_arrow, _read_by_line, json_rows
+from skep_stream.files.json_rows import _read_by_arrow, _read_each, json_rows
+from skep_stream.files.line import Line
 from skep_stream.rejected import Rejected
 from skep_table.errors import InputError
 from skep_table.schema.avro import parse_avro
@@ -77,7 +79,7 @@ def test_times_of_day_bytes_and_uuids() -> None:
     text = "6f1e9f0c-9c3c-4b7a-8a57-1e1f0d3c2b1a"
     (found,) = read(json.dumps({"at": 43_200_000, "raw": "é", "two": "ab", "key": text}), form)
     assert found == {"at": dt.time(12), "raw": "é".encode(), "two": b"ab", "key": text}
-    with pytest.raises(InputError, match="f: a value can't be held by its column"):
+    with pytest.raises(InputError, match='f, line 1: column two: "abc" is no fixed'):
         read('{"at": 1, "raw": "", "two": "abc", "key": ""}', form)
 
 
@@ -89,19 +91,19 @@ def test_arrow_and_lines_are_read_alike() -> None:
     )  # fmt: skip
     fast = _read_by_arrow(text, form)
     assert fast is not None
-    assert fast.equals(_read_by_line("f", text, form, rejected=None))
+    slow, _ = _read_each(enumerate(text.splitlines()), form, lambda at: Line("f", at), rejected=None)
+    assert fast.equals(slow)
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"id": "a", "n": 1', "f, line 2: this is no JSON"),
+        ('{"id": "a", "n": 1', "f, line 2: not JSON"),
         ('{"id": "a"}', "f, line 2: column n is required, and has no value"),
         ('{"id": "a", "n": "soon"}', 'f, line 2: column n: "soon" is no long'),
         ('{"id": "a", "n": 1.5}', "f, line 2: column n: .*1.5.* is no long"),
         ('{"id": "a", "n": 9223372036854775808}', "f, line 2: column n: 9223372036854775808 is no long"),
-        ('{"id": {"x": 1}, "n": 1}', "f, line 2: column id: .* is no string"),
-        ("[1]", "f, line 2: each line is to hold one JSON object"),
+        ("[1]", "f, line 2: not a JSON object"),
     ],
 )
 def test_a_line_that_does_not_fit_is_named(line: str, message: str) -> None:
@@ -124,7 +126,7 @@ def test_other_texts_than_the_symbols_of_an_enum_are_refused() -> None:
 
 
 def test_other_bytes_than_text_are_named() -> None:
-    with pytest.raises(InputError, match="f, line 2: this is not in UTF-8"):
+    with pytest.raises(InputError, match="f, line 2: this is not in UTF-8: byte 9 is 0xff"):
         json_rows("f", b'{"id": "a"}\n{"id": "\xff"}', schema(id="string"))
 
 
@@ -171,5 +173,67 @@ def test_without_a_schema_types_fit_the_texts() -> None:
 def test_values_of_csv_that_do_not_fit_are_named() -> None:
     with pytest.raises(InputError, match=r"f, line 3: column v: .*'soon'"):
         csv("id,v\na,1\nb,soon\n", HEADER, PAIR)
-    with pytest.raises(InputError, match="f: column id is required, and has no value in 1 rows"):
+    with pytest.raises(InputError, match="f, line 2: column id is required, and has no value"):
         csv("id,v\n,1\n", HEADER, PAIR)
+
+
+def test_signed_numbers_of_csv_are_read_as_java_does() -> None:
+    form = schema(id="string", n="long", v=["null", "double"], cost=["null", MONEY])
+    found = csv("id,n,v,cost\n+1,+1,+1.5,+2.25\n2,-1,,\n", HEADER, form)
+    assert found[0] == {"id": "+1", "n": 1, "v": 1.5, "cost": Decimal("2.25")}
+    assert found[1] == {"id": "2", "n": -1, "v": None, "cost": None}
+    with pytest.raises(InputError, match=r"f, line 3: column n: .*'\+x'"):
+        csv("id,n,v,cost\na,+1,,\nb,+x,,\n", HEADER, form)
+
+
+@pytest.mark.parametrize("header", [True, False])
+def test_lines_of_csv_that_do_not_fit_are_kept_apart(header: bool) -> None:
+    form = schema(id="string", n=["null", "long"])
+    lines = ["id,n"] if header else ["first,soon", "second,0"]
+    bad = {
+        "b,soon": "column n: .*'soon'",
+        "c": "Expected 2 columns, got 1",
+        ",7": "column id is required",
+        '"d" x,1,2': "",
+    }
+    text = "\n".join([*lines, "", "a,+1", *bad, "z,9", ""])
+    rejected = Rejected()
+    rows = csv_rows("f", text.encode(), form, CsvForm(header=header), rejected)
+    assert rows["n"].to_pylist() == ([] if header else [0]) + [1, 9]
+    kept = rejected.taken()
+    assert kept is not None
+    found = {row["record"]: row for row in kept.to_pylist()}
+    start = len(lines) + 3
+    assert [found[record]["line"] for record in bad] == list(range(start, start + len(bad)))
+    assert not [record for record, why in bad.items() if not re.match(why, found[record]["error"])]
+    assert header == ("first,soon" not in found)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_records_of_several_lines_that_do_not_fit_are_kept_apart(end: str) -> None:
+    records = ['a,"x', 'y",1', "", 'b,"z', '",soon', "c,d", "# no, record", 'e,"', '",2', 'f,"g', 'h",', ""]
+    form = CsvForm(Dialect(comment="#"), header=True, multiline=True)
+    data, columns = end.join(["id,note,n", *records]).encode(), schema(id="string", note="string", n="long")
+    rejected = Rejected()
+    rows = csv_rows("f", data, columns, form, rejected)
+    assert rows.to_pylist() == [{"id": "a", "note": "x\ny", "n": 1}, {"id": "e", "note": "\n", "n": 2}]
+    kept = rejected.taken()
+    assert kept is not None
+    assert [(row["line"], row["record"]) for row in kept.to_pylist()] == [
+        (5, 'b,"z\n",soon'),
+        (7, "c,d"),
+        (11, 'f,"g\nh",'),
+    ]
+    with pytest.raises(InputError, match=r"f, line 5: column n: .*'soon'"):
+        csv_rows("f", data, columns, form)
+
+
+def test_other_bytes_than_text_and_long_values_of_csv_are_bad_lines() -> None:
+    rejected = Rejected()
+    data = b"id,n\na,1\n\xff,2\nb," + b"7" * 5000 + b"\nc,3\n"
+    rows = csv_rows("f", data, schema(id="string", n="long"), HEADER, rejected)
+    assert rows["n"].to_pylist() == [1, 3]
+    kept = rejected.taken()
+    assert kept is not None
+    assert kept["line"].to_pylist() == [3, 4]
+    assert max(map(len, kept["error"].to_pylist())) < 200

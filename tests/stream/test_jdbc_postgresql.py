@@ -16,7 +16,7 @@ import pytest
 from postgresql_server import NoPostgresql, Server, postgresql
 
 import skep
-from skep_stream.postgresql import UrlParameterWarning, arguments_of
+from skep_stream.sources.postgresql import UrlParameterWarning, arguments_of
 from skep_table.errors import InputError, OptionError, StorageError
 
 pytest.importorskip("psycopg")

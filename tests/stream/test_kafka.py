@@ -12,7 +12,7 @@ import pytest
 from kafka_topics import Topic, cluster
 
 import skep
-from skep_stream.kafka.offsets import Log, Range, checked, clamped, of_sink, parse, ranges, spell
+from skep_stream.kafka.offsets import Log, OffsetRange, checked, clamped, of_sink, parse, ranges, spell
 from skep_stream.kafka.properties import ClientPropertyWarning, client_properties
 from skep_stream.kafka.source import DataLossWarning
 from skep_stream.protocols import Position
@@ -122,7 +122,7 @@ def test_a_checkpoint_outside_of_the_topic_is_an_error_or_lost_in_words(last: di
 
 def test_a_checkpoint_within_an_open_transaction_is_none_outside_of_the_topic() -> None:
     assert checked("trips", {0: 9}, {0: Log(5, 8, 10)}) == {0: 9}
-    assert ranges({0: 9}, {0: Log(5, 8, 10)}, 100) == {0: Range(9, 9)}
+    assert ranges({0: 9}, {0: Log(5, 8, 10)}, 100) == {0: OffsetRange(9, 9)}
 
 
 @pytest.mark.parametrize(
@@ -219,16 +219,19 @@ def test_offsets_that_are_not_there_fail_or_are_warned_about(job: Job) -> None:
 
 def test_a_bad_message_names_its_place_and_may_be_kept_apart(job: Job) -> None:
     job.topic.put(row("a"), b"{", b"\xff", b'{"id": "m",\n"ts": 1}', {"id": "b"}, b" ", b'{"id": "c"} {"id": "d"}')
-    with pytest.raises(InputError, match=f"topic {job.topic.name}, partition 0, offset 2: this is no JSON"):
+    with pytest.raises(InputError, match=f"topic {job.topic.name}, partition 0, offset 1: not JSON"):
         job.streamer().run_once()
     job.topic.put(b'{"id": "n\n", "ts": 1}', {"id": "e", "ts": "late"}, row("f"), partition=2)
+    nested = b'{"id": "g", "ts": ' + b"[" * 3000 + b"]" * 3000 + b"}"
+    job.topic.put(b"null", {"id": "g", "ts": 1.5}, b'{"id": "g", "ts": 1e300000000}', nested, partition=3)
     errors = {"hoodie.errortable.enable": "true", "hoodie.errortable.base.path": f"{job.table}-errors"}
     streamer = job.streamer(errors)
     assert (streamer.run_once().rows, job.ids()) == (3, ["a", "f", "m"])
     kept = skep.load(f"{job.table}-errors").to_arrow()
     places = sorted(zip(kept["source"].to_pylist(), kept["line"].to_pylist(), strict=True))
     source = f"topic {job.topic.name}, partition"
-    assert places == [(f"{source} 0", at) for at in (1, 2, 4, 6)] + [(f"{source} 2", at) for at in (0, 1)]
+    bad = {0: (1, 2, 4, 6), 2: (0, 1), 3: range(4)}
+    assert places == [(f"{source} {partition}", at) for partition, each in bad.items() for at in each]
     assert streamer.run_once().result is None
 
 
@@ -286,7 +289,7 @@ def test_envelopes_of_connect_are_opened(job: Job) -> None:
     job.streamer({"skep.stream.kafka.json.envelope": "true"}).run_once()
     assert job.rows() == [row("a", 1, "x"), row("b", 1, "y")]
     job.topic.put(row("bare"))
-    with pytest.raises(InputError, match=f"topic {job.topic.name}, partition 0, offset 3: this is no envelope"):
+    with pytest.raises(InputError, match=f"topic {job.topic.name}, partition 0, offset 3: not an envelope"):
         job.streamer({"skep.stream.kafka.json.envelope": "true"}).run_once()
 
 
@@ -299,7 +302,7 @@ def test_json_behind_the_id_of_a_schema(job: Job) -> None:
     job.streamer({**form}).run_once()
     assert job.ids() == ["a", "b", "c"]
     job.topic.put(row("bare"), header + json.dumps(row("d")).encode())
-    with pytest.raises(InputError, match=f"topic {job.topic.name}, partition 0, offset 4: .* no message of Confluent"):
+    with pytest.raises(InputError, match=f"topic {job.topic.name}, partition 0, offset 4: not a message of Confluent"):
         job.streamer(form).run_once()
     errors = {"hoodie.errortable.enable": "true", "hoodie.errortable.base.path": f"{job.table}-errors"}
     job.streamer({**form, **errors}).run_once()

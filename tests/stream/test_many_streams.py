@@ -18,7 +18,7 @@ import pytest
 from file_jobs import Job, command, many, row, words
 
 import skep
-from skep.many_streams import Turns, run_at_once
+from skep.flows.many_streams import Turns, run_at_once
 from skep_stream.protocols import Batch, Position, StreamContext
 from skep_table.table import HudiTable
 
@@ -45,6 +45,22 @@ def test_many_tables_each_with_properties_of_its_own(job: Job) -> None:
     assert HudiTable.open(job.work / "lake/shop/one").config.partition_fields == ("city",)
     assert HudiTable.open(job.work / "elsewhere").config.name == "default.two"
     assert "many tables need" in command(job, "--config-folder", str(folder)).stderr
+
+
+def test_a_table_without_its_properties_or_its_source_keeps_no_other_back(job: Job) -> None:
+    job.put("a.json", row("a", 1))
+    given = many(job, ["lost", "one", "away"], away=f"hoodie.streamer.source.dfs.root={job.work}/away")
+    (job.work / "away").mkdir()
+    assert command(job, *given).returncode == 0
+    (job.work / "tables/default_lost_config.properties").unlink()
+    (job.work / "away").rmdir()
+    job.put("b.json", row("b", 1), at=1_700_000_001)
+    for more in ((), ("--status",)):
+        done = command(job, *given, *more)
+        assert done.returncode == 1
+        assert f"error: lost: {job.work}/tables/default_lost_config.properties is not there" in done.stderr
+        assert f"error: away: the source folder {job.work}/away is not there" in done.stderr
+        assert [json.loads(line)["table"] for line in done.stdout.splitlines()] == ["one"]
 
 
 class Meeting:
@@ -116,7 +132,7 @@ def test_continuous_streams_of_many_tables_go_on_beside_one_that_fails_until_the
         job.put("b.json", row("b", 1), at=int(time.time()) - 10)
         read_until(2)
         process.terminate()
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=120)
     finally:
         process.kill()
         process.wait()

@@ -12,7 +12,7 @@ import pytest
 import skep
 from skep_catalog.client import Metastore
 from skep_catalog.embedded import EmbeddedMetastore
-from skep_catalog.entities import Column, StorageDescriptor, Table
+from skep_catalog.entities import Column, StorageDescriptor, TableEntry
 from skep_catalog.type_text import spark_schema
 from skep_table.errors import NoSuchTableError, OptionError
 from skep_table.schema.types import Field, LongType, StringType
@@ -25,7 +25,7 @@ PREFIX = "hoodie.deltastreamer.schemaprovider"
 def conf(metastore_server: EmbeddedMetastore, metastore: Metastore, database: str, tmp_path: Path) -> dict[str, str]:
     columns = (Column("id", "string"), Column("ts", "bigint"), Column("price", "decimal(6,2)"))
     storage = StorageDescriptor(columns, f"file://{tmp_path}/landing")
-    metastore.create_table(Table(database, "landing", storage, table_type="EXTERNAL_TABLE"))
+    metastore.create_table(TableEntry(database, "landing", storage, table_type="EXTERNAL_TABLE"))
     (tmp_path / "in").mkdir()
     (tmp_path / "in/a.json").write_text(json.dumps({"id": "a", "ts": 1, "price": 2.5}))
     return {
@@ -66,7 +66,7 @@ def test_the_target_may_have_another_table_and_spark_counts_over_hive(
         "spark.sql.sources.schema": spark_schema((Field("id", StringType(), nullable=False), Field("ts", LongType())))
     }
     storage = StorageDescriptor((Column("id", "string"),), f"file://{tmp_path}/wanted")
-    metastore.create_table(Table(database, "wanted", storage, parameters=stated, table_type="EXTERNAL_TABLE"))
+    metastore.create_table(TableEntry(database, "wanted", storage, parameters=stated, table_type="EXTERNAL_TABLE"))
     target = {
         f"{PREFIX}.target.schema.hive.{name}": value for name, value in (("database", database), ("table", "wanted"))
     }
@@ -85,3 +85,17 @@ def test_a_table_that_is_missing_is_an_error(conf: dict[str, str], tmp_path: Pat
         streamer({name: value for name, value in conf.items() if name != key}, tmp_path)
     with pytest.raises(OptionError, match=r"need hoodie\.datasource\.hive_sync\.metastore\.uris"):
         streamer({name: value for name, value in conf.items() if "uris" not in name}, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_a_target_with_a_database_in_its_name_is_synced_there(
+    conf: dict[str, str], tmp_path: Path, metastore: Metastore, database: str, kind: str
+) -> None:
+    flags = {"target_table": f"{database}.orders", "enable_hive_sync": True, "table_type": kind}
+    streamer(conf, tmp_path, **flags).run_once()
+    entry = metastore.table(database, "orders")
+    assert [column.name for column in entry.storage.columns[-3:]] == ["id", "ts", "price"]
+    assert "hoodie.table.name=" + f"{database}.orders" in (tmp_path / "table/.hoodie/hoodie.properties").read_text()
+    named = {"hoodie.datasource.hive_sync.table": "named"}  # counts over that
+    streamer({**conf, **named}, tmp_path, **flags, allow_commit_on_no_checkpoint_change=True).run_once()
+    assert metastore.table(database, "named").storage.location == entry.storage.location

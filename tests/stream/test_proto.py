@@ -203,7 +203,7 @@ def test_values_that_do_not_fit_name_their_column(values: dict[str, Any], why: s
 
 
 def test_what_is_no_message_or_no_time_is_an_error() -> None:
-    with pytest.raises(InputError, match="this is no message of Order"):
+    with pytest.raises(InputError, match="not a message of Order"):
         rows_of("shop.Order")([b"\x0a\x05ab"])
     late = MESSAGE()
     late.at.seconds = 1 << 40

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ended_process import outcome
 from file_jobs import Job, command, many, row, words
 
 from skep_stream.lag import LagWatch
@@ -43,7 +44,7 @@ def continuous(job: Job, *more: str) -> Iterator[tuple[subprocess.Popen[str], st
         yield process, address
     finally:
         process.terminate()
-        process.communicate(timeout=30)
+        outcome(process)
 
 
 def scraped(address: str) -> dict[str, float]:
@@ -106,7 +107,7 @@ def test_hudis_options_of_prometheus_are_honoured_by_the_command(job: Job) -> No
 
 
 def test_a_port_that_is_taken_is_an_error(job: Job) -> None:
-    from skep.stream_metrics import MetricsServers
+    from skep.flows.stream_metrics import MetricsServers
 
     ports: list[str] = []
     with MetricsServers(ports.append) as servers:
@@ -127,7 +128,7 @@ def test_in_python_the_options_have_no_effect(job: Job) -> None:
 
 
 def metrics() -> tuple[Any, Any]:
-    from skep.stream_metrics import StreamMetrics
+    from skep.flows.stream_metrics import StreamMetrics
 
     registry = prometheus_client.CollectorRegistry()
     return StreamMetrics(registry), registry.get_sample_value
@@ -173,7 +174,7 @@ def test_the_lag_is_the_age_of_the_oldest_that_waits(monkeypatch: pytest.MonkeyP
 
 def test_a_lag_that_can_not_be_measured_fails_no_round(job: Job) -> None:
     """And one that takes for ever holds none up."""
-    from skep.stream_metrics import MetricsServers
+    from skep.flows.stream_metrics import MetricsServers
 
     asked, ended = threading.Event(), threading.Event()
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import bz2
 import contextlib
+import gzip
 import json
 import logging
 import shutil
 import sqlite3
 import subprocess
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +22,10 @@ from file_jobs import KEYS, ORDER, Job, command, row, words
 from pyarrow import parquet
 
 import skep
-from skep_stream.jdbc_source import database_of
-from skep_stream.schemas import DroppedColumnWarning
+from skep_stream.schemas.providers import DroppedColumnWarning
+from skep_stream.sources.jdbc import database_of
 from skep_table.errors import (
+    CorruptFileError,
     InputError,
     OptionError,
     SchemaError,
@@ -162,7 +166,7 @@ def test_a_failed_round_names_the_line_and_leaves_nothing(job: Job) -> None:
     job.streamer().run_once()
     before = HudiTable.open(job.table).timeline.instants
     (job.source / "bad.json").write_text('{"id": "b", "ts": 1}\n{"id": "c", "ts": \n')
-    with pytest.raises(InputError, match=r"in/bad.json, line 2: this is no JSON"):
+    with pytest.raises(InputError, match=r"in/bad.json, line 2: not JSON"):
         job.streamer().run_once()
     assert HudiTable.open(job.table).timeline.instants == before
 
@@ -201,6 +205,96 @@ def test_what_can_not_work_is_refused_before_anything_is_written(
     with pytest.raises(error, match=message):
         job.streamer(**flags).run_once()
     assert not Path(job.table).exists()
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+@pytest.mark.parametrize("operation", ["INSERT", "BULK_INSERT"])
+def test_rows_of_known_keys_are_filtered_and_of_a_batch_the_greatest_stays(job: Job, operation: str, kind: str) -> None:
+    """As Hudi: dropDuplicates before either operation, and combine.before.insert."""
+    streamer = job.streamer(op=operation, filter_dupes=True, table_type=kind, source_ordering_field="ts")
+    job.put("a.json", row("a", 2), row("a", 1), row("b", 1))
+    streamer.run_once()
+    job.put("b.json", row("a", 3), row("c", 2), row("c", 3), at=1_700_000_001)
+    done = streamer.run_once()
+    assert [(each["id"], each["ts"]) for each in job.rows()] == [("a", 2), ("b", 1), ("c", 3)]
+    assert done.result is not None
+    table = streamer.target.table()
+    assert table is not None
+    assert table.commit_metadata(done.result.instant).operation_type.name == operation
+
+
+def test_a_changed_type_is_refused_in_a_round_without_news(job: Job) -> None:
+    """HoodieStreamer compares the schemas (getDeducedSchemaProvider) before it finds that nothing is new."""
+    job.put("a.json", row("a", 1, "delft"))
+    job.streamer().run_once()
+    other = json.dumps({**ORDER, "fields": [*ORDER["fields"][:2], {"name": "city", "type": ["null", "boolean"]}]})  # type: ignore[index]
+    (job.work / "order.avsc").write_text(other)
+    with pytest.raises(SchemaError, match="column city: rows have boolean, the table has string"):
+        job.streamer().run_once()
+    wider = {**ORDER, "fields": [*ORDER["fields"], {"name": "more", "type": ["null", "int"], "default": None}]}  # type: ignore[misc]
+    (job.work / "order.avsc").write_text(json.dumps(wider))
+    assert job.streamer().run_once().result is None
+    assert job.rows() == [row("a", 1, "delft")]
+
+
+@pytest.mark.parametrize("version", ["6", "9"])
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_event_times_are_recorded_of_the_rows_that_are_written(job: Job, kind: str, version: str) -> None:
+    """WriteStatus.markSuccess: 13 digits are ms, 10 are seconds, and a row that loses against a stored one has none."""
+    conf = {"hoodie.payload.event.time.field": "ts", "hoodie.write.table.version": version}
+    payload = "org.apache.hudi.common.model.DefaultHoodieRecordPayload"
+
+    def recorded() -> tuple[int | None, int | None]:
+        streamer = job.streamer(conf, table_type=kind, payload_class=payload, source_ordering_field="ts")
+        done = streamer.run_once()
+        table = streamer.target.table()
+        assert table is not None
+        assert done.result is not None
+        commit = table.commit_metadata(done.result.instant)
+        (stat,) = [stat for stats in commit.partition_to_write_stats.values() for stat in stats]
+        return stat.min_event_time, stat.max_event_time
+
+    start = 1_700_000_000_000
+    job.put("a.json", row("a", start + 5), row("b", start + 2), row("c", start + 9))
+    assert recorded() == (start + 2, start + 9)
+    job.put("b.json", row("a", start + 7), row("d", start + 8), row("c", start + 1), at=1_700_000_001)
+    assert recorded() == (start + 7, start + 8)
+    job.put("c.json", row("e", 1_700_000_001), row("f", 5), at=1_700_000_002)
+    assert recorded() == (1_700_000_001_000, 1_700_000_001_000)
+    job.put("d.json", row("a", start + 20), row("b", start + 21), at=1_700_000_003)  # updates alone: logs
+    assert recorded() == (start + 20, start + 21)
+
+
+CODECS: dict[str, Any] = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "deflate": zlib.compress,
+    "zst": lambda data: pa.Codec("zstd").compress(data, asbytes=True),
+}
+
+
+def test_compressed_text_is_read_as_spark_and_hudi_do(job: Job) -> None:
+    for number, (ending, compress) in enumerate(CODECS.items()):
+        lines = [json.dumps(row(f"{ending}{at}", at)) for at in range(2)]
+        parts = [f"{line}\n".encode() for line in lines]
+        data = compress(parts[0] + parts[1]) if ending == "deflate" else compress(parts[0]) + compress(parts[1])
+        (job.source / f"{number}.json.{ending}").write_bytes(data)
+    assert job.streamer().run_once().rows == 2 * len(CODECS)
+    assert [each["id"] for each in job.rows()] == sorted(f"{ending}{at}" for ending in CODECS for at in range(2))
+    (job.source / "bad.json.gz").write_bytes(gzip.compress(b'{"id": "a", "ts": 1}')[:-9])
+    with pytest.raises(CorruptFileError, match=r"bad\.json\.gz can't be decompressed"):
+        job.streamer().run_once()
+    (job.source / "bad.json.gz").rename(job.source / "bad.json.snappy")
+    with pytest.raises(UnsupportedError, match=r"bad\.json\.snappy: \.snappy is not built"):
+        job.streamer().run_once()
+
+
+def test_compressed_csv_is_read(job: Job) -> None:
+    for ending, compress in CODECS.items():
+        (job.source / f"a.csv.{ending}").write_bytes(compress(f"id,ts,city\n{ending},1,delft\n".encode()))
+    streamer = job.streamer({"hoodie.streamer.csv.header": "true"}, source_class="CsvDFSSource")
+    assert streamer.run_once().rows == len(CODECS)
+    assert [each["id"] for each in job.rows()] == sorted(CODECS)
 
 
 def test_other_settings_than_the_tables_are_refused(job: Job) -> None:
@@ -244,7 +338,7 @@ def test_the_command_prints_a_line_a_round_and_ends_with_1_for_a_round_that_fail
     failed = command(job)
     assert failed.returncode == 1
     assert failed.stderr.startswith("error: ")
-    assert "bad.json, line 1: this is no JSON" in failed.stderr
+    assert "bad.json, line 1: not JSON" in failed.stderr
     twice = command(job, "--op", "UPSERT", "--op", "INSERT")
     assert twice.returncode == 2
     assert "Can only specify option --op once." in twice.stderr
@@ -337,13 +431,13 @@ def test_a_killed_round_is_taken_up_again(
 ) -> None:
     """At whatever storage call it dies: rows and checkpoint are both there, or neither is. INSERT would show others."""
     caplog.set_level(logging.CRITICAL, "skep")
-    monkeypatch.setattr("skep.stream_target.open_storage", lambda path, _options: path)
+    monkeypatch.setattr("skep.flows.stream_target.open_storage", lambda path, _options: path)
     conf = {"hoodie.write.table.version": str(version)}
     job.put("a.json", row("a", 1))
     if made:
         monkeypatch.undo()
         job.streamer(conf, op="INSERT").run_once()
-        monkeypatch.setattr("skep.stream_target.open_storage", lambda path, _options: path)
+        monkeypatch.setattr("skep.flows.stream_target.open_storage", lambda path, _options: path)
         job.put("b.json", row("b", 1), at=1_700_000_001)
     seeded, at, committed = job.work / "seeded", 1, set()
     if made:
@@ -358,7 +452,7 @@ def test_a_killed_round_is_taken_up_again(
         with contextlib.suppress(SkepError):
             streamer.run_once()
         with monkeypatch.context() as plain:
-            plain.setattr("skep.stream_target.open_storage", open_storage)
+            plain.setattr("skep.flows.stream_target.open_storage", open_storage)
             committed.add(job.streamer(conf, op="INSERT").run_once().result is None)
         where = storage.calls[at - 1] if storage.hit else "no fault"
         assert [each["id"] for each in job.rows()] == (["a", "b"] if made else ["a"]), where
@@ -553,3 +647,16 @@ def test_the_first_checkpoint_of_a_table_may_be_that_of_another(job: Job) -> Non
         job.streamer(**other, **named)
     conf = {"hoodie.streamer.checkpoint.provider.path": job.table}
     assert [job.streamer(conf, **other, **named).run_once().rows for _ in range(2)] == [1, 0]
+
+
+def test_bad_lines_of_all_texts_go_into_the_error_table(job: Job) -> None:
+    (job.source / "a.csv").write_text("id,ts,city\na,+1,\nb,soon,\nc,2\nd,3,delft\n")
+    errors = {"hoodie.errortable.enable": "true", "hoodie.errortable.base.path": f"{job.table}-errors"}
+    conf = {"hoodie.streamer.csv.header": "true"}
+    with pytest.raises(InputError, match=r"a\.csv, line 3: column ts: .*'soon'"):
+        job.streamer(conf, source_class="CsvDFSSource").run_once()
+    done = job.streamer({**conf, **errors}, source_class="CsvDFSSource").run_once()
+    assert (done.rows, done.rejected) == (2, 2)
+    assert [each["id"] for each in job.rows()] == ["a", "d"]
+    kept = skep.load(f"{job.table}-errors").to_arrow().sort_by("line")
+    assert list(zip(kept["line"].to_pylist(), kept["record"].to_pylist(), strict=True)) == [(3, "b,soon,"), (4, "c,2")]

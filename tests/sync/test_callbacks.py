@@ -15,7 +15,7 @@ import pytest
 
 from skep_sync.callbacks import CallbackWarning, callback_hook, deliver, senders, undelivered
 from skep_sync.callbacks.senders import HttpSender, KafkaSender, sender_of
-from skep_sync.receiver import parse_callback
+from skep_sync.following.receiver import parse_callback
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import OptionError, SyncError, UnsupportedError
 from skep_table.options import Options

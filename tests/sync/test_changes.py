@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from skep_sync.changes import TimelineState
-from skep_table.services.savepoint import create_savepoint
+from skep_sync.planning.changes import TimelineState
+from skep_table.services.undo.savepoint import create_savepoint
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 

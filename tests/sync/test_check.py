@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from skep_catalog.client import Metastore
-from skep_catalog.entities import Column, Table
+from skep_catalog.entities import Column, TableEntry
 from skep_sync.check import CheckReport, check_table
-from skep_sync.locations import same_location
+from skep_sync.planning.locations import same_location
 from skep_sync.sync import sync_table
 from skep_table.table import HudiTable
 
@@ -24,35 +24,35 @@ SCHEMA = "spark.sql.sources.schema.part.0"
 TEXT_SERDE = "org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe"
 
 
-def hide_last_column(entry: Table) -> Table:
+def hide_last_column(entry: TableEntry) -> TableEntry:
     return replace(entry, storage=replace(entry.storage, columns=entry.storage.columns[:-1]))
 
 
-def age_spark_schema(entry: Table) -> Table:
+def age_spark_schema(entry: TableEntry) -> TableEntry:
     schema = json.loads(entry.parameters[SCHEMA])
     schema["fields"].pop()
     return replace(entry, parameters={**entry.parameters, SCHEMA: json.dumps(schema)})
 
 
-def move(entry: Table) -> Table:
+def move(entry: TableEntry) -> TableEntry:
     return replace(entry, storage=replace(entry.storage, serde_parameters={"path": "/nowhere"}))
 
 
-def forget_marker(entry: Table) -> Table:
+def forget_marker(entry: TableEntry) -> TableEntry:
     kept = {key: value for key, value in entry.parameters.items() if not key.startswith("last_commit")}
     return replace(entry, parameters=kept)
 
 
-def let_drop_delete(entry: Table) -> Table:
+def let_drop_delete(entry: TableEntry) -> TableEntry:
     return replace(entry, table_type="MANAGED_TABLE", parameters={**entry.parameters, "EXTERNAL": "FALSE"})
 
 
-def read_as_optimized(entry: Table) -> Table:
+def read_as_optimized(entry: TableEntry) -> TableEntry:
     parameters = {**entry.storage.serde_parameters, "hoodie.query.as.ro.table": "true"}
     return replace(entry, storage=replace(entry.storage, serde_parameters=parameters))
 
 
-def read_with_another_class(entry: Table) -> Table:
+def read_with_another_class(entry: TableEntry) -> TableEntry:
     return replace(entry, storage=replace(entry.storage, serde_library=TEXT_SERDE))
 
 
@@ -76,7 +76,7 @@ def test_an_entry_put_wrong_is_reported_with_those_who_read_it(
     golden_copy: Callable[..., HudiTable],
     metastore: Metastore,
     database: str,
-    damage: Callable[[Table], Table],
+    damage: Callable[[TableEntry], TableEntry],
     aspect: str,
     engines: tuple[str, ...],
 ) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skep_catalog.entities import Column
-from skep_sync.columns import Kind, accepted, column_changes, ordered, refused
+from skep_sync.planning.columns import ColumnAction, accepted, column_changes, ordered, refused
 
 
 def columns(**types: str) -> list[Column]:
@@ -17,19 +17,19 @@ def columns(**types: str) -> list[Column]:
 @pytest.mark.parametrize(
     ("old", "new", "kinds"),
     [
-        (columns(a="int"), columns(a="int", b="string"), [Kind.APPENDED]),
-        (columns(a="int", c="int"), columns(a="int", b="string", c="int"), [Kind.MIDDLE]),
-        (columns(a="int", b="string"), columns(a="int"), [Kind.DROPPED]),
-        (columns(a="int", b="string"), columns(a="int", c="string"), [Kind.RENAMED]),
-        (columns(a="int", b="string"), columns(b="string", a="int"), [Kind.REORDERED]),
-        (columns(a="int"), columns(a="bigint"), [Kind.WIDENED]),
-        (columns(a="bigint"), columns(a="int"), [Kind.INCOMPATIBLE]),
-        (columns(a="string"), columns(a="bigint"), [Kind.INCOMPATIBLE]),
-        (columns(a="struct<x:int>"), columns(a="struct<x:int,y:int>"), [Kind.NESTED]),
+        (columns(a="int"), columns(a="int", b="string"), [ColumnAction.APPENDED]),
+        (columns(a="int", c="int"), columns(a="int", b="string", c="int"), [ColumnAction.MIDDLE]),
+        (columns(a="int", b="string"), columns(a="int"), [ColumnAction.DROPPED]),
+        (columns(a="int", b="string"), columns(a="int", c="string"), [ColumnAction.RENAMED]),
+        (columns(a="int", b="string"), columns(b="string", a="int"), [ColumnAction.REORDERED]),
+        (columns(a="int"), columns(a="bigint"), [ColumnAction.WIDENED]),
+        (columns(a="bigint"), columns(a="int"), [ColumnAction.INCOMPATIBLE]),
+        (columns(a="string"), columns(a="bigint"), [ColumnAction.INCOMPATIBLE]),
+        (columns(a="struct<x:int>"), columns(a="struct<x:int,y:int>"), [ColumnAction.NESTED]),
         (columns(A="INT "), columns(a="int"), []),
     ],
 )
-def test_kinds(old: list[Column], new: list[Column], kinds: list[Kind]) -> None:
+def test_kinds(old: list[Column], new: list[Column], kinds: list[ColumnAction]) -> None:
     assert [change.kind for change in column_changes(old, new)] == kinds
 
 

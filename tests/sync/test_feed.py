@@ -17,7 +17,7 @@ import pytest
 from faulty_storage import FaultyStorage
 
 from skep_sync.feed import feed, receiver_of
-from skep_sync.feed.lines import Changes
+from skep_sync.feed.lines import CommitChanges
 from skep_sync.feed.receivers import FolderReceiver, HttpReceiver, KafkaReceiver
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.transaction import Transaction
@@ -54,7 +54,7 @@ class Received:
     fails_at: int = -1
     commits: list[list[Json]] = field(default_factory=list)
 
-    def send(self, changes: Changes) -> int:
+    def send(self, changes: CommitChanges) -> int:
         lines = [json.loads(line) for lines in changes.lines for line in lines.to_pylist()]
         if len(self.commits) == self.fails_at:
             self.fails_at = -1

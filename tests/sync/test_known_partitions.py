@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from skep_catalog.client import Metastore
-from skep_sync.locations import lies_below
+from skep_sync.planning.locations import lies_below
 from skep_sync.sync import plan_sync, sync_table
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.storage import open_storage

@@ -13,8 +13,8 @@ import pytest
 from skep_catalog.client import Metastore
 from skep_catalog.entities import Partition
 from skep_catalog.entries import MARKER
-from skep_sync.locations import same_location
-from skep_sync.steps import AddPartitions, MovePartitions, TouchPartitions
+from skep_sync.planning.locations import same_location
+from skep_sync.planning.steps import AddPartitions, MovePartitions, TouchPartitions
 from skep_sync.sync import plan_sync, sync_table
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import SchemaError, SyncError

@@ -9,15 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep_catalog.entities import Column, Table
+from skep_catalog.entities import Column, TableEntry
 from skep_catalog.entries import wanted_entries
-from skep_sync.changes import Changes, Files, SyncPoint
-from skep_sync.locations import registered_there, same_location
 from skep_sync.options import Cascade
-from skep_sync.plan import EntryLayout, differences, entry_steps, merged, partition_steps
-from skep_sync.steps import AddPartitions, AlterEntry, CreateEntry, DropPartitions, MovePartitions
+from skep_sync.planning.changes import Files, PartitionChanges, SyncPoint
+from skep_sync.planning.locations import registered_there, same_location
+from skep_sync.planning.plan import EntryLayout, differences, distinct, entry_steps, merged, partition_steps
+from skep_sync.planning.steps import AddPartitions, AlterEntry, CreateEntry, DropPartitions, MovePartitions
 from skep_sync.values import Extractor, values_of_name
-from skep_table.errors import FormatError
 from skep_table.escaping import escape
 from skep_table.schema.types import Field, IntType, LongType, Schema, StringType
 from skep_table.table_config import TableConfig
@@ -28,12 +27,12 @@ POINT = SyncPoint("20260101000000001", "20260101000000009")
 LATER = SyncPoint("20260102000000001", "20260102000000009")
 
 
-def wanted(*fields: Field, config: TableConfig = CONFIG) -> Table:
+def wanted(*fields: Field, config: TableConfig = CONFIG) -> TableEntry:
     schema = Schema((Field("id", LongType()), *fields, Field("p", StringType())))
     return wanted_entries(config, schema, BASE, "d", "t").entries[0].table
 
 
-def synced(table: Table, point: SyncPoint = POINT) -> Table:
+def synced(table: TableEntry, point: SyncPoint = POINT) -> TableEntry:
     """The entry that a sync of `table` leaves, as a server gives it back."""
     markers = {"last_commit_time_sync": point.requested_time, "last_commit_completion_time_sync": point.completion_time}
     return replace(
@@ -41,7 +40,7 @@ def synced(table: Table, point: SyncPoint = POINT) -> Table:
     )
 
 
-def parameters_of_managed(table: Table) -> Mapping[str, str]:
+def parameters_of_managed(table: TableEntry) -> Mapping[str, str]:
     return {key: value for key, value in table.parameters.items() if key != "EXTERNAL"}
 
 
@@ -190,11 +189,11 @@ LAYOUT = EntryLayout(BASE, ("p",), Extractor.HIVE_STYLE, decode=True)
 
 def changes(
     live: Sequence[str], emptied: Sequence[str] = (), *, complete: bool = False, empty: Sequence[str] = ()
-) -> Changes:
+) -> PartitionChanges:
     def files(paths: Sequence[str]) -> dict[str, Files | None]:
         return {path: None if path in empty else Files(1, len(path)) for path in paths}
 
-    return Changes(complete, frozenset(live), frozenset(emptied), files)
+    return PartitionChanges(complete, frozenset(live), frozenset(emptied), files)
 
 
 class TestPartitions:
@@ -226,10 +225,24 @@ class TestPartitions:
         (step,) = partition_steps(wanted(), changes(["p=a"], complete=True), LAYOUT, {("a",): None, ("x y",): None})
         assert step == DropPartitions(wanted(), ("p=x y",))
 
-    def test_two_folders_of_one_value_are_refused(self) -> None:
+    def test_of_two_folders_of_one_value_one_is_registered_and_the_other_named(self) -> None:
         layout = EntryLayout(BASE, ("p",), Extractor.SINGLE_PART, decode=False)
-        with pytest.raises(FormatError, match=r"'2024-01' and '2024/01' have the same values|'2024/01' and '2024-01'"):
-            partition_steps(wanted(), changes(["2024/01", "2024-01"]), layout, {})
+        both = changes(["2024/01", "2024-01", "x"])
+
+        def chosen(registered: dict[tuple[str, ...], str | None], one: PartitionChanges = both) -> set[str]:
+            kept, refused = distinct(one, layout, registered, lambda path: path == "2024/01")
+            assert refused or "x" not in one.live
+            return set(kept.live | kept.emptied)
+
+        assert chosen({}) == {"2024-01", "x"}
+        assert chosen({("2024-01",): f"{BASE}/2024/01"}) == {"2024/01", "x"}, "what is registered stays"
+        assert chosen({("2024-01",): f"{BASE}/2024/01"}, changes(["2024-01", "x"])) == {"x"}, "written by itself, too"
+        assert chosen({("2024-01",): f"{BASE}/gone"}) == {"2024-01", "x"}
+        assert chosen({("2024-01",): f"{BASE}/2024/01"}, changes([], ["2024-01"])) == set(), "it is not the one dropped"
+        (refused,) = distinct(both, layout, {}, lambda _: True)[1]
+        assert "'2024-01' and '2024/01' have the same values 2024-01" in refused
+        kept, refusals = distinct(changes(["2024/01"], ["2024-01"]), layout, {}, lambda _: False)
+        assert (kept.live, kept.emptied, refusals) == ({"2024/01"}, set(), [])
 
     @given(
         st.frozensets(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6), max_size=12),

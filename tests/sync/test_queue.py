@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from skep_sync.queue import Backoff, SyncQueue, table_key
+from skep_sync.following.queue import Backoff, SyncQueue, table_key
 from skep_table.errors import CatalogError, MetastoreUnreachableError, StorageError, SyncError
 from skep_table.storage import Storage, open_storage
 from skep_table.storage.local import LocalStorage
@@ -85,8 +85,8 @@ class TestOnAnyStorage:
         assert found.failure == pending.failure
         assert found.failure is not None
         assert (found.failure.attempts, found.failure.error, found.failure.unreachable) == (2, "no 2", False)
-        assert not found.is_due(clock.now())
-        assert found.is_due(clock.now() + timedelta(seconds=25))
+        waits = datetime.fromisoformat(found.failure.retry_at) - clock.now()
+        assert timedelta() < waits <= timedelta(seconds=25)
         queue.done(found)
         assert SyncQueue(storage).pending() == []
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep_sync.receiver import BadCallbackError, CommitCallback, parse_callback
+from skep_sync.following.receiver import BadCallbackError, CommitCallback, parse_callback
 
 # As Hudi 0.15.0 sends it, shortened to one write stat with a few of its fields.
 SENT = {

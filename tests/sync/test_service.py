@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from skep_catalog.client import Metastore
-from skep_sync import service as service_module
-from skep_sync.locations import same_location
+from skep_sync.following import service as service_module
+from skep_sync.following.queue import Backoff, Pending, SyncQueue
+from skep_sync.following.service import SyncService
 from skep_sync.options import RELOCATE
-from skep_sync.queue import Backoff, Pending, SyncQueue
-from skep_sync.service import SyncService
+from skep_sync.planning.locations import same_location
 from skep_sync.sync import SyncReport, plan_sync
 from skep_sync.targets import Clients, Target, targets_of
 from skep_table.errors import CatalogError, MetastoreUnreachableError, SkepError
@@ -268,6 +268,28 @@ class TestAroundTheSync:
         go_on.set()
         assert service.stop(WAIT) is True
         assert [one.latest.table for one in queue.pending()] == ["b"]
+
+    def test_stopping_waits_for_what_follows_a_commit(self, monkeypatch: pytest.MonkeyPatch, queue: SyncQueue) -> None:
+        """Table services use the metastore's client, which their caller closes after the stop."""
+        began, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+
+        def follow(*_: object) -> None:
+            began.set()
+            assert go_on.wait(WAIT)
+            ended.set()
+
+        stub(monkeypatch, lambda *_, **__: None)
+        service = SyncService(targets_of({}), Clients(), queue, after=follow)
+        service.start()
+        service.submit("/t", "t", "1")
+        assert began.wait(WAIT)
+        assert service.wait_until_idle(WAIT)
+        service.submit("/other", "other", "1")
+        assert service.wait_until_idle(WAIT), "syncs do not wait for what follows others"
+        assert service.stop(0.05) is False
+        go_on.set()
+        assert service.stop(WAIT) is True
+        assert ended.is_set()
 
     def test_two_services_share_a_queue(
         self, monkeypatch: pytest.MonkeyPatch, start: Start, queue: SyncQueue, heard: list[Event]

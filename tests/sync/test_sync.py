@@ -16,11 +16,11 @@ import pyarrow as pa
 import pytest
 
 from skep_catalog.client import Metastore
-from skep_catalog.entities import Column, StorageDescriptor, Table
+from skep_catalog.entities import Column, StorageDescriptor, TableEntry
 from skep_catalog.entries import MARKER
-from skep_sync.status import sync_status
-from skep_sync.steps import AddPartitions, AlterEntry, DropPartitions, SyncPlan
-from skep_sync.sync import apply_plan, plan_sync, sync_table
+from skep_sync.following.status import sync_status
+from skep_sync.planning.steps import AddPartitions, AlterEntry, DropPartitions, SyncPlan
+from skep_sync.sync import plan_sync, sync_table
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import MetastoreUnreachableError, OptionError, SyncError, TableMismatchError
 from skep_table.storage import open_storage
@@ -148,7 +148,7 @@ class TestIncremental:
         alters = [step for step in plan.steps if isinstance(step, AlterEntry)]
         assert len(alters) == len(plan.steps) == (3 if table.config.is_mor else 1)
         assert all(step.expected == (MARKER, before) for step in alters)
-        apply_plan(plan, metastore)
+        sync_table(table.reload(), metastore, database)
         assert not plan_sync(table.reload(), metastore, database)
 
     def test_new_columns_arrive(
@@ -270,18 +270,6 @@ class TestTogether:
         assert not plan_sync(newer, metastore, database, full=True)
         assert metastore.locks(database) == []
 
-    def test_a_plan_that_others_overtook_is_refused(
-        self, copy: Callable[[str, str], HudiTable], metastore: Metastore, database: str
-    ) -> None:
-        table = copy("0.15.0", "cow_upsert")
-        bring_back = hide_last_commit(table)
-        sync_table(table.reload(), metastore, database)
-        table = bring_back()
-        plan = plan_sync(table, metastore, database)
-        sync_table(table, metastore, database)
-        with pytest.raises(SyncError, match="was synced by another since this plan was made"):
-            apply_plan(plan, metastore)
-
     @pytest.mark.engine("metastore")
     def test_cut_between_any_two_calls_the_marker_is_never_ahead(
         self,
@@ -358,7 +346,7 @@ class TestRefusals:
     def test_another_table_under_the_name_is_left_alone(
         self, golden: Path, metastore: Metastore, database: str
     ) -> None:
-        other = Table(
+        other = TableEntry(
             database,
             "cow_upsert",
             StorageDescriptor(

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
+from ended_process import outcome
 from typer.testing import CliRunner, Result
 
 from skep.cli import lock as lock_commands
 from skep.cli import metastore as metastore_commands
-from skep.cli import sync as sync_commands
-from skep.syncing import TableSyncs, open_queue
+from skep.cli.scope import App
+from skep.cli.sync import commands as sync_commands
+from skep.metastore.syncing import TableSyncs, open_queue
 from skep_catalog.client import Metastore
 from skep_catalog.lock import HmsLock
 from skep_sync.sync import sync_table
@@ -36,7 +37,7 @@ pytestmark = pytest.mark.metastore
 
 
 def run(*arguments: str) -> Result:
-    app = typer.Typer()
+    app = App()
     for module in (metastore_commands, sync_commands, lock_commands):
         module.register(app)
     return CliRunner().invoke(app, list(arguments))
@@ -248,7 +249,7 @@ def test_lock_show_shows_holder_and_waiter(metastore: Metastore, database: str) 
 
 
 def test_metastore_in_the_foreground_ends_on_a_signal(tmp_path: Path) -> None:
-    program = "import typer; from skep.cli import metastore; app = typer.Typer(); metastore.register(app); app()"
+    program = "from skep.cli import metastore, scope; app = scope.App(); metastore.register(app); app()"
     process = subprocess.Popen(
         [sys.executable, "-c", program, "--warehouse", str(tmp_path)],
         stdout=subprocess.PIPE,
@@ -259,7 +260,7 @@ def test_metastore_in_the_foreground_ends_on_a_signal(tmp_path: Path) -> None:
     uri = process.stdout.readline().strip()
     assert Metastore.connect(uri).databases() == ["default"]
     process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=30)
+    _, errors = outcome(process)
     assert process.returncode == 0
     assert "stopped" in errors
 

@@ -9,9 +9,9 @@ import pytest
 
 from skep_catalog.client import Metastore
 from skep_catalog.entries import MARKER
+from skep_sync.following.pending import KnownTables, sync_all, sync_queued
+from skep_sync.following.queue import SyncQueue
 from skep_sync.options import KIND, TargetKind
-from skep_sync.pending import KnownTables, sync_all, sync_queued
-from skep_sync.queue import SyncQueue
 from skep_sync.sync import sync_table
 from skep_sync.targets import MAIN, Clients, Target, each_target, sync_target, targets_of
 from skep_table.errors import NotATableError, OptionError, SyncError

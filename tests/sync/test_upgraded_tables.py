@@ -9,7 +9,7 @@ import pytest
 
 from skep_catalog.client import Metastore
 from skep_sync.check import check_table
-from skep_sync.plan import MARKERS, marker_of
+from skep_sync.planning.plan import MARKERS, marker_of
 from skep_sync.sync import sync_table
 from skep_table.query import ReadRequest, read
 from skep_table.schema.types import META_FIELDS

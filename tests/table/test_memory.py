@@ -24,7 +24,7 @@ import psutil
 import pyarrow as pa
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
-from skep_table.services.clean import plan_clean
+from skep_table.services.cleaning.clean import plan_clean
 from skep_table.services.fsck import fsck
 from skep_table.instant_time import InstantTime
 from skep_table.table import HudiTable

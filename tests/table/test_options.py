@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import builtins
+import threading
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
 
 import pytest
 
-import skep.hoodie  # noqa: F401 - with it all packages register their options
+import skep.handles.by_path  # noqa: F401 - with it all packages register their options
 import skep_sync.options
 import skep_writer  # noqa: F401
 from skep_table.errors import OptionError
-from skep_table.options import REGISTRY, Option, Options, Status, UnknownOptionWarning, at_least, boolean
+from skep_table.options import REGISTRY, Option, Options, Registry, Status, UnknownOptionWarning, at_least, boolean
 
 NO_VALUE = "@no value@"
 
@@ -91,3 +95,26 @@ def test_options_of_others_are_theirs(key: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Options({key: "1"}).check()
+
+
+def test_a_thread_waits_for_options_that_another_is_importing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    began, go_on, registry = threading.Event(), threading.Event(), Registry()
+    late = Option("hoodie.late", str, "")
+
+    def imported() -> None:
+        began.set()
+        assert go_on.wait(60)
+        registry.add(late)
+
+    monkeypatch.setattr(builtins, "imported_by_test", imported, raising=False)
+    (tmp_path / "late_options.py").write_text("imported_by_test()")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    registry.add_later("late_options")
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(registry.find, "hoodie.late")
+        assert began.wait(60)
+        second = pool.submit(registry.find, "hoodie.late")
+        second_ended = wait([second], 0.2).done
+        go_on.set()
+        assert (first.result(), second.result()) == (late, late)
+    assert not second_ended

@@ -14,7 +14,7 @@ import pytest
 from counting_storage import CountingStorage
 
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.runner import ThreadRunner
+from skep_table.runtime.runner import ThreadRunner
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import update_table_config

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -16,32 +16,13 @@ from skep_table.commit.create import TableSpec, create_table
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    import pyspark
-
-    from skep_catalog.java import find_java
-    from skep_writer import make_spark
-
-    java = find_java(pyspark.__version__)
-    session = make_spark(
-        {"JAVA_HOME": str(java.home)},
-        master="local[2,4]",
-        conf={"spark.driver.memory": "1g", "spark.sql.session.timeZone": "America/New_York"},
-    )
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
-
-
 collect_ignore = ["test_stream_changes.py" if metadata.version("pyspark").split(".")[0] >= "4" else "test_source.py"]
 
 
 @pytest.fixture(autouse=True)
 def rows_held_by_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """The frames of tests are small; what large ones go through is what these tests are about."""
-    from skep_writer import spark_rows
+    from skep_writer.writing import spark_rows
 
     monkeypatch.setattr(spark_rows, "COLLECTED_BYTES", replace(spark_rows.COLLECTED_BYTES, default=0))
 

@@ -15,9 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyspark
-
-from skep_catalog.java import find_java
+from skep_catalog.class_archive import spark_environment
 from skep_table.options import Options
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
@@ -57,9 +55,8 @@ class KillingStorage(LocalStorage):
 
 def main() -> None:
     folder, KillingStorage.pattern, KillingStorage.after = Path(sys.argv[1]), sys.argv[2], sys.argv[3] == "after"
-    java = find_java(pyspark.__version__)
     conf = {"spark.driver.memory": "600m", "spark.sql.shuffle.partitions": "1"}
-    spark = make_spark({"JAVA_HOME": str(java.home)}, master="local[2]", conf=conf)
+    spark = make_spark(spark_environment(), master="local[2]", conf=conf)
     spark.sparkContext.setLogLevel("OFF")
     collect = Options({"skep.spark.collect.max.bytes": "0"})  # as for large frames
     table = HudiTable.open(KillingStorage(str(folder / "table")))

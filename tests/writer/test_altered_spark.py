@@ -10,7 +10,7 @@ import pytest
 
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.query import ReadRequest, read
-from skep_table.runner import ThreadRunner
+from skep_table.runtime.runner import ThreadRunner
 from skep_table.schema.change import AddColumn, ChangeType, DropColumn, RenameColumn
 from skep_table.schema.types import IntType, LongType, StringType
 from skep_table.storage import LocalStorage

@@ -12,7 +12,7 @@ import pytest
 
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
-from skep_table.services.compact import compact
+from skep_table.services.compaction.compact import compact
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter

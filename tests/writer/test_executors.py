@@ -50,18 +50,16 @@ def python_without_skep(tmp_path: Path) -> Path:
 JOB = """
 import json, sys
 import pyarrow as pa
-from skep_catalog.java import find_java
+from skep_catalog.class_archive import spark_environment
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.options import Options
 from skep_table.storage import LocalStorage
 from skep_table.query import ReadRequest
 from skep_writer import SparkWriter, make_spark, to_spark
-import pyspark
 
 folder, master, conf = sys.argv[1:]
-java = find_java(pyspark.__version__)
 conf = {"spark.executor.memory": "1g", **json.loads(conf)}
-spark = make_spark({"JAVA_HOME": str(java.home)}, master=master, conf=conf)
+spark = make_spark(spark_environment(), master=master, conf=conf)
 spark.sparkContext.setLogLevel("OFF")
 schema = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
 table = create_table(
@@ -115,18 +113,16 @@ def test_executors_without_skep_get_it(
 
 READS = """
 import json, sys
-from skep_catalog.java import find_java
+from skep_catalog.class_archive import spark_environment
 from skep_table.query import ReadRequest
 from skep_table.table import HudiTable
 from skep_writer import make_spark
-import pyspark
 
 golden, master, helpers = sys.argv[1:]
 sys.path.append(helpers)
 import spark_answers
 
-java = find_java(pyspark.__version__)
-spark = make_spark({"JAVA_HOME": str(java.home)}, master=master, conf={"spark.executor.memory": "1g"})
+spark = make_spark(spark_environment(), master=master, conf={"spark.executor.memory": "1g"})
 spark.sparkContext.setLogLevel("OFF")
 differences = {}
 for name in ("0.15.0/mor_upsert", "1.1.1/mor_event_time", "1.1.1/cow_cdc"):

@@ -13,11 +13,11 @@ from skep_table.table import HudiTable
 
 SCRIPT = """
 import os, pathlib, signal, sys, threading, time
-import pyspark, skep
-from skep_catalog.java import find_java
+import skep
+from skep_catalog.class_archive import spark_environment
 from skep_writer import make_spark
 
-spark = make_spark({"JAVA_HOME": str(find_java(pyspark.__version__).home)}, master="local[2]")
+spark = make_spark(spark_environment(), master="local[2]")
 skep.exit_on_sigterm()
 started = pathlib.Path(sys.argv[1] + ".started")
 

@@ -16,8 +16,9 @@ from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.definitions import IndexDefinition
 from skep_table.metadata_table.entries import latest
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, RECORD_INDEX, member_of
-from skep_table.metadata_write import create_metadata_table, reading
-from skep_table.runner import Runner, ThreadRunner
+from skep_table.metadata_write import create_metadata_table
+from skep_table.metadata_write.making import reading
+from skep_table.runtime.runner import Runner, ThreadRunner
 from skep_table.services.metadata_check import check_metadata_table
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable

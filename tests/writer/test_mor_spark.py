@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from skep_table.query import ReadRequest, read
-from skep_table.services.compact import compact
+from skep_table.services.compaction.compact import compact
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType

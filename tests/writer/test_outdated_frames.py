@@ -10,11 +10,11 @@ import pytest
 
 from skep_table.options import Options
 from skep_table.query import ReadRequest, plan
-from skep_table.services.clean import clean
+from skep_table.services.cleaning.clean import clean
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 from skep_writer import to_spark
-from skep_writer.native import split
+from skep_writer.reading.native import split
 
 pytestmark = pytest.mark.spark
 

@@ -20,7 +20,7 @@ from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 from skep_writer import collect_arrow, jvm, to_spark
-from skep_writer.relation import ReadWarning
+from skep_writer.reading.relation import ReadWarning
 
 pytestmark = [pytest.mark.spark, pytest.mark.engine("spark")]
 

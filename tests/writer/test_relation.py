@@ -21,8 +21,9 @@ from skep_table.query import ReadRequest, read
 from skep_table.schema.types import META_FIELDS
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
-from skep_writer import collect_arrow, jvm, native, relation, to_spark
-from skep_writer.relation import Folder, ReadWarning, file_frame
+from skep_writer import collect_arrow, jvm, to_spark
+from skep_writer.reading import native, relation
+from skep_writer.reading.relation import Folder, ReadWarning, file_frame
 
 pytestmark = pytest.mark.spark
 

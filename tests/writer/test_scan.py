@@ -14,7 +14,7 @@ from skep_table.query import ReadRequest, plan, read
 from skep_table.query.json_text import json_lines
 from skep_table.table import HudiTable
 from skep_writer import collect_arrow, to_spark
-from skep_writer.native import split
+from skep_writer.reading.native import split
 
 pytestmark = pytest.mark.spark
 

@@ -15,12 +15,12 @@ from skep_table.context import TableContext
 from skep_table.errors import StorageError
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
-from skep_table.runner import ThreadRunner
-from skep_table.services import cluster as cluster_service
-from skep_table.services import compact as compact_service
+from skep_table.runtime.runner import ThreadRunner
 from skep_table.services import strategies
-from skep_table.services.cluster import cluster
-from skep_table.services.compact import compact
+from skep_table.services.clustering import cluster as cluster_service
+from skep_table.services.clustering.cluster import cluster
+from skep_table.services.compaction import compact as compact_service
+from skep_table.services.compaction.compact import compact
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType

@@ -13,8 +13,8 @@ from skep_table.errors import SkepError
 from skep_table.query import ReadRequest, plan, read
 from skep_table.query.plan import matching, predicate_of
 from skep_table.table import HudiTable
+from skep_writer.reading.shares import rows_of_share, task_shares
 from skep_writer.schemas import spark_arrow
-from skep_writer.shares import rows_of_share, task_shares
 
 SAMPLE = {
     "0.15.0/mor_event_time",

@@ -29,15 +29,14 @@ OTHER_BYTES = 512 << 20
 
 JOB = """
 import json, sys
-from skep_catalog.java import find_java
+from skep_catalog.class_archive import spark_environment
 from skep_table.query import ReadRequest
 from skep_table.table import HudiTable
 from skep_writer import make_spark, to_spark
-import pyspark
 
 folder, held = sys.argv[1:]
 conf = {"spark.driver.memory": "1g"}
-spark = make_spark({"JAVA_HOME": str(find_java(pyspark.__version__).home)}, master="local[2]", conf=conf)
+spark = make_spark(spark_environment(), master="local[2]", conf=conf)
 spark.sparkContext.setLogLevel("OFF")
 table = HudiTable.open(folder, {"hoodie.memory.merge.max.size": held})
 row = to_spark(table, ReadRequest(), spark).selectExpr("count(1)", "sum(length(v))", "min(ts)", "max(ts)").first()

@@ -147,10 +147,11 @@ def test_new_rows_of_a_change_are_looked_up(tmp_path: Path, spark: Any, kind: Ta
     assert content(table) == [(f"k{at}", f"p{at}", 3) for at in range(8)]
 
 
-def test_duplicates_are_left_out(table: HudiTable, spark: Any) -> None:
+@pytest.mark.parametrize("operation", ["insert", "bulk_insert"])
+def test_duplicates_are_left_out(table: HudiTable, spark: Any, operation: str) -> None:
     write(table, spark, "insert", many(spark, 1))
     drop = {"hoodie.datasource.insert.dup.policy": "drop"}
-    result = write(table, spark, "insert", many(spark, 2, count=70), **drop)
+    result = write(table, spark, operation, many(spark, 2, count=70), **drop)
     assert (result.inserted, len(content(table))) == (10, 70)
 
 

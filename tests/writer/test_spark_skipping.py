@@ -12,11 +12,11 @@ import pytest
 from indexed_tables import indexed, rows_of, written
 from spark_plans import metric
 
-import skep_writer.pruned
+import skep_writer.reading.pruned
 from skep_table.metadata_table.partitions import RECORD_INDEX
 from skep_table.query import ReadRequest, read
 from skep_table.query.explain import explain
-from skep_table.services.metadata_admin import drop_metadata
+from skep_table.services.metadata.admin import drop_metadata
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
@@ -53,14 +53,14 @@ def table(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 @pytest.fixture
 def read_by_tasks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The numbers of slices that Python tasks read, for each time that they are shared out."""
-    shared = skep_writer.pruned.task_shares
+    shared = skep_writer.reading.pruned.task_shares
     found: list[int] = []
 
     def counting(tasks: Sequence[Any], cores: int) -> list[bytes]:
         found.append(len(tasks))
         return shared(tasks, cores)
 
-    monkeypatch.setattr(skep_writer.pruned, "task_shares", counting)
+    monkeypatch.setattr(skep_writer.reading.pruned, "task_shares", counting)
     return found
 
 

@@ -66,15 +66,15 @@ def test_a_job_writes_where_executors_write(kind: str, spark: Any, place: tuple[
 
 READER = """
 import json, sys, warnings
-import pyspark, skep
-from skep_catalog.java import find_java
+import skep
+from skep_catalog.class_archive import spark_environment
 from skep_writer import make_spark
-from skep_writer.relation import ReadWarning
+from skep_writer.reading.relation import ReadWarning
 
 path, reach, jars = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]
 warnings.simplefilter("error", ReadWarning)
 conf = {"spark.jars": jars, **{f"spark.hadoop.{key}": value for key, value in reach.items()}}
-spark = make_spark({"JAVA_HOME": str(find_java(pyspark.__version__).home)}, master="local[2]", conf=conf)
+spark = make_spark(spark_environment(), master="local[2]", conf=conf)
 frame = skep.load(path, spark=spark, **reach).to_spark().where("part = 'x'").select("id", "v")
 plan = frame._jdf.queryExecution().executedPlan().toString()
 print("RESULT", json.dumps([{row.id: row.v for row in frame.collect()}, plan]))

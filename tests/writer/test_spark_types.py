@@ -121,7 +121,7 @@ def test_columns_of_nulls_take_the_type_of_the_table(spark: Any, make_table: Mak
     ],
 )
 def test_a_type_that_no_table_has_is_refused_by_column(spark: Any, make_table: Make, column: str, found: str) -> None:
-    from skep.schemas import schema_of
+    from skep.base.schemas import schema_of
 
     frame = spark.sql(f"select 'k' id, {column} `an odd.one`")
     with pytest.raises(SchemaError, match=r"column an odd\.one") as refused:

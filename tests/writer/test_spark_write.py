@@ -16,13 +16,15 @@ from pyspark.sql import SparkSession
 
 from skep_table.errors import KeyFieldError, OptionError, RowErrors, SchemaError, UnsupportedError
 from skep_table.options import Options
+from skep_table.query.read import read
 from skep_table.table import HudiTable
+from skep_table.table_config import TableType
 from skep_table.write.flow import NullInListWarning
-from skep_table.write.options import COLLECTED_BYTES
+from skep_table.write.planning.options import COLLECTED_BYTES
 from skep_writer import SparkWriter, make_spark
 from skep_writer.edge import arrow_schema, frame_schema, small_batches
-from skep_writer.estimate import fitting_batches, is_small
 from skep_writer.settings import session_settings
+from skep_writer.writing.estimate import fitting_batches, is_small
 
 pytestmark = pytest.mark.spark
 
@@ -256,6 +258,17 @@ def test_names_match_as_in_the_sql_of_the_session(kind: str, spark: Any, make_ta
         SparkWriter(table, spark).upsert(given)
 
 
+def test_members_match_as_in_the_sql_of_the_session(spark: Any, make_table: Make) -> None:
+    member = pa.struct([("a", pa.int64()), ("B", pa.list_(pa.struct([("C", pa.string())])))])
+    table = make_table(pa.schema([*SCHEMA, ("s", member)]))
+    given = frame(spark, [("a", "x", 1, "1", (5, [("y",)]))], f"{DDL}, S struct<A: long, b: array<struct<c: string>>>")
+    SparkWriter(table, spark).upsert(given)
+    assert read(table.reload()).to_arrow()["s"].to_pylist() == [{"a": 5, "B": [{"C": "y"}]}]
+    strict = table.reload().with_context(options=Options({"skep.write.case.sensitive": True}))
+    with pytest.raises(SchemaError, match="case only"):
+        SparkWriter(strict, spark).upsert(given.withColumnRenamed("S", "s"))
+
+
 def test_a_null_in_a_list_is_written_with_one_warning(spark: Any, make_table: Make) -> None:
     table = make_table(SCHEMA)
     writer = SparkWriter(table, spark)
@@ -356,3 +369,22 @@ def test_unknown_values_of_options_are_refused(spark: Any, make_table: Make) -> 
         SparkWriter(table.with_context(options=Options({"hoodie.parquet.max.file.size": "much"})), spark).upsert(
             frame(spark, [])
         )
+
+
+@pytest.mark.parametrize("kind", list(TableType))
+@pytest.mark.parametrize("options", [{}, HELD_BY_DRIVER], ids=["held by Spark", "held by the driver"])
+def test_event_times_are_recorded(kind: TableType, options: Options, spark: Any, make_table: Make) -> None:
+    table = make_table(SCHEMA, type=kind)
+    writer = SparkWriter(
+        table.with_context(options=Options({**options, "hoodie.payload.event.time.field": "ts"})), spark
+    )
+    start = 1_700_000_000_000
+
+    def recorded(*rows: tuple[Any, ...]) -> dict[str, tuple[int | None, int | None]]:
+        done = writer.upsert(frame(spark, list(rows)))
+        stats = table.reload().commit_metadata(done.instant).partition_to_write_stats
+        return {path: (stat.min_event_time, stat.max_event_time) for path, (stat,) in stats.items()}
+
+    first = recorded(("a", "x", start + 5, "a"), ("b", "x", start + 2, "b"), ("c", "y", start + 9, "c"))
+    assert first == {"x": (start + 2, start + 5), "y": (start + 9, start + 9)}
+    assert recorded(("a", "x", start + 7, "a")) == {"x": (start + 7, start + 7)}

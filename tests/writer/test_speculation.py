@@ -21,8 +21,7 @@ pytestmark = pytest.mark.spark
 SPECULATING = """
 import json, os, sys, time
 from contextlib import contextmanager
-import pyspark
-from skep_catalog.java import find_java
+from skep_catalog.class_archive import spark_environment
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
@@ -50,8 +49,7 @@ class SlowOnce(LocalStorage):
                     pass
             yield file
 
-java = find_java(pyspark.__version__)
-spark = make_spark({"JAVA_HOME": str(java.home)}, master=master, conf={
+spark = make_spark(spark_environment(), master=master, conf={
     "spark.executor.memory": "512m", "spark.driver.memory": "512m", "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
     "spark.speculation.quantile": "0.1", "spark.speculation.multiplier": "1.1",

@@ -160,8 +160,7 @@ def test_a_query_over_a_stream(spark: Any, tmp_path: Path) -> None:
 
 KILLED = """
 import os, signal, sys
-import pyspark
-from skep_catalog.java import find_java
+from skep_catalog.class_archive import spark_environment
 from skep_table.options import Options
 from skep_table.table import HudiTable
 from skep_writer import SparkWriter, stream_changes
@@ -169,7 +168,7 @@ from skep_writer.session import make_spark
 
 folder, dying, when = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 conf = {"spark.driver.memory": "600m", "spark.sql.shuffle.partitions": "1"}
-spark = make_spark({"JAVA_HOME": str(find_java(pyspark.__version__).home)}, master="local[2]", conf=conf)
+spark = make_spark(spark_environment(), master="local[2]", conf=conf)
 spark.sparkContext.setLogLevel("OFF")
 target = HudiTable.open(f"{folder}/target")
 

@@ -22,9 +22,10 @@ from skep_table.query import ReadRequest, read
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
-from skep_table.write import plan
 from skep_table.write.local import LocalWriter
-from skep_writer import SparkWriter, spark_rows, tagging
+from skep_table.write.planning import plan
+from skep_writer import SparkWriter
+from skep_writer.writing import spark_rows, tagging
 
 pytestmark = [pytest.mark.spark, pytest.mark.engine("spark")]
 

@@ -14,7 +14,7 @@ from skep_table.locks.storage import StorageLock
 from skep_table.names import LogFileName
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
-from skep_table.services.compact import compact, execute_pending_compactions, schedule_compaction
+from skep_table.services.compaction.compact import compact, execute_pending_compactions, schedule_compaction
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 from skep_writer import SparkWriter

@@ -9,25 +9,25 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from skep_writer.changes import stream_changes
     from skep_writer.edge import arrow_schema, collect_answer, collect_arrow, frame_schema
-    from skep_writer.scan import arrow_frame, numbered, to_spark, with_constants
+    from skep_writer.reading.changes import stream_changes
+    from skep_writer.reading.scan import arrow_frame, numbered, to_spark, with_constants
     from skep_writer.session import active_spark, make_spark
-    from skep_writer.writer import SparkWriter
+    from skep_writer.writing.writer import SparkWriter
 
 _MODULES = {
-    "SparkWriter": "writer",
+    "SparkWriter": "writing.writer",
     "active_spark": "session",
-    "arrow_frame": "scan",
+    "arrow_frame": "reading.scan",
     "arrow_schema": "edge",
     "collect_answer": "edge",
     "collect_arrow": "edge",
     "frame_schema": "edge",
     "make_spark": "session",
-    "numbered": "scan",
-    "stream_changes": "changes",
-    "to_spark": "scan",
-    "with_constants": "scan",
+    "numbered": "reading.scan",
+    "stream_changes": "reading.changes",
+    "to_spark": "reading.scan",
+    "with_constants": "reading.scan",
 }
 
 __all__ = [

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from skep_table.errors import InputError, SchemaError
 from skep_table.schema.untyped import untyped
-from skep_table.write.attempt import Attempt, attempt_scope
-from skep_table.write.conform import conform
+from skep_table.write.input.conform import conform
+from skep_table.write.output.attempt import Attempt, attempt_scope
 from skep_writer.schemas import in_utc, null_in_null
 from skep_writer.settings import session_settings
 from skep_writer.task_errors import carrying_errors, errors_of_tasks
@@ -152,23 +152,35 @@ def collect_arrow(frame: DataFrame) -> pa.Table:
             for column, field in zip(rows.columns, schema, strict=True)
         ]
         return pa.Table.from_arrays(arrays, schema=schema)
+    frame._jdf.queryExecution().executedPlan()  # errors of planning come from here: others end the thread that serves
     if hasattr(frame, "toArrow"):
-        return frame.toArrow().cast(schema)
+        return _as_stated(frame.toArrow(), schema)
     batches = frame._collect_as_arrow()  # Spark 3.5 has it, and keeps it to itself
-    return pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()
+    return _as_stated(pa.Table.from_batches(batches), schema) if batches else schema.empty_table()
 
 
-_TEXT_INTERVALS: Final = ("interval", "interval year", "interval month", "interval year to month")
+def _as_stated(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """In the types that Spark states. A column may hold nulls where it states none: ANSI's `array(1)[7]` is null by its
+    optimizer."""
+    fields = [
+        field.with_nullable(field.nullable or column.null_count > 0)
+        for field, column in zip(schema, rows.columns, strict=True)
+    ]
+    return rows.cast(pa.schema(fields))
+
+
+_AS_TEXTS: Final = ("interval", "interval year", "interval month", "interval year to month", "variant")
 
 
 def collect_answer(frame: DataFrame) -> pa.Table:
-    """The rows of a query's answer. Intervals of years and months, which no table holds, are texts as in Spark."""
+    """The rows of a query's answer. Intervals of years and months, and variants, for which Arrow has no type, are texts
+    as Spark casts them: variants are JSON."""
     fields = frame._jdf.schema().fields()
-    intervals = [field.dataType().typeName() in _TEXT_INTERVALS for field in fields]
-    if not any(intervals):
+    as_texts = [field.dataType().typeName() in _AS_TEXTS for field in fields]
+    if not any(as_texts):
         return collect_arrow(frame)
     numbered = frame.toDF(*(f"c{at}" for at in range(len(fields))))
-    columns = [f"CAST(c{at} AS STRING) AS c{at}" if is_text else f"c{at}" for at, is_text in enumerate(intervals)]
+    columns = [f"CAST(c{at} AS STRING) AS c{at}" if is_text else f"c{at}" for at, is_text in enumerate(as_texts)]
     return collect_arrow(numbered.selectExpr(*columns)).rename_columns([field.name() for field in fields])
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -39,7 +39,7 @@ _CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
 
 
 @dataclass
-class Asked:
+class JobSettings:
     """What a job has set on a reader or writer so far."""
 
     source: str | None = None
@@ -65,31 +65,33 @@ class Routes(Protocol):
     """What happens to the calls of a marked session that concern Hudi. Methods on a name answer None or False where
     it is no Hudi table, and Spark carries the call out."""
 
-    def save(self, frame: DataFrame, asked: Asked, path: object, batch: str | None = None) -> None:
+    def save(self, frame: DataFrame, asked: JobSettings, path: object, batch: str | None = None) -> None:
         """Writes to a path; `batch` names a micro-batch of a stream, which is written once."""
 
-    def save_as_table(self, frame: DataFrame, asked: Asked, name: str, batch: str | None = None) -> None:
+    def save_as_table(self, frame: DataFrame, asked: JobSettings, name: str, batch: str | None = None) -> None:
         """Writes to a table of Hudi's format, and makes it where it is not there."""
 
-    def insert_into(self, frame: DataFrame, asked: Asked, name: str, *, by_name: bool = False) -> None:
+    def insert_into(self, frame: DataFrame, asked: JobSettings, name: str, *, by_name: bool = False) -> None:
         """Inserts into a table that is there; mode overwrite replaces rows."""
 
-    def load(self, spark: SparkSession, asked: Asked, path: object) -> DataFrame:
+    def load(self, spark: SparkSession, asked: JobSettings, path: object) -> DataFrame:
         """Reads from a path."""
 
     def table(self, spark: SparkSession, name: str, options: Mapping[str, object]) -> DataFrame | None:
         """Reads a table by its name."""
 
-    def stream(self, spark: SparkSession, asked: Asked, path: object) -> DataFrame:
+    def stream(self, spark: SparkSession, asked: JobSettings, path: object) -> DataFrame:
         """Streams the changes of the table at a path."""
 
-    def stream_table(self, spark: SparkSession, name: str, asked: Asked) -> DataFrame:
+    def stream_table(self, spark: SparkSession, name: str, asked: JobSettings) -> DataFrame:
         """The same of a Hudi table by its name."""
 
     def is_hudi(self, spark: SparkSession, name: str) -> bool:
         """Whether a name is that of a Hudi table or of a view over such tables."""
 
-    def sql(self, spark: SparkSession, text: str, args: object) -> DataFrame | None:
+    def sql(
+        self, spark: SparkSession, text: str, args: Mapping[str, object] | Sequence[object] | None
+    ) -> DataFrame | None:
         """Carries out a statement."""
 
     def tables(self, spark: SparkSession, database: str | None, pattern: str | None) -> list[tuple[str, str]]:
@@ -108,7 +110,7 @@ def is_hudi_format(spark: SparkSession, source: str | None) -> bool:
 class _WithOptions:
     """Keeps options beside PySpark's class, which comes next among the bases."""
 
-    _asked: Asked
+    _asked: JobSettings
 
     def option(self, key: str, value: Any) -> Any:
         self._asked.set({key: value})
@@ -135,7 +137,7 @@ class _Writer(_OfFormat, DataFrameWriter):
 
     def __init__(self, frame: DataFrame, routes: Routes) -> None:
         super().__init__(frame)
-        self._frame, self._routes, self._asked = frame, routes, Asked()
+        self._frame, self._routes, self._asked = frame, routes, JobSettings()
 
     def mode(self, saveMode: str | None) -> _Writer:
         self._asked.mode = saveMode or self._asked.mode
@@ -206,7 +208,7 @@ class _WriterV2(_WithOptions, DataFrameWriterV2):
 
     def __init__(self, frame: DataFrame, name: str, routes: Routes) -> None:
         super().__init__(frame, name)
-        self._frame, self._name, self._routes, self._asked = frame, name, routes, Asked()
+        self._frame, self._name, self._routes, self._asked = frame, name, routes, JobSettings()
 
     def using(self, provider: str) -> _WriterV2:
         self._asked.source = provider
@@ -268,7 +270,7 @@ class _Reader(_OfFormat, DataFrameReader):
 
     def __init__(self, spark: SparkSession, routes: Routes) -> None:
         super().__init__(spark)
-        self._routes, self._asked = routes, Asked()
+        self._routes, self._asked = routes, JobSettings()
 
     def schema(self, schema: StructType | str) -> _Reader:
         self._asked.schema = schema
@@ -295,7 +297,7 @@ class _StreamWriter(_OfFormat, DataStreamWriter):
 
     def __init__(self, frame: DataFrame, routes: Routes) -> None:
         super().__init__(frame)
-        self._routes, self._asked = routes, Asked()
+        self._routes, self._asked = routes, JobSettings()
 
     def outputMode(self, outputMode: str) -> _StreamWriter:
         self._asked.mode = outputMode
@@ -389,7 +391,7 @@ class _StreamReader(_OfFormat, DataStreamReader):
 
     def __init__(self, spark: SparkSession, routes: Routes) -> None:
         super().__init__(spark)
-        self._routes, self._asked = routes, Asked()
+        self._routes, self._asked = routes, JobSettings()
 
     def schema(self, schema: StructType | str) -> _StreamReader:
         self._asked.schema = schema

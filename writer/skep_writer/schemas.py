@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from skep_table.write.conform import plain_type
+from skep_table.write.input.conform import plain_type
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

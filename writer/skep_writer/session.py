@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from skep_table.distribution import install_command
 from skep_table.errors import EnvironmentMissingError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -22,7 +23,9 @@ _DEFAULTS = {
     "spark.driver.host": "127.0.0.1",
     "spark.sql.shuffle.partitions": "8",
     "spark.python.worker.reuse": "true",
-    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",
+    # What runs out of memory ends, as executors do: a thread that dies of it leaves its caller waiting for ever.
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
+    " -XX:+ExitOnOutOfMemoryError -XX:+DisplayVMOutputToStderr",
 }
 
 
@@ -35,7 +38,7 @@ def make_spark(
 ) -> SparkSession:
     """The running session, else a new one on this machine.
 
-    `java_environment` (JAVA_HOME …) is in place while the JVM starts. `master` and `conf` count for a new session only.
+    `java_environment` (JAVA_HOME …) is in place while the JVM starts. `master` and `conf` apply to a new session only.
     Raises EnvironmentMissingError when pyspark or pandas is missing, or the JVM does not come up.
     """
     spark_module = _pyspark()
@@ -70,6 +73,21 @@ def active_spark() -> SparkSession | None:
     return None if active is None else check_session(active)
 
 
+def forget_ended() -> None:
+    """PySpark forgets the process that it had, and the session in it: the next one starts another."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    gateway: Any = SparkContext._gateway
+    if gateway is not None:
+        with suppress(Exception):
+            gateway.shutdown()
+    context: Any = SparkContext
+    context._gateway = context._jvm = context._active_spark_context = None
+    session: Any = SparkSession
+    session._instantiatedSession = session._activeSession = None
+
+
 def check_session(spark: Any) -> SparkSession:
     """Refuses Spark Connect sessions: they have no way to run the writer's tasks yet."""
     if type(spark).__module__.startswith("pyspark.sql.connect"):
@@ -98,7 +116,7 @@ def _pyspark() -> Any:
         import pyspark.sql
     except ImportError as error:
         raise EnvironmentMissingError(
-            f"{error.name} is not installed", hint="pip install 'skep[local]'", missing=error.name
+            f"{error.name} is not installed", hint=install_command("local"), missing=error.name
         ) from error
     pyarrow.table({}).to_pandas()  # Arrow may have been loaded without pandas, for a quick start
     return pyspark.sql
@@ -132,3 +150,14 @@ def job_group(spark: SparkSession, name: str) -> Iterator[None]:
     finally:
         for key, value in before.items():
             context.setLocalProperty(key, value)
+
+
+def use_this_interpreter(spark: SparkSession) -> None:
+    """Python tasks of a local session run in the interpreter of this process, unless somebody chose one.
+
+    Spark takes the first `python3` of the path, which may be of another release and lack the packages of the job.
+    """
+    context = spark.sparkContext
+    chosen = "PYSPARK_PYTHON" in os.environ or context.getConf().contains("spark.pyspark.python")
+    if context.master.startswith("local") and not chosen:
+        context.pythonExec = sys.executable

@@ -39,14 +39,17 @@ def errors_of_tasks() -> Iterator[None]:
     except SkepError:
         raise
     except Exception as error:
-        interrupt = _interrupt_behind(error)
-        if interrupt is not None:
-            raise interrupt from None
-        found = _error_in(str(error))
+        found = behind(error)
         if found is None:
             raise
-        log.debug("a task failed", exc_info=error)
+        if isinstance(found, SkepError):
+            log.debug("a task failed", exc_info=error)
         raise found from None
+
+
+def behind(error: BaseException) -> BaseException | None:
+    """What an error of Spark came from: an interrupt, or the error of skep that a task failed with; else None."""
+    return _interrupt_behind(error) or _error_in(str(error))
 
 
 def _interrupt_behind(error: BaseException) -> BaseException | None:

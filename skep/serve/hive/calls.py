@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from importlib import metadata as packages
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 from TCLIService import TCLIService, ttypes
+from thrift.Thrift import TType
 from thrift.transport.TTransport import TTransportException
 
 from skep.serve.hive import metadata
 from skep.serve.hive.encode import row_set, table_schema
-from skep.serve.hive.operations import CallError, Handle, Operation, State, failure_of
+from skep.serve.hive.operations import CallError, Handle, HiveOperation, OperationState, failure_of
 from skep.serve.hive.results import Results
 from skep.serve.hive.sessions import Client, SqlHub, SqlSession
+from skep_table.distribution import installed_version
 
 _OWN_VERSION: Final = ttypes.TProtocolVersion.HIVE_CLI_SERVICE_PROTOCOL_V10
 _STATUS: Final = ttypes.TStatusCode
@@ -35,6 +36,17 @@ class ConnectionLostError(TTransportException):
     """The client's connection was closed while its statement ran."""
 
 
+class _OperationStatus(ttypes.TGetOperationStatusResp):
+    """With the field for rows that were changed, which the generated code is too old for."""
+
+    thrift_spec = (*ttypes.TGetOperationStatusResp.thrift_spec, (11, TType.I64, "numModifiedRows", None, None))
+    numModifiedRows: int | None = None
+
+    def write(self, protocol: Any) -> None:
+        """As generated code does."""
+        protocol.writeStruct(self, self.thrift_spec)
+
+
 def _status(error: BaseException) -> Any:
     failure = failure_of(error)
     return ttypes.TStatus(
@@ -47,7 +59,7 @@ def _answering(answer: type, **filler: Any) -> Callable[[Call], Call]:
 
     def around(call: Call) -> Call:
         @functools.wraps(call)
-        def answered(self: Calls, request: Any) -> Any:
+        def answered(self: HiveCalls, request: Any) -> Any:
             try:
                 return call(self, request)
             except ConnectionLostError:
@@ -60,7 +72,7 @@ def _answering(answer: type, **filler: Any) -> Callable[[Call], Call]:
     return around
 
 
-class Calls:
+class HiveCalls:
     """The handler of the generated processor, one for each client. Methods have the protocol's names."""
 
     def __init__(self, hub: SqlHub, client: Client) -> None:
@@ -94,7 +106,7 @@ class Calls:
         if request.infoType in (kind.CLI_SERVER_NAME, kind.CLI_DBMS_NAME):
             value = ttypes.TGetInfoValue(stringValue="skep")
         elif request.infoType == kind.CLI_DBMS_VER:
-            value = ttypes.TGetInfoValue(stringValue=packages.version("skep"))
+            value = ttypes.TGetInfoValue(stringValue=installed_version() or "from source")
         elif request.infoType in _NAME_LENGTHS:
             value = ttypes.TGetInfoValue(lenValue=_LONGEST_NAME)
         else:
@@ -117,7 +129,7 @@ class Calls:
                 raise CallError.of(operation.failure)
         return ttypes.TExecuteStatementResp(_OK, _operation_handle(operation))
 
-    def _wait(self, session: SqlSession, operation: Operation) -> None:
+    def _wait(self, session: SqlSession, operation: HiveOperation) -> None:
         """Until the operation ends, which is not idle meanwhile. ConnectionLostError where the client leaves."""
         while not operation.wait(0.5):
             session.last_used = operation.last_used
@@ -132,7 +144,7 @@ class Calls:
         _, operation = self._operation(request)
         operation.wait(_POLL_SECONDS)
         failure = operation.failure
-        return ttypes.TGetOperationStatusResp(
+        answer = _OperationStatus(
             status=_OK,
             operationState=int(operation.state),
             sqlState=failure and failure.sql_state,
@@ -142,6 +154,8 @@ class Calls:
             operationCompleted=int(operation.completed * 1000),
             hasResultSet=operation.has_rows,
         )
+        answer.numModifiedRows = operation.changed
+        return answer
 
     @_answering(ttypes.TCancelOperationResp)
     def CancelOperation(self, request: Any) -> Any:
@@ -276,7 +290,7 @@ class Calls:
 
     def _table(self, request: Any, kind: int, answer: type, rows: Callable[[SqlSession], pa.Table]) -> Any:
         session = self._session(request)
-        operation = Operation(kind, lambda _: Results.of(rows(session)))
+        operation = HiveOperation(kind, lambda _: Results.of(rows(session)))
         session.add(operation)
         operation.run()
         if operation.failure is not None:
@@ -309,20 +323,20 @@ class Calls:
             raise CallError("Invalid SessionHandle: none is given")
         return self._hub.session(self._client, given.sessionId.guid or b"", given.sessionId.secret or b"")
 
-    def _operation(self, request: Any) -> tuple[SqlSession, Operation]:
+    def _operation(self, request: Any) -> tuple[SqlSession, HiveOperation]:
         given = request.operationHandle
         if given is None or given.operationId is None:
             raise CallError("Invalid OperationHandle: none is given")
         return self._hub.operation(self._client, given.operationId.guid or b"", given.operationId.secret or b"")
 
 
-def _results(operation: Operation) -> Results:
+def _results(operation: HiveOperation) -> Results:
     """CallError where there are none, or none any more."""
     if operation.results is not None:
         return operation.results
     if operation.failure is not None:
         raise CallError.of(operation.failure)
-    if operation.state is State.CLOSED:
+    if operation.state is OperationState.CLOSED:
         raise CallError("the operation is closed", "24000")
     raise CallError("the statement has no result set", "24000")
 
@@ -331,10 +345,10 @@ def _identifier(handle: Handle) -> Any:
     return ttypes.THandleIdentifier(handle.guid, handle.secret)
 
 
-def _operation_handle(operation: Operation) -> Any:
+def _operation_handle(operation: HiveOperation) -> Any:
     return ttypes.TOperationHandle(_identifier(operation.handle), operation.kind, operation.has_rows)
 
 
 def processor(hub: SqlHub, client: Client) -> Any:
     """Reads a call, carries it out, writes its answer."""
-    return TCLIService.Processor(Calls(hub, client))
+    return TCLIService.Processor(HiveCalls(hub, client))

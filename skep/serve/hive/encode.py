@@ -19,7 +19,7 @@ _TYPE: Final = ttypes.TTypeId
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class Encoding:
     """How values of an Arrow type travel: Hive's type, the member of TColumn, and the values as that member's type."""
 
     type_id: int
@@ -27,7 +27,7 @@ class Kind:
     values: Callable[[pa.Array], pa.Array]
 
 
-def kind_of(kind: pa.DataType) -> Kind:
+def kind_of(kind: pa.DataType) -> Encoding:
     """Types that Hive has none for travel as text, unsigned numbers as the next wider ones."""
     if pa.types.is_dictionary(kind):
         return kind_of(kind.value_type)
@@ -193,6 +193,28 @@ def timestamp_text(array: pa.Array) -> pa.Array:
     return text if unit == "s" else pc.utf8_rtrim(pc.utf8_rtrim(text, "0"), ".")
 
 
+def _interval(array: pa.Array) -> pa.Array:
+    """`d hh:mm:ss.nnnnnnnnn`, as Hive and Spark print intervals of days and times."""
+    micros = pc.abs(array.cast(pa.duration("us")).cast(pa.int64()))
+    days, rest = _divided(micros, 86_400_000_000)
+    hours, rest = _divided(rest, 3_600_000_000)
+    minutes, rest = _divided(rest, 60_000_000)
+    seconds, rest = _divided(rest, 1_000_000)
+    sign = pc.if_else(pc.less(array.cast(pa.int64()), 0), "-", "")
+    clock = pc.binary_join_element_wise(*(_digits(part, 2) for part in (hours, minutes, seconds)), ":")
+    whole = pc.binary_join_element_wise(sign, days.cast(pa.string()), "")
+    return pc.binary_join_element_wise(whole, " ", clock, ".", _digits(rest, 6), "000", "")
+
+
+def _divided(values: pa.Array, by: int) -> tuple[pa.Array, pa.Array]:
+    quotient = pc.divide(values, by)
+    return quotient, pc.subtract(values, pc.multiply(quotient, by))
+
+
+def _digits(values: pa.Array, width: int) -> pa.Array:
+    return pc.utf8_lpad(values.cast(pa.string()), width, "0")
+
+
 def _quoted(text: Callable[[pa.Array], pa.Array]) -> Callable[[pa.Array], pa.Array]:
     def quoted(array: pa.Array) -> pa.Array:
         mark, none = pa.scalar('"', pa.large_string()), pa.scalar("", pa.large_string())
@@ -244,16 +266,16 @@ def _is(*kinds: pa.DataType) -> Callable[[pa.DataType], bool]:
     return lambda kind: kind in kinds
 
 
-def _as_text(type_id: int, text: Callable[[pa.Array], pa.Array]) -> Kind:
-    return Kind(type_id, "stringVal", lambda array: text(array).cast(pa.large_string()))
+def _as_text(type_id: int, text: Callable[[pa.Array], pa.Array]) -> Encoding:
+    return Encoding(type_id, "stringVal", lambda array: text(array).cast(pa.large_string()))
 
 
-def _number(type_id: int, member: str, kind: pa.DataType) -> Kind:
-    return Kind(type_id, member, _cast(kind))
+def _number(type_id: int, member: str, kind: pa.DataType) -> Encoding:
+    return Encoding(type_id, member, _cast(kind))
 
 
 _STRING: Final = _as_text(_TYPE.STRING_TYPE, _text)
-_KINDS: Final[tuple[tuple[Callable[[pa.DataType], bool], Kind], ...]] = (
+_KINDS: Final[tuple[tuple[Callable[[pa.DataType], bool], Encoding], ...]] = (
     (_is_text, _STRING),
     (_is(pa.bool_()), _number(_TYPE.BOOLEAN_TYPE, "boolVal", pa.bool_())),
     (_is(pa.int8()), _number(_TYPE.TINYINT_TYPE, "byteVal", pa.int8())),
@@ -262,11 +284,12 @@ _KINDS: Final[tuple[tuple[Callable[[pa.DataType], bool], Kind], ...]] = (
     (_is(pa.int64(), pa.uint32()), _number(_TYPE.BIGINT_TYPE, "i64Val", pa.int64())),
     (_is(pa.uint64()), _as_text(_TYPE.DECIMAL_TYPE, _text)),
     (_is(pa.float64()), _number(_TYPE.DOUBLE_TYPE, "doubleVal", pa.float64())),
-    (_is(pa.float16(), pa.float32()), Kind(_TYPE.FLOAT_TYPE, "doubleVal", _floats)),
-    (_is_binary, Kind(_TYPE.BINARY_TYPE, "binaryVal", _cast(pa.large_binary()))),
+    (_is(pa.float16(), pa.float32()), Encoding(_TYPE.FLOAT_TYPE, "doubleVal", _floats)),
+    (_is_binary, Encoding(_TYPE.BINARY_TYPE, "binaryVal", _cast(pa.large_binary()))),
     (pa.types.is_decimal, _as_text(_TYPE.DECIMAL_TYPE, decimal_text)),
     (pa.types.is_date, _as_text(_TYPE.DATE_TYPE, _date)),
     (pa.types.is_timestamp, _as_text(_TYPE.TIMESTAMP_TYPE, timestamp_text)),
+    (pa.types.is_duration, _as_text(_TYPE.STRING_TYPE, _interval)),
     (_is_list, _as_text(_TYPE.ARRAY_TYPE, _nested)),
     (pa.types.is_map, _as_text(_TYPE.MAP_TYPE, _nested)),
     (pa.types.is_struct, _as_text(_TYPE.STRUCT_TYPE, _nested)),

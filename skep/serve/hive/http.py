@@ -31,20 +31,19 @@ def make_app(hub: SqlHub) -> Starlette:
     limits = hub.limits
     threads = anyio.CapacityLimiter(limits.connections)
 
-    def user_of(request: Request) -> User | None:
+    def client_of(request: Request, address: str) -> Client:
         users = hub.settings.users
-        if users is None:
-            return None
         scheme, _, value = request.headers.get("authorization", "").partition(" ")
+        name, password = _pair(value) if scheme.lower() == "basic" else ("", "")
         user: User | None = None
-        if scheme.lower() == "bearer":
-            user = users.check_token(value.strip())
-        elif scheme.lower() == "basic":
-            name, password = _pair(value)
-            user = users.check(name, password) if name else None
-        if user is None:
-            raise RefusedError(401, "a user and password are needed", "unauthorized")
-        return user
+        if users is not None:
+            if scheme.lower() == "bearer":
+                user = users.check_token(value.strip())
+            elif name:
+                user = users.check(name, password)
+            if user is None:
+                raise RefusedError(401, "a user and password are needed", "unauthorized")
+        return Client(address, user, name, keeps_sessions=True)
 
     def carry_out(client: Client, body: bytes) -> bytes:
         try:
@@ -56,9 +55,8 @@ def make_app(hub: SqlHub) -> Starlette:
     async def call(request: Request) -> Response:
         address = request.client.host if request.client is not None else ""
         try:
-            user = await anyio.to_thread.run_sync(partial(user_of, request), limiter=threads)
+            client = await anyio.to_thread.run_sync(partial(client_of, request, address), limiter=threads)
             body = await body_of(request, limits.message_bytes, limits.message_seconds)
-            client = Client(address, user, keeps_sessions=True)
             found = await anyio.to_thread.run_sync(partial(carry_out, client, body), limiter=threads)
         except RefusedError as refused:
             if refused.status == 401:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from skep.views import view_entries
+from skep.query.views import view_entries
 from skep_sql.functions import FUNCTIONS
 from skep_table.errors import NotATableError
 
 if TYPE_CHECKING:
     from skep.serve.hive.sessions import SqlSession
-    from skep_catalog.entities import Table as Entry
+    from skep_catalog.entities import TableEntry as Entry
 
 _TEXT, _INT, _SHORT, _BOOL = pa.string(), pa.int32(), pa.int16(), pa.bool_()
 _NULLABLE: Final = 1
@@ -122,13 +122,19 @@ CROSS_REFERENCE: Final = pa.schema(
 )
 
 
+_WILD: Final = {"%": ".*", "*": ".*", ".*": ".*", "_": "."}
+
+
 def matcher(pattern: str | None) -> Callable[[str], bool]:
-    r"""JDBC's patterns: `%` is any text, `_` any character, `\` makes the next one plain; none and '' match all."""
-    if not pattern or pattern == "*":
+    r"""JDBC's patterns: `%` is any text, `_` any character, `\` makes the next one plain; none and '' match all.
+
+    As in Hive, `*` and `.*` are any text, too: clients of the protocol ask for `.*`.
+    """
+    if not pattern:
         return lambda _: True
     parts = []
-    for escaped, sign in re.findall(r"(\\?)(.)", pattern, re.DOTALL):
-        parts.append(re.escape(sign) if escaped else {"%": ".*", "_": "."}.get(sign, re.escape(sign)))
+    for escaped, sign in re.findall(r"(\\?)(\.\*|.)", pattern, re.DOTALL):
+        parts.append(re.escape(sign) if escaped else _WILD.get(sign, re.escape(sign)))
     expression = re.compile("".join(parts), re.IGNORECASE | re.DOTALL)
     return lambda name: expression.fullmatch(name) is not None
 
@@ -175,7 +181,7 @@ def tables(session: SqlSession, schema: str | None, table: str | None, types: Se
         ]
     if "VIEW" in wanted:
         rows += [["", view.database, view.name, "VIEW", ""] for view in _views(session, schema, table)]
-    if "VIEW" in wanted and not (schema or "").strip("%*"):
+    if "VIEW" in wanted and matcher(schema)(""):
         rows += [["", "", name, "VIEW", ""] for name in session.views if matcher(table)(name)]
     return made(TABLES, rows)
 
@@ -243,7 +249,5 @@ def primary_keys(session: SqlSession, schema: str | None, table: str | None) -> 
             keys = session.lake.table(entry.full_name).hudi.config.record_key_fields
         except NotATableError:  # its files were deleted
             continue
-        rows += [
-            ["", entry.database, entry.name, key, number, "record_key"] for number, key in enumerate(sorted(keys), 1)
-        ]
+        rows += [["", entry.database, entry.name, key, number, "record_key"] for number, key in enumerate(keys, 1)]
     return made(PRIMARY_KEYS, rows)

@@ -25,7 +25,7 @@ from skep_table.errors import (
 log = logging.getLogger("skep.serve.sql")
 
 
-class State(IntEnum):
+class OperationState(IntEnum):
     """The protocol's numbers."""
 
     INITIALIZED = 0
@@ -40,11 +40,11 @@ class State(IntEnum):
     @property
     def is_final(self) -> bool:
         """Nothing runs any more."""
-        return self not in (State.INITIALIZED, State.RUNNING, State.PENDING)
+        return self not in (OperationState.INITIALIZED, OperationState.RUNNING, OperationState.PENDING)
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class OperationFailure:
     """An error as clients get it."""
 
     message: str
@@ -57,10 +57,10 @@ class CallError(SkepError):
 
     def __init__(self, message: str, sql_state: str = "08S01", code: int = 0) -> None:
         super().__init__(message)
-        self.failure = Failure(message, sql_state, code)
+        self.failure = OperationFailure(message, sql_state, code)
 
     @classmethod
-    def of(cls, failure: Failure) -> CallError:
+    def of(cls, failure: OperationFailure) -> CallError:
         """Of an operation that failed."""
         return cls(failure.message, failure.sql_state, failure.code)
 
@@ -75,18 +75,18 @@ _SQL_STATES: tuple[tuple[type[SkepError], str, int], ...] = (
 )
 
 
-def failure_of(error: BaseException) -> Failure:
+def failure_of(error: BaseException) -> OperationFailure:
     """An error of skep as it is; of others, which are defects, the first line, and the log has the rest."""
     if isinstance(error, CallError):
         return error.failure
     for kind, sql_state, code in _SQL_STATES:
         if isinstance(error, kind):
-            return Failure(as_hive_words(error), sql_state, code)
+            return OperationFailure(as_hive_words(error), sql_state, code)
     if isinstance(error, SkepError):
-        return Failure(str(error))
+        return OperationFailure(str(error))
     log.error("a call failed", exc_info=error)
     first = str(error).strip().partition("\n")[0]
-    return Failure(f"internal error: {type(error).__name__}: {first}", "HY000")
+    return OperationFailure(f"internal error: {type(error).__name__}: {first}", "HY000")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Handle:
         return cls(secrets.token_bytes(16), secrets.token_bytes(16))
 
 
-class Operation:
+class HiveOperation:
     """Threads may share it. `interrupt` asks the engine to stop; `keeps_state` marks statements that change nothing,
     whose rows are dropped at once when they are cancelled. Others are cancelled where the engine lets itself be
     stopped, and else finish: a statement that took effect is never reported as cancelled."""
@@ -110,20 +110,21 @@ class Operation:
     def __init__(
         self,
         kind: int,
-        work: Callable[[Operation], Results | None],
+        work: Callable[[HiveOperation], Results | None],
         *,
         has_rows: bool = True,
         keeps_state: bool = True,
         interrupt: Callable[[], None] = lambda: None,
         seconds: float | None = None,
-        ended: Callable[[Operation], None] = lambda _: None,
+        ended: Callable[[HiveOperation], None] = lambda _: None,
     ) -> None:
         self.handle = Handle.new()
         self.kind = kind
         self.has_rows = has_rows
-        self.state = State.PENDING
-        self.failure: Failure | None = None
+        self.state = OperationState.PENDING
+        self.failure: OperationFailure | None = None
         self.results: Results | None = None
+        self.changed: int | None = None  # rows, by a write
         self.began = time.time()
         self.completed = 0.0
         self.last_used = time.monotonic()
@@ -131,7 +132,7 @@ class Operation:
         self._work, self._interrupt, self._ended = work, interrupt, ended
         self._keeps_state = keeps_state
         self._until = None if not seconds else time.monotonic() + seconds
-        self._stop: State | None = None
+        self._stop: OperationState | None = None
         self._is_closed = False
         self._lines: list[str] = []
         self._lines_read = 0
@@ -140,17 +141,17 @@ class Operation:
     def run(self) -> None:
         """Does the work, unless it was cancelled before."""
         with self._changed:
-            if self.state is not State.PENDING:
+            if self.state is not OperationState.PENDING:
                 return
-            self.state = State.RUNNING
+            self.state = OperationState.RUNNING
         try:
             results = self._work(self)
         except BaseException as error:
-            self._finish(State.ERROR, failure_of(error), None)
+            self._finish(OperationState.ERROR, failure_of(error), None)
         else:
-            self._finish(State.FINISHED, None, results)
+            self._finish(OperationState.FINISHED, None, results)
 
-    def _finish(self, state: State, failure: Failure | None, results: Results | None) -> None:
+    def _finish(self, state: OperationState, failure: OperationFailure | None, results: Results | None) -> None:
         with self._changed:
             if self.state.is_final:  # cancelled meanwhile, or closed
                 state = self.state
@@ -158,33 +159,38 @@ class Operation:
                 state = self._stop
             self._end(state, failure, results)
 
-    def _end(self, state: State, failure: Failure | None, results: Results | None) -> None:
+    def _end(self, state: OperationState, failure: OperationFailure | None, results: Results | None) -> None:
         """Holding the condition."""
         first, self.state = not self.state.is_final, state
-        if state is State.FINISHED and not self._is_closed:
+        if state is OperationState.FINISHED and not self._is_closed:
             self.results = results
         elif results is not None:
             results.close()
-        if state is State.ERROR:
+        if state is OperationState.ERROR:
             self.failure = failure
-        elif state is State.CANCELED:
-            self.failure = Failure("the statement was cancelled", "57014")
-        elif state is State.TIMED_OUT:
-            self.failure = Failure("the statement took longer than it was given", "HYT00")
+        elif state is OperationState.CANCELED:
+            self.failure = OperationFailure("the statement was cancelled", "57014")
+        elif state is OperationState.TIMED_OUT:
+            self.failure = OperationFailure("the statement took longer than it was given", "HYT00")
         if first:
             self.completed = time.time()
             self._changed.notify_all()
             self._ended(self)
 
-    def cancel(self, state: State = State.CANCELED) -> None:
+    def cancel(self, state: OperationState = OperationState.CANCELED) -> None:
         """Ends it, where it has not ended."""
         with self._changed:
             if self.state.is_final:
                 return
-            running, self._stop = self.state is State.RUNNING, state
+            running, self._stop = self.state is OperationState.RUNNING, state
             if not running or self._keeps_state:
                 self._end(state, None, None)
         if running:
+            self._interrupt()
+
+    def insist(self) -> None:
+        """Asks the engine again, where it was asked to stop: what it begins after it was asked would run on."""
+        if self._stop is not None:
             self._interrupt()
 
     def close(self) -> None:
@@ -193,8 +199,8 @@ class Operation:
         with self.reading, self._changed:
             results, self.results = self.results, None
             self._is_closed = True
-            if self.state is State.FINISHED:
-                self.state = State.CLOSED
+            if self.state is OperationState.FINISHED:
+                self.state = OperationState.CLOSED
             if results is not None:
                 results.close()
 

@@ -9,10 +9,12 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from skep_sql.statements import (
+from skep_sql.parsing.paths import path_of
+from skep_sql.parsing.statements import (
     Call,
     CreateView,
     Describe,
+    DescribeQuery,
     Drop,
     Explain,
     Query,
@@ -22,12 +24,13 @@ from skep_sql.statements import (
     Statement,
     Uncache,
     Use,
+    words_of_kind,
 )
 from skep_table.errors import InputError, SkepError
 from skep_table.options import mask
 
-_READS: Final = (Query, Show, Describe, Explain, Use, SetOption, ResetOption, CreateView, Uncache)
-_ANSWERS_ROWS: Final = (Query, Show, Describe, Explain, SetOption, Call)
+_READS: Final = (Query, Show, Describe, DescribeQuery, Explain, Use, SetOption, ResetOption, CreateView, Uncache)
+_ANSWERS_ROWS: Final = (Query, Show, Describe, DescribeQuery, Explain, SetOption, Call)
 _JAVA: Final = frozenset({"reflect", "java_method", "try_reflect"})
 _TEXT: Final = re.compile(r"'(?:[^'\\]|\\.)*'?|\"(?:[^\"\\]|\\.)*\"?", re.DOTALL)
 _LONGEST: Final = 2000
@@ -56,12 +59,14 @@ def answers_rows(statement: Statement) -> bool:
 def check_right(statement: Statement, user: str, may_write: bool, views: Collection[str] = ()) -> None:
     """RightMissingError for what the user may not do; InputError for functions that reach beyond SQL."""
     if not may_write and not changes_nothing(statement, views):
-        what = re.sub(r"(?<!^)(?=[A-Z])", " ", type(statement).__name__).upper()
         raise RightMissingError(
-            f"{user or 'anonymous'} may read, and not write: {what} is refused",
+            f"{user or 'anonymous'} may read, and not write: {words_of_kind(statement)} is refused",
             hint="users with the right `write` may; without users the server's option --anonymous-writes",
         )
     for node in _expressions(statement):
+        path = next((found for table in node.find_all(exp.Table) if (found := path_of(table))), None)
+        if path is not None and not may_write:
+            raise RightMissingError(f"{user or 'anonymous'} may read tables by name, not files: {path[0]}.`{path[1]}`")
         for function in node.find_all(exp.Func):
             name = (function.name if isinstance(function, exp.Anonymous) else function.sql_name()).lower()
             if name in _JAVA:

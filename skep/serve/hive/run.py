@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from skep.serve.hive.settings import SqlServerSettings
 from skep.serve.listening import address_of, listen, serving_app
+from skep_table.distribution import install_command
 from skep_table.errors import EnvironmentMissingError, InputError
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def sql_server(lake: Lake, settings: SqlServerSettings) -> Iterator[SqlServer]:
         from skep.serve.hive.tcp import TcpServer
     except ImportError as error:
         raise EnvironmentMissingError(
-            f"the SQL server needs the package {error.name}", hint="pip install 'skep[sql-server]'"
+            f"the SQL server needs the package {error.name}", hint=install_command("sql-server")
         ) from error
     context = _context(settings)
     secure = ";ssl=true" if context is not None else ""

@@ -15,21 +15,23 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from skep import audit
-from skep.engines import stoppable
-from skep.serve.hive.dialect import as_hive_lists
-from skep.serve.hive.operations import CallError, Handle, Operation, State
+from skep.base import audit
+from skep.handles.statements import LakeSession, StatementResult
+from skep.query.engines import stoppable
+from skep.query.spark import SparkJobs, gathered
+from skep.serve.hive.dialect import as_hive_rows
+from skep.serve.hive.operations import CallError, Handle, HiveOperation, OperationState
 from skep.serve.hive.results import Results
 from skep.serve.hive.rights import answers_rows, changes_nothing, check_right, shown
 from skep.serve.hive.users import User
-from skep.statements import LakeSession, StatementResult
-from skep_sql.statements import Name, SetOption, Statement, Use
+from skep_sql.parsing.statements import Name, SetOption, Statement, Use
+from skep_sql.protocols import TableCatalog
 from skep_table.errors import InputError
 
 if TYPE_CHECKING:
     from skep.lake import Lake
+    from skep.query.result import SqlResult
     from skep.serve.hive.settings import Limits, SqlServerSettings
-    from skep.sql import SqlResult
 
 log = logging.getLogger("skep.serve.sql")
 
@@ -56,10 +58,11 @@ class SqlSession:
         self.user, self.address, self.protocol = user, address, protocol
         self.lake = lake.for_client()
         self.last_used = time.monotonic()
-        self.operations: dict[bytes, Operation] = {}
+        self.operations: dict[bytes, HiveOperation] = {}
         self._sql = LakeSession(self.lake)
+        self._sql.session.user = user.name or "anonymous"
         self._hub = hub
-        self._waiting: deque[Operation] = deque()
+        self._waiting: deque[HiveOperation] = deque()
         self._runs = self._closed = False
         self._guard = threading.Lock()
 
@@ -81,7 +84,7 @@ class SqlSession:
             else:
                 raise InputError(f"{key}: variables are not supported", hint="write the value itself", found=key)
 
-    def execute(self, text: str, overlay: Mapping[str, str], seconds: float | None) -> Operation:
+    def execute(self, text: str, overlay: Mapping[str, str], seconds: float | None) -> HiveOperation:
         """Starts a statement; errors of its text and rights come now."""
         if self._hub.is_ending:
             raise CallError("the server ends", "08004")
@@ -91,30 +94,36 @@ class SqlSession:
         except Exception as error:
             self._audit(shown(text), "refused", type(error).__name__, 0.0)
             raise
-        words, stop = shown(text, statement), threading.Event()
+        words, stop, jobs = shown(text, statement), threading.Event(), SparkJobs()
 
-        def work(operation: Operation) -> Results | None:
+        def work(operation: HiveOperation) -> Results | None:
             operation.note(f"running for {self.user.name or 'anonymous'}")
-            with self._overlaid(overlay), self._jobs(operation), stoppable(stop):
+            with self._overlaid(overlay), gathered(jobs), stoppable(stop):
                 answer = self._sql.carry_out(statement)
+                if isinstance(answer, StatementResult) and answer.writes:
+                    operation.changed = sum(answer.counts.values())
                 for write in getattr(answer, "writes", ()):
                     operation.note(str(write))
-                with _reader(statement, answer) as reader:
+                with _reader(statement, answer, self._sql.session.catalog) as reader:
                     batches = _until_cancelled(reader, operation)
                     results = Results(reader.schema, batches, self._hub.limits.result_bytes)
             operation.note(f"finished in {time.time() - operation.began:.3f} s, {results.num_rows} rows")
             return results
 
-        def ended(operation: Operation) -> None:
+        def interrupt() -> None:
+            stop.set()
+            jobs.cancel()
+
+        def ended(operation: HiveOperation) -> None:
             error = None if operation.failure is None else operation.failure.sql_state
             self._audit(words, operation.state.name.lower(), error, operation.completed - operation.began)
 
-        operation = Operation(
+        operation = HiveOperation(
             EXECUTE,
             work,
             has_rows=answers_rows(statement),
             keeps_state=changes_nothing(statement, self.views) and not _is_of_session(statement),
-            interrupt=lambda: self._interrupt(operation, stop),
+            interrupt=interrupt,
             seconds=seconds,
             ended=ended,
         )
@@ -144,28 +153,9 @@ class SqlSession:
                 if earlier is not None:
                     settings.set(key, earlier)
 
-    @contextmanager
-    def _jobs(self, operation: Operation) -> Iterator[None]:
-        """Spark's jobs of the operation are a group that can be cancelled."""
-        if not self.lake.spark_holder.is_started:
-            yield
-            return
-        context = self.lake.spark_holder.session.sparkContext
-        context.setJobGroup(operation.handle.guid.hex(), "SQL of a client", interruptOnCancel=True)
-        try:
-            yield
-        finally:
-            context.setLocalProperty("spark.jobGroup.id", None)
-            context.setLocalProperty("spark.job.description", None)
-
-    def _interrupt(self, operation: Operation, stop: threading.Event) -> None:
-        stop.set()
-        if self.lake.spark_holder.is_started:
-            self.lake.spark_holder.session.sparkContext.cancelJobGroup(operation.handle.guid.hex())
-
     # -- operations
 
-    def add(self, operation: Operation) -> None:
+    def add(self, operation: HiveOperation) -> None:
         """CallError for one too many, or after the end of the session."""
         with self._guard:
             if self._closed:
@@ -174,7 +164,7 @@ class SqlSession:
                 raise CallError(f"the session has {len(self.operations)} operations open: close some", "54000")
             self.operations[operation.handle.guid] = operation
 
-    def _enqueue(self, operation: Operation) -> None:
+    def _enqueue(self, operation: HiveOperation) -> None:
         with self._guard:
             self._waiting.append(operation)
             if self._runs:
@@ -186,7 +176,7 @@ class SqlSession:
         """One operation; the next one queues behind those of other sessions."""
         with self._guard:
             operation = self._waiting.popleft()
-        with self._hub.busy():
+        with self._hub.busy(operation):
             operation.run()
         with self._guard:
             self._runs = bool(self._waiting)
@@ -196,7 +186,7 @@ class SqlSession:
             except RuntimeError:  # the server ends
                 self.close()
 
-    def close_operation(self, operation: Operation) -> None:
+    def close_operation(self, operation: HiveOperation) -> None:
         """Cancels it and forgets it."""
         with self._guard:
             self.operations.pop(operation.handle.guid, None)
@@ -215,7 +205,7 @@ class SqlSession:
             listed = list(self.operations.values())
         for operation in listed:
             if operation.is_overdue:
-                operation.cancel(State.TIMED_OUT)
+                operation.cancel(OperationState.TIMED_OUT)
             if operation.state.is_final and now - operation.last_used > idle_operation_seconds:
                 self.close_operation(operation)
 
@@ -229,14 +219,14 @@ class SqlSession:
             operation.close()
 
 
-def _reader(statement: Statement, answer: SqlResult | StatementResult) -> pa.RecordBatchReader:
+def _reader(statement: Statement, answer: SqlResult | StatementResult, catalog: TableCatalog) -> pa.RecordBatchReader:
     """Queries stream; other statements have few rows."""
     if isinstance(answer, StatementResult):
-        return as_hive_lists(statement, answer.to_arrow()).to_reader()
+        return as_hive_rows(statement, answer.to_arrow(), catalog).to_reader()
     return answer.to_reader()
 
 
-def _until_cancelled(reader: pa.RecordBatchReader, operation: Operation) -> Iterator[pa.RecordBatch]:
+def _until_cancelled(reader: pa.RecordBatchReader, operation: HiveOperation) -> Iterator[pa.RecordBatch]:
     for batch in reader:
         if operation.state.is_final:
             raise CallError("the statement was cancelled", "57014")
@@ -259,7 +249,7 @@ class SqlHub:
         self._sessions: dict[bytes, SqlSession] = {}
         self._guard = threading.Lock()
         self._ended = threading.Event()
-        self._running = 0
+        self._running: set[HiveOperation] = set()
         self._idle = threading.Condition()
         self._sweeper = threading.Thread(target=self._sweep, name="skep-sql-sweeper", daemon=True)
         self._sweeper.start()
@@ -276,7 +266,7 @@ class SqlHub:
         if user is None:
             if self.settings.users is not None:
                 raise CallError("a user and password are needed (SASL PLAIN, or Basic over HTTP)", "28000")
-            user = User(name or client.name, self.settings.anonymous_writes)
+            user = User(client.name or name, self.settings.anonymous_writes)
         session = SqlSession(self.lake, user, client.address, protocol, self)
         session.configure(configuration)
         with self._guard:
@@ -298,7 +288,7 @@ class SqlHub:
         found.last_used = time.monotonic()
         return found
 
-    def operation(self, client: Client, guid: bytes, secret: bytes) -> tuple[SqlSession, Operation]:
+    def operation(self, client: Client, guid: bytes, secret: bytes) -> tuple[SqlSession, HiveOperation]:
         """The same for operations."""
         for session in self.sessions:
             found = session.operations.get(guid)
@@ -323,20 +313,27 @@ class SqlHub:
                 self.close_session(session)
 
     @contextmanager
-    def busy(self) -> Iterator[None]:
+    def busy(self, operation: HiveOperation) -> Iterator[None]:
         """Around the work of a statement, which may go on after it was cancelled."""
         with self._idle:
-            self._running += 1
+            self._running.add(operation)
         try:
             yield
         finally:
             with self._idle:
-                self._running -= 1
+                self._running.discard(operation)
                 self._idle.notify_all()
 
     def _sweep(self) -> None:
         while not self._ended.wait(0.25):
             now = time.monotonic()
+            with self._idle:
+                running = list(self._running)
+            for operation in running:
+                try:
+                    operation.insist()
+                except Exception:
+                    log.exception("a statement could not be stopped")
             for session in self.sessions:
                 try:
                     session.sweep(self.limits.idle_operation_seconds)

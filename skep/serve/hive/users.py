@@ -129,7 +129,7 @@ def _entries(lines: Iterable[str], path: str) -> Iterable[_Entry]:
                 expected="name:read|write:scrypt$… or sha256$…",
             )
         if found["name"] in seen:
-            raise InputError(f"{path}, line {number}: user {found['name']} is there twice", found=found["name"])
+            raise InputError(f"{path}, line {number}: user {found['name']} occurs twice", found=found["name"])
         seen.add(found["name"])
         yield _Entry(User(found["name"], found["right"] == "write"), found["kept"])
 

@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 from thrift.protocol.TBinaryProtocol import TBinaryProtocol
+from thrift.Thrift import TType
 from thrift.transport.TTransport import TMemoryBuffer, TTransportBase
 
 from skep_table.errors import SkepError
@@ -157,9 +158,20 @@ def refuse(channel: Channel, reason: str) -> None:
         channel.negotiate(Sasl.BAD, reason.encode())
 
 
+class _Reader(TBinaryProtocol):
+    """Skips what the generated code does not know: in the protocol texts are bytes, such as those of handles."""
+
+    def skip(self, ttype: int, *depth: int) -> None:
+        """Calls and fields of newer clients are read over, whatever bytes are in them."""
+        if ttype == TType.STRING:
+            self.readBinary()
+        else:
+            super().skip(ttype, *depth)
+
+
 def reader(transport: Any, limit: int) -> Any:
     """The protocol for requests: in Python, whose depth and sizes are bounded."""
-    return TBinaryProtocol(transport, strictRead=True, string_length_limit=limit, container_length_limit=_CONTAINER)
+    return _Reader(transport, strictRead=True, string_length_limit=limit, container_length_limit=_CONTAINER)
 
 
 def answered(processor: Any, protocol: Any) -> bytes:

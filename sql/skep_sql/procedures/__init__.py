@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from skep_sql.answer import Answer, answer
 from skep_sql.bind import Scope
-from skep_sql.names import nearest
+from skep_sql.parsing.statements import Call
 from skep_sql.procedures import commits, copies, files, metadata, others, savepoints, services, versions
 from skep_sql.procedures.contract import REQUIRED, Context, Procedure
 from skep_sql.procedures.refused import REFUSED
-from skep_sql.settings import Settings
-from skep_sql.statements import Call
+from skep_sql.settings import SessionSettings
 from skep_table.errors import InputError, UnsupportedError
+from skep_table.nearest import did_you_mean
 
 PROCEDURES: Final[Mapping[str, Procedure]] = {
     **commits.PROCEDURES,
@@ -27,7 +27,7 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
 }
 
 
-def call(statement: Call, scope: Scope, settings: Settings) -> Answer:
+def call(statement: Call, scope: Scope, settings: SessionSettings) -> Answer:
     """UnsupportedError for procedures of Hudi's that are not built, InputError for unknown ones and wrong arguments."""
     found = PROCEDURES.get(statement.name)
     if statement.name == "help":
@@ -35,10 +35,10 @@ def call(statement: Call, scope: Scope, settings: Settings) -> Answer:
     if found is None:
         if statement.name in REFUSED:
             raise UnsupportedError(f"procedure {statement.name} is not supported", hint=REFUSED[statement.name])
-        near = nearest(statement.name, PROCEDURES)
+        meant = did_you_mean(statement.name, PROCEDURES)
         raise InputError(
             f"there is no procedure {statement.name}",
-            hint=f"did you mean {near}?" if near else f"there are: {', '.join(sorted(PROCEDURES))}",
+            hint=meant or f"there are: {', '.join(sorted(PROCEDURES))}",
             found=statement.name,
         )
     context = Context(scope, settings, _arguments(statement, found))

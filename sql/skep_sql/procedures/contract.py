@@ -9,9 +9,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from skep_sql.bind import Scope, look_up
-from skep_sql.protocols import Target
-from skep_sql.settings import Settings
-from skep_sql.statements import Name
+from skep_sql.parsing.statements import Name
+from skep_sql.protocols import TargetTable
+from skep_sql.settings import SessionSettings
 from skep_table.errors import InputError
 from skep_table.instant_time import CompletionTime, InstantTime
 from skep_table.table import HudiTable
@@ -44,14 +44,14 @@ class Context:
     """What a procedure works with."""
 
     scope: Scope
-    settings: Settings
+    settings: SessionSettings
     given: Mapping[str, Any]
 
     def __getitem__(self, name: str) -> Any:
         return self.given[name]
 
     @property
-    def target(self) -> Target:
+    def target(self) -> TargetTable:
         """The table that the argument names."""
         return self.scope.catalog.table(self.full_name)
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from skep_sql.bind import View
+from skep_sql.bind import NamedQuery
 from skep_sql.procedures.contract import (
     INT,
     TABLE,
@@ -22,7 +22,7 @@ from skep_sql.procedures.contract import (
     columns,
 )
 from skep_table.errors import EntryExistsError, InputError
-from skep_table.query.sql import SqlDialect
+from skep_table.query.filters.text import SqlDialect
 from skep_table.timeline.metadata import WriteOperation
 
 _QUERIES: Final = ("snapshot", "read_optimized", "incremental")
@@ -79,7 +79,7 @@ def _copy_to_view(context: Context) -> Rows:
         arguments = [table, *request.values()]
         source = f"hudi_query({', '.join(repr(each) for each in arguments)})"
     query: Any = exp.maybe_parse(f"SELECT * FROM {source}", dialect=SqlDialect)
-    views[name] = View(query)
+    views[name] = NamedQuery(query)
     return [[0]]
 
 

@@ -26,7 +26,7 @@ from skep_table.metadata_table import FOLDER, MetadataTable
 from skep_table.metadata_table.partitions import COLUMN_STATS
 from skep_table.metadata_write.definitions import stats_columns
 from skep_table.schema.arrow import arrow_type
-from skep_table.services.metadata_admin import drop_metadata, rebuild_metadata_table, show_metadata_table
+from skep_table.services.metadata.admin import drop_metadata, rebuild_metadata_table, show_metadata_table
 from skep_table.services.metadata_check import compare_files
 from skep_table.slices.bootstrap import source_of
 from skep_table.table import HudiTable

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from skep_sql.execution.tables import truncate
+from skep_sql.parsing.statements import Name, Truncate
 from skep_sql.procedures.contract import (
     BOOL,
     FILTER,
@@ -23,14 +25,12 @@ from skep_sql.procedures.contract import (
     completed_times,
     time_of,
 )
-from skep_sql.statements import Name, Truncate
-from skep_sql.tables import truncate
-from skep_table.commit.markers import delete_markers
+from skep_table.commit.parts.markers import delete_markers
 from skep_table.errors import InputError, UnsupportedError
 from skep_table.instant_time import InstantTime
 from skep_table.query.options import QueryType
-from skep_table.query.partitions import partition_values
 from skep_table.query.plan import predicate_of
+from skep_table.query.pruning.partitions import partition_values
 from skep_table.schema.arrow import to_arrow
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant

@@ -60,7 +60,7 @@ class Remembered:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenFiles:
     """The files of a round, in order of their times, and what is known after it.
 
     `late`: some of them have a time that is not after the last checkpoint. `oversized`: the one file, which is as
@@ -76,7 +76,7 @@ class Chosen:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class FileRule:
     """How files are chosen: `limit` in bytes, `remembered` files at most, an `oversized` file alone or not at all."""
 
     limit: int
@@ -103,7 +103,7 @@ def checkpoint_of(text: str | None) -> int | None:
         ) from None
 
 
-def choose(listed: Iterable[FileStatus], last: int | None, remembered: Remembered, rule: Rule) -> Chosen:
+def choose(listed: Iterable[FileStatus], last: int | None, remembered: Remembered, rule: FileRule) -> ChosenFiles:
     """The files to read, up to the limit; files of one time stay together, as Hudi's checkpoint can't divide them."""
     before = BEFORE_ALL if last is None else last
     eligible = _unread(listed, before, remembered, rule)
@@ -123,7 +123,7 @@ def choose(listed: Iterable[FileStatus], last: int | None, remembered: Remembere
         size += file.size_bytes
         files.append(file)
     left = eligible[len(files) :]
-    return Chosen(
+    return ChosenFiles(
         files=tuple(files),
         checkpoint=newest,
         remembered=remembered.with_read(files, left, rule.remembered),
@@ -133,7 +133,7 @@ def choose(listed: Iterable[FileStatus], last: int | None, remembered: Remembere
     )
 
 
-def _unread(listed: Iterable[FileStatus], before: int, remembered: Remembered, rule: Rule) -> list[FileStatus]:
+def _unread(listed: Iterable[FileStatus], before: int, remembered: Remembered, rule: FileRule) -> list[FileStatus]:
     read = {digest for digest, _ in remembered.files} if rule.remembered else set()
     horizon = min(remembered.horizon, before) if rule.remembered else before
     found = [
@@ -149,6 +149,6 @@ def _is_hidden(path: str) -> bool:
     return any(part[0] in "._" for part in path.split("/") if part)
 
 
-def state_of(remembered: Remembered, rule: Rule) -> Mapping[str, str]:
+def state_of(remembered: Remembered, rule: FileRule) -> Mapping[str, str]:
     """What a commit states beside the checkpoint."""
     return {STATE_KEY: remembered.text()} if rule.remembered else {}

@@ -41,8 +41,9 @@ class Dialect:
     trims_right: bool = False
     line_end: str = "\n"
 
-    def records(self, text: str) -> Iterator[tuple[list[str | None], int]]:
-        """The values of each record, and where the next begins, of a text whose lines end, and go on, with `\\n`."""
+    def records(self, text: str) -> Iterator[tuple[list[str | None], int, int]]:
+        """The values of each record, where it begins and where the next does, of a text whose lines end, and go on,
+        with `\\n`."""
         at = 0
         while at < len(text):
             if self.comment != NONE and text[at] == self.comment:
@@ -52,8 +53,9 @@ class Dialect:
             if start < len(text) and text[start] == "\n":
                 at = start + 1
                 continue
+            begin = at
             values, at = self.record(text, at)
-            yield values, at
+            yield values, begin, at
 
     def record(self, text: str, at: int = 0) -> tuple[list[str | None], int]:
         """The values of the record that begins at `at`, and where the next one begins. CutError where Spark errs."""

@@ -6,36 +6,66 @@ import contextlib
 import re
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
-from skep_stream.files.csv_text import CsvForm, CsvText, csv_text
+from skep_stream.files.csv_cut import CutError
+from skep_stream.files.csv_lines import CsvLines
+from skep_stream.files.csv_text import CsvForm, CsvText, csv_text, divided, utf8
+from skep_stream.files.line import Line
+from skep_stream.rejected import Rejected
 from skep_table.errors import InputError
 from skep_table.schema.arrow import to_arrow
 from skep_table.schema.types import Schema
 
 _BLOCK_BYTES: Final = 16 << 20  # a row has to fit
+_SHOWN: Final = 160  # characters of a reason, which quotes the value
 
 
 class ColumnOrderWarning(UserWarning):
     """The header of a CSV file names other columns than the schema: they are read in their order."""
 
 
-def csv_rows(name: str, data: bytes, schema: Schema | None, form: CsvForm) -> pa.Table:
+def csv_rows(
+    name: str, data: bytes, schema: Schema | None, form: CsvForm, rejected: Rejected | None = None
+) -> pa.Table:
     """The rows of one file. Without a schema the columns have the types that fit their texts, as in Hudi.
 
     With one, a header whose names are all in the schema gives the order of the columns; else theirs is the schema's,
-    with a warning. InputError names file, line and column.
+    with a warning. InputError names file, line and column of the first value that does not fit; with `rejected` such
+    lines are left out and added there, where each line is a record.
     """
+    try:
+        return _rows(name, data, schema, form)
+    except InputError as error:
+        if not error.fields.keys() & {"line", "row"}:
+            raise
+        text, form = divided(utf8(name, data, form), replace(form, encoding="UTF-8"))
+        try:
+            lines = CsvLines.of(text, form)
+        except CutError:
+            raise error from None
+    for place, reason in lines.bad(lambda some: _rows(name, some, schema, form)):
+        why, number = reason.message.partition(": ")[2], int(lines.numbers[place])
+        if rejected is None:
+            where, column = Line(name, number), reason.fields.get("column")
+            raise InputError(f"{where}: {why}", path=name, line=number, column=column) from reason
+        rejected.add(name, number, lines.text(place), why)
+    return _rows(name, lines.without_bad(), schema, form)
+
+
+def _rows(name: str, data: bytes, schema: Schema | None, form: CsvForm) -> pa.Table:
     text = csv_text(name, data, form)
     columns = _columns(name, text, schema)
     types = {} if schema is None else {field.name: field.type for field in to_arrow(schema) if field.name in columns}
     rows = _parsed(name, text, columns, types)
     if schema is None:
         return _narrowed(rows)
-    return _in_schema(name, rows, to_arrow(schema))
+    return _in_schema(name, text, rows, to_arrow(schema))
 
 
 def _narrowed(rows: pa.Table) -> pa.Table:
@@ -59,13 +89,13 @@ def _columns(name: str, text: CsvText, schema: Schema | None) -> list[str]:
     if has_header and set(header) <= set(known):
         return header
     if count > len(known):
-        where, line = text.place(1 - has_header)
+        where, at = text.place(1 - has_header)
         raise InputError(
             f"{name}, {where}: {count} columns, the schema has {len(known)}",
             path=name,
-            line=line,
             found=count,
             expected=len(known),
+            **at,
         )
     if has_header:
         warnings.warn(
@@ -82,6 +112,8 @@ def _parsed(name: str, text: CsvText, columns: list[str], types: Mapping[str, pa
     try:
         return _read(text, columns, types, threads=True)
     except pa.ArrowException as error:
+        with contextlib.suppress(pa.ArrowException):
+            return _read_signed(text, columns, types)
         reason = error
         try:
             _read(text, columns, types, threads=False)  # only one thread counts the rows
@@ -105,27 +137,43 @@ def _read(text: CsvText, columns: list[str], types: Mapping[str, pa.DataType], t
     )
 
 
+def _read_signed(text: CsvText, columns: list[str], types: Mapping[str, pa.DataType]) -> pa.Table:
+    """With numbers that have a plus, which Java reads and Arrow does not."""
+    numbers = {
+        name: kind for name, kind in types.items() if pa.types.is_primitive(kind) and not pa.types.is_temporal(kind)
+    }
+    numbers = {name: kind for name, kind in numbers.items() if not pa.types.is_boolean(kind)}
+    rows = _read(text, columns, {**types, **dict.fromkeys(numbers, pa.string())}, threads=True)
+    for name, kind in numbers.items():
+        texts = pc.replace_substring_regex(pc.utf8_trim_whitespace(rows.column(name)), r"^\+([\d.])", r"\1")
+        rows = rows.set_column(rows.schema.get_field_index(name), name, texts.cast(kind))
+    return rows
+
+
 def _named(name: str, text: CsvText, columns: list[str], reason: str) -> InputError:
     column = re.search(r"In CSV column #(\d+): ", reason)
     row = re.search(r"Row #(\d+): ", reason)
     reason = re.sub(r"^CSV parse error: |In CSV column #\d+: |Row #\d+: |CSV conversion error to ", "", reason)
-    where, line = text.place(int(row[1])) if row else ("", None)
+    reason = reason if len(reason) <= _SHOWN else f"{reason[:_SHOWN]}…"
+    where, at = text.place(int(row[1])) if row else ("", {})
     found = columns[int(column[1])] if column else None
     of = f" column {found}:" if found else ""
-    return InputError(f"{name}{where and ', '}{where}:{of} {reason}", path=name, line=line, column=found)
+    return InputError(f"{name}{where and ', '}{where}:{of} {reason}", path=name, column=found, **at)
 
 
-def _in_schema(name: str, rows: pa.Table, wanted: pa.Schema) -> pa.Table:
+def _in_schema(name: str, text: CsvText, rows: pa.Table, wanted: pa.Schema) -> pa.Table:
     """The schema's columns in their order. InputError for a required one without a value."""
     columns = []
     for field in wanted:
         at = rows.schema.get_field_index(field.name)
         column = pa.nulls(rows.num_rows, field.type) if at < 0 else rows.column(at)
         if not field.nullable and column.null_count:
+            where, at = text.place(int(pc.index(column.is_null(), True).as_py()) + 1)
             raise InputError(
-                f"{name}: column {field.name} is required, and has no value in {column.null_count} rows",
+                f"{name}, {where}: column {field.name} is required, and has no value",
                 path=name,
                 column=field.name,
+                **at,
             )
         columns.append(column)
     return pa.Table.from_arrays(columns, schema=wanted)

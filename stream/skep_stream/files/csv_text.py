@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import codecs
 import re
-import struct
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
 from skep_stream import options as names
+from skep_stream.files.buffers import as_array
 from skep_stream.files.csv_cut import BLANKS, NONE, Dialect
 from skep_table.errors import InputError, OptionError
 from skep_table.options import Option, Options
@@ -118,7 +118,7 @@ class ArrowForm:
             return False
         first, _ = self._patterns(escaped)
         end = r"\n" if self.multiline else r"(?:\r\n?|\n)"
-        whole = pc.match_substring_regex(_as_array(text, start), rf"\A{first}(?:{end}{first})*\z")
+        whole = pc.match_substring_regex(as_array(text, start), rf"\A{first}(?:{end}{first})*\z")
         return bool(whole[0].as_py())
 
     def takes_each(self, lines: pa.Array, escaped: bool = False) -> pa.Array:
@@ -221,19 +221,20 @@ class CsvText:
         """How Arrow cuts the rows."""
         return self.form.arrow.parsing(self.rewritten)
 
-    def place(self, row: int) -> tuple[str, int | None]:
-        """Where a row is, in words, and its line; both count from 1. Rows that may have several lines are counted."""
+    def place(self, row: int) -> tuple[str, dict[str, Any]]:
+        """Where a row is, in words and as the field of an error: its line, or where rows may have several lines its
+        number; both count from 1."""
         record = self.before + row
         if self.form.multiline:
-            return f"row {record}", None
-        lines = pc.indices_nonzero(_is_record(_lines(self.source, 0), self.form.dialect))
+            return f"row {record}", {"row": record}
+        lines = pc.indices_nonzero(is_record(lines_of(self.source), self.form.dialect))
         line = int(lines[record - 1].as_py()) + 1
-        return f"line {line}", line
+        return f"line {line}", {"line": line}
 
 
 def csv_text(name: str, data: bytes, form: CsvForm) -> CsvText:
     """The text of a file. InputError, with the line, for what can't be cut or decoded."""
-    text, form = _divided(_utf8(name, data, form), form)
+    text, form = divided(utf8(name, data, form), form)
     try:
         first, start, before = _first(text, form)
     except ValueError as error:
@@ -244,11 +245,12 @@ def csv_text(name: str, data: bytes, form: CsvForm) -> CsvText:
             return found
         return replace(found, rows=pa.py_buffer(text[start:] + b"\n"))  # else a last empty value counts as quoted
     if form.arrow.takes(text, start, escaped=True):
-        return replace(found, rows=_joined(form.arrow.unescaped(_as_array(text, start))))
+        return replace(found, rows=joined(form.arrow.unescaped(as_array(text, start))))
     return replace(found, rows=_rewritten(name, found, start), rewritten=True)
 
 
-def _utf8(name: str, data: bytes, form: CsvForm) -> bytes:
+def utf8(name: str, data: bytes, form: CsvForm) -> bytes:
+    """The bytes of a file in UTF-8. InputError where they are not in the form's encoding."""
     if codecs.lookup(form.encoding).name != "utf-8":
         try:
             data = data.decode(form.encoding).encode()
@@ -257,7 +259,7 @@ def _utf8(name: str, data: bytes, form: CsvForm) -> bytes:
     return data.removeprefix(codecs.BOM_UTF8)
 
 
-def _divided(text: bytes, form: CsvForm) -> tuple[bytes, CsvForm]:
+def divided(text: bytes, form: CsvForm) -> tuple[bytes, CsvForm]:
     """With `multiline` the first line end is that of all lines, and quoted values have `\\n` for it."""
     end = _LINE_END.search(text) if form.multiline and b"\r" in text else None
     if end is None or end[0] == b"\n":
@@ -270,7 +272,7 @@ def _first(text: bytes, form: CsvForm) -> tuple[list[str | None], int, int]:
     dialect, comments = form.dialect, 0
     if form.multiline:
         whole = text.decode()
-        for values, end in dialect.records(whole):
+        for values, _, end in dialect.records(whole):
             return values, len(whole[:end].encode()) if form.header else 0, int(form.header)
         return [], len(text), 0
     for found in _LINE.finditer(text):
@@ -295,13 +297,13 @@ def _rewritten(name: str, text: CsvText, start: int) -> pa.Buffer:
 
     if form.multiline:
         try:
-            for values, _ in form.dialect.records(text.source[start:].decode()):
+            for values, _, _ in form.dialect.records(text.source[start:].decode()):
                 write(values)
         except ValueError as error:
             raise _uncut(name, text, len(done) + 1, error) from error
         return pa.py_buffer(b"".join(each + b"\n" for each in done))
-    lines = _lines(text.source, start)
-    lines = lines.filter(_is_record(lines, form.dialect))
+    lines = lines_of(text.source, start)
+    lines = lines.filter(is_record(lines, form.dialect))
     odd = pc.invert(form.arrow.takes_each(lines))
     escaped = pc.and_(odd, form.arrow.takes_each(lines, escaped=True))
     lines = pc.replace_with_mask(lines, escaped, form.arrow.unescaped(lines.filter(escaped)))
@@ -311,32 +313,27 @@ def _rewritten(name: str, text: CsvText, start: int) -> pa.Buffer:
             write(form.dialect.record(line.decode())[0])
     except ValueError as error:
         raise _uncut(name, text, int(pc.indices_nonzero(odd)[len(done)].as_py()) + 1, error) from error
-    return _joined(pc.replace_with_mask(lines, odd, pa.array(done, lines.type)))
+    return joined(pc.replace_with_mask(lines, odd, pa.array(done, lines.type)))
 
 
 def _uncut(name: str, text: CsvText, row: int, error: ValueError) -> InputError:
-    where, line = text.place(row)
-    return InputError(f"{name}, {where}: {error}", path=name, line=line)
+    where, at = text.place(row)
+    return InputError(f"{name}, {where}: {error}", path=name, **at)
 
 
-def _is_record(lines: pa.Array, dialect: Dialect) -> pa.Array:
+def is_record(lines: pa.Array, dialect: Dialect) -> pa.Array:
     """Of each line whether it is neither blank nor a comment."""
     return pc.and_not(pc.match_substring_regex(lines, f"[^{_BLANK}]"), pc.starts_with(lines, dialect.comment))
 
 
-def _lines(text: bytes, start: int) -> pa.Array:
-    whole = _as_array(text, start)
+def lines_of(text: bytes, start: int = 0) -> pa.Array:
+    """The lines from `start` on, without their ends."""
+    whole = as_array(text, start)
     parts = pc.split_pattern_regex(whole, r"\r\n?|\n") if b"\r" in text else pc.split_pattern(whole, "\n")
     return pc.list_flatten(parts)
 
 
-def _joined(lines: pa.Array) -> pa.Buffer:
+def joined(lines: pa.Array) -> pa.Buffer:
     """The lines with their ends."""
     ended = pc.binary_join_element_wise(lines, *(pa.scalar(each, lines.type) for each in (b"\n", b"")))
     return ended.buffers()[2].slice(0, pc.sum(pc.binary_length(ended)).as_py() or 0)
-
-
-def _as_array(text: bytes, start: int) -> pa.Array:
-    """An array with one value, the text from `start` on, which is not copied."""
-    rest = pa.py_buffer(text).slice(start)
-    return pa.Array.from_buffers(pa.large_binary(), 1, [None, pa.py_buffer(struct.pack("=qq", 0, rest.size)), rest])

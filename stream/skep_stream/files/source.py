@@ -11,7 +11,8 @@ from functools import partial
 
 import pyarrow as pa
 
-from skep_stream.files.choice import STATE_KEY, Chosen, Remembered, Rule, checkpoint_of, choose, state_of
+from skep_stream.files.choice import STATE_KEY, ChosenFiles, FileRule, Remembered, checkpoint_of, choose, state_of
+from skep_stream.files.compressed import plain
 from skep_stream.files.csv_rows import csv_rows
 from skep_stream.files.csv_text import CsvForm
 from skep_stream.files.json_rows import json_rows
@@ -54,7 +55,7 @@ class FileSource:
 
     storage: Storage
     reader: Callable[[], Reader]
-    rule: Rule
+    rule: FileRule
     listing: Listing
     rejected: Rejected = field(default_factory=Rejected)
     events: Events = field(default_factory=Events)
@@ -89,12 +90,12 @@ class FileSource:
             SINCE: min((file.modified_ms for file in files), default=None),
         }
 
-    def _chosen(self, last: Position, limit: int) -> Chosen:
+    def _chosen(self, last: Position, limit: int) -> ChosenFiles:
         before = checkpoint_of(last.checkpoint)
         rule = replace(self.rule, limit=limit)
         return choose(self.listing(self.storage), before, Remembered.parse(before, last.extra.get(STATE_KEY)), rule)
 
-    def _warn(self, chosen: Chosen, limit: int) -> None:
+    def _warn(self, chosen: ChosenFiles, limit: int) -> None:
         for file, what in ((chosen.oversized, "it is read alone"), (chosen.blocked, "no file is read before it")):
             if file is not None:
                 warnings.warn(
@@ -162,7 +163,7 @@ def _source(context: StreamContext, reader: Callable[[], Reader]) -> FileSource:
     root = options.value(ROOT)
     if not root:
         raise OptionError(f"a file source needs {ROOT.key}", option=ROOT.key)
-    rule = Rule(0, options.value(REMEMBERED), options.value(OVERSIZED))
+    rule = FileRule(0, options.value(REMEMBERED), options.value(OVERSIZED))
     return FileSource(open_storage(root, options), reader, rule, _listing(options), events=context.events)
 
 
@@ -184,26 +185,26 @@ def json_source(context: StreamContext) -> FileSource:
         )
 
     schema()
-    left_out = context.options.value(SKIP_INVALID_JSON) or context.options.value(ERROR_TABLE)
     rejected = Rejected()
-    kept = rejected if left_out else None
+    kept = rejected if context.options.value(SKIP_INVALID_JSON) or context.options.value(ERROR_TABLE) else None
 
     def reader() -> Reader:
         found = schema()
-        return lambda name, data: json_rows(name, data, found, kept)
+        return lambda name, data: json_rows(name, plain(name, data), found, kept)
 
     return replace(_source(context, reader), rejected=rejected)
 
 
 def csv_source(context: StreamContext) -> FileSource:
     """CsvDFSSource."""
-    form = CsvForm.of(context.options)
+    form, rejected = CsvForm.of(context.options), Rejected()
+    kept = rejected if context.options.value(ERROR_TABLE) else None
 
     def reader() -> Reader:
         found = _schema(context)
-        return lambda name, data: csv_rows(name, data, found, form)
+        return lambda name, data: csv_rows(name, plain(name, data), found, form, kept)
 
-    return _source(context, reader)
+    return replace(_source(context, reader), rejected=rejected)
 
 
 def parquet_source(context: StreamContext) -> FileSource:

@@ -6,9 +6,8 @@ import io
 
 import pyarrow as pa
 
-from skep_table.errors import InputError
-from skep_table.schema.arrow import to_arrow
-from skep_table.schema.avro import parse_avro
+from skep_table.avro.container import Container
+from skep_table.errors import CorruptFileError, InputError, SchemaError
 
 
 def parquet_rows(name: str, data: bytes) -> pa.Table:
@@ -33,11 +32,8 @@ def orc_rows(name: str, data: bytes) -> pa.Table:
 
 def avro_rows(name: str, data: bytes) -> pa.Table:
     """All rows of a container file, by the schema in it. InputError for what is none."""
-    import fastavro
-
     try:
-        records = fastavro.reader(io.BytesIO(data))
-        schema = to_arrow(parse_avro(records.metadata["avro.schema"]))
-        return pa.Table.from_pylist(list(records), schema)
-    except (ValueError, EOFError, KeyError, IndexError, pa.ArrowException) as error:
-        raise InputError(f"{name} can't be read: {error}", path=name) from error
+        file = Container(io.BytesIO(data), name)
+        return pa.Table.from_batches(file.batches(), file.schema)
+    except (CorruptFileError, SchemaError) as error:
+        raise InputError(error.message, path=name) from error

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from skep_stream.kafka.confluent import HEADER, NO_HEADER, Rows
 from skep_stream.kafka.parts import Parts, Read
-from skep_stream.registry import Registry
 from skep_stream.rejected import Rejected
+from skep_stream.schemas.registry import SchemaRegistry
 from skep_table.avro.decode import decode_records
 from skep_table.avro.types import parse_record
 from skep_table.errors import CorruptFileError, InputError, SchemaError
@@ -22,7 +22,7 @@ from skep_table.schema.types import Schema, StructType
 class Confluent:
     """Schemas by the ids in messages."""
 
-    registry: Registry
+    registry: SchemaRegistry
     _parsed: dict[int, StructType] = field(default_factory=dict, compare=False, repr=False)
 
     def schema(self, number: int) -> StructType:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from skep_stream.kafka import messages
-from skep_stream.kafka.offsets import Log, Offsets, Range
+from skep_stream.kafka.offsets import Log, OffsetRange, Offsets
 from skep_stream.kafka.properties import made
 from skep_table.errors import DataLossError, InputError, SkepError, StorageError
 
@@ -83,7 +83,7 @@ class Topic:
         with self._errors("commit offsets"), self._consumer() as consumer:
             consumer.commit(offsets=[self._partition(*each) for each in offsets.items()], asynchronous=False)
 
-    def read(self, ranges: Mapping[int, Range]) -> Generator[pa.RecordBatch, None, None]:
+    def read(self, ranges: Mapping[int, OffsetRange]) -> Generator[pa.RecordBatch, None, None]:
         """The messages of these ranges as they arrive; those of a partition in their order.
 
         DataLossError where they are removed meanwhile, StorageError where none arrives for long.
@@ -95,7 +95,7 @@ class Topic:
             consumer.assign([self._partition(each, range.start) for each, range in wanted.items()])
             yield from self._taken(consumer, wanted)
 
-    def oldest(self, ranges: Mapping[int, Range]) -> int | None:
+    def oldest(self, ranges: Mapping[int, OffsetRange]) -> int | None:
         """The least time of the first messages of these ranges, in ms since 1970; None where none has a time.
 
         Little more is fetched than one message of each partition. See `read`.
@@ -110,7 +110,7 @@ class Topic:
                     break
         return min((each for each in found.values() if each > 0), default=None)
 
-    def _taken(self, consumer: Any, wanted: Mapping[int, Range]) -> Iterator[pa.RecordBatch]:
+    def _taken(self, consumer: Any, wanted: Mapping[int, OffsetRange]) -> Iterator[pa.RecordBatch]:
         """Messages as they arrive, until each partition is at its end, which may be a record that is no message."""
         ends = {partition: range.end for partition, range in wanted.items()}
         left = set(wanted)
@@ -137,7 +137,7 @@ class Topic:
                 last = monotonic()
                 yield within
 
-    def _ended(self, errors: list[Any], wanted: Mapping[int, Range]) -> dict[int, int]:
+    def _ended(self, errors: list[Any], wanted: Mapping[int, OffsetRange]) -> dict[int, int]:
         """Where partitions end, of what is reported as errors."""
         from confluent_kafka import KafkaError
 
@@ -146,7 +146,7 @@ class Topic:
                 self._raise(each.error(), each, wanted)
         return {each.partition(): each.offset() for each in errors}
 
-    def _raise(self, error: Any, message: Any, wanted: Mapping[int, Range]) -> None:
+    def _raise(self, error: Any, message: Any, wanted: Mapping[int, OffsetRange]) -> None:
         from confluent_kafka import KafkaError
 
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 HEADER: Final = 5
-NO_HEADER: Final = "this is no message of Confluent's: it begins with no 0 and an id"
+NO_HEADER: Final = "not a message of Confluent's: it begins with no 0 and an id"
 Rows = npt.NDArray[np.int64]
 
 

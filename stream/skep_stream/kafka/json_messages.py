@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from typing import Final
 
 import pyarrow as pa
@@ -11,24 +9,22 @@ import pyarrow.compute as pc
 
 from skep_stream.files.json_rows import json_values
 from skep_stream.kafka.confluent import NO_HEADER, Values
-from skep_stream.kafka.messages import Place, place_of, places
+from skep_stream.kafka.messages import place_of, places
 from skep_stream.rejected import Rejected
 from skep_table.errors import InputError
 from skep_table.schema.types import Field, Schema, StructType
 
 _PAYLOAD: Final = "payload"
 _EMPTY: Final = r'"payload"\s*:\s*null'
-_BARE: Final = "this is no envelope of Kafka Connect's: it has no payload"
+_BARE: Final = "not an envelope of Kafka Connect's: it has no payload"
 
 
 def json_messages(
     topic: str, batch: pa.RecordBatch, *, schema: Schema, rejected: Rejected | None, enveloped: bool
 ) -> tuple[pa.Table, pa.RecordBatch]:
     """The rows, and their messages. InputError names topic, partition and offset of a message that does not fit."""
-    values, kept = _texts(batch.column("value"), place_of(topic, batch), rejected)
-    batch = batch if kept is None else batch.take(kept)
     read_as = _within_envelope(schema) if enveloped else schema
-    rows, taken = json_values(values, read_as, place_of(topic, batch), rejected)
+    rows, taken = json_values(batch.column("value"), read_as, place_of(topic, batch), rejected)
     batch = batch if taken is None else batch.take(taken)
     return _unwrapped(rows, batch, topic, rejected) if enveloped else (rows, batch)
 
@@ -63,46 +59,6 @@ def _unwrapped(
     bare = without.filter(pc.invert(pc.match_substring_regex(without.column("value"), _EMPTY)))
     _refuse(bare, topic, _BARE, rejected)
     return pa.Table.from_struct_array(column.filter(there)), batch.filter(there)
-
-
-def _texts(
-    values: pa.Array, place_at: Callable[[int], Place], rejected: Rejected | None
-) -> tuple[pa.Array, pa.Array | None]:
-    """The values as texts of one line each, and which they are where some are left out: those that are no UTF-8.
-
-    Between the parts of an object line ends mean nothing; within a text JSON allows none.
-    """
-    try:
-        texts = values.cast(pa.large_string())
-    except pa.ArrowInvalid:
-        return _one_by_one(values, place_at, rejected)
-    if not pc.any(pc.match_substring(texts, "\n")).as_py():
-        return texts, None
-    return _one_by_one(values, place_at, rejected)
-
-
-def _one_by_one(
-    values: pa.Array, place_at: Callable[[int], Place], rejected: Rejected | None
-) -> tuple[pa.Array, pa.Array]:
-    texts, kept = [], []
-    for row, value in enumerate(values.to_pylist()):
-        try:
-            texts.append(_in_one_line(value.decode("utf-8")))
-        except ValueError as error:
-            place, why = place_at(row), f"this is no JSON: {error}"
-            if rejected is None:
-                raise InputError(f"{place}: {why}", path=place.source, line=place.number) from error
-            rejected.add(place.source, place.number, value.decode("utf-8", "replace"), why)
-            continue
-        kept.append(row)
-    return pa.array(texts, pa.large_string()), pa.array(kept, pa.int64())
-
-
-def _in_one_line(text: str) -> str:
-    if "\n" not in text:
-        return text
-    json.loads(text)  # which refuses line ends within texts
-    return text.replace("\n", " ")
 
 
 def _refuse(batch: pa.RecordBatch, topic: str, why: str, rejected: Rejected | None) -> None:

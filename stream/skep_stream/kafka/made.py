@@ -30,15 +30,15 @@ from skep_stream.kafka.options import (
 )
 from skep_stream.kafka.properties import client_properties
 from skep_stream.kafka.proto_messages import OfRegistry, OneType, ProtoMessages
-from skep_stream.kafka.source import Decode, KafkaSource, Rule
+from skep_stream.kafka.source import Decode, KafkaSource, OffsetRule
 from skep_stream.options import ERROR_TABLE, SKIP_INVALID_JSON
 from skep_stream.proto.columns import Shape, message_rows
 from skep_stream.proto.options import DESCRIPTORS
 from skep_stream.proto.registered import RegisteredTypes
 from skep_stream.proto.types import indexes_of, message_of_file
 from skep_stream.protocols import SchemaProvider, StreamContext
-from skep_stream.registry import registry_of
 from skep_stream.rejected import Rejected
+from skep_stream.schemas.registry import registry_of
 from skep_table.avro.types import parse_record
 from skep_table.errors import OptionError
 from skep_table.options import Options
@@ -167,7 +167,7 @@ def source_of(context: StreamContext, decoder: Callable[[], Decode], rejected: R
         if not options.get(known):
             raise OptionError(f"a Kafka source needs {known}", option=known)
     topic = Topic(options.value(TOPIC), client_properties(options), float(options.value(TIMEOUT)))
-    rule = Rule(
+    rule = OffsetRule(
         options.value(START),
         options.value(CHECKPOINT_TYPE),
         options.value(FAIL_ON_LOSS),

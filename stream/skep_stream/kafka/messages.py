@@ -23,7 +23,7 @@ OFFSET, PARTITION, TIME, KEY = (f"_hoodie_kafka_source_{name}" for name in ("off
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MessagePlace:
     """Where a message is."""
 
     topic: str
@@ -87,15 +87,15 @@ def with_values(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.filter(pc.greater(pc.fill_null(pc.binary_length(batch.column("value")), 0), 0))
 
 
-def places(topic: str, batch: pa.RecordBatch) -> Iterator[Place]:
+def places(topic: str, batch: pa.RecordBatch) -> Iterator[MessagePlace]:
     """Where each message is."""
     return map(place_of(topic, batch), range(batch.num_rows))
 
 
-def place_of(topic: str, batch: pa.RecordBatch) -> Callable[[int], Place]:
+def place_of(topic: str, batch: pa.RecordBatch) -> Callable[[int], MessagePlace]:
     """Where the message of a row is."""
     partitions, offsets = batch.column("partition"), batch.column("offset")
-    return lambda row: Place(topic, partitions[row].as_py(), offsets[row].as_py())
+    return lambda row: MessagePlace(topic, partitions[row].as_py(), offsets[row].as_py())
 
 
 def appended(rows: pa.Table, batch: pa.RecordBatch) -> pa.Table:

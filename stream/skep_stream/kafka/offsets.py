@@ -28,7 +28,7 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class OffsetRange:
     """What a round reads of a partition: from `start` up to, not including, `end`."""
 
     start: int
@@ -81,7 +81,7 @@ def checked(topic: str, last: Offsets, logs: Mapping[int, Log]) -> dict[int, int
     """Where each partition is read on: at its checkpoint, a new one at its first offset.
 
     DataLossError names the partitions whose checkpoint the topic does not hold: records aged out, or the topic was
-    deleted and made again.
+    deleted and created again.
     """
     lost = _lost(last, logs)
     if lost:
@@ -117,7 +117,7 @@ def _lost(last: Offsets, logs: Mapping[int, Log]) -> dict[int, str]:
     return found
 
 
-def ranges(starts: Offsets, logs: Mapping[int, Log], most: int, least_parts: int = 0) -> dict[int, Range]:
+def ranges(starts: Offsets, logs: Mapping[int, Log], most: int, least_parts: int = 0) -> dict[int, OffsetRange]:
     """What a round of up to `most` messages reads: the limit is spread over the partitions in turns, as Hudi does."""
     ends = {partition: max(starts[partition], log.end) for partition, log in sorted(logs.items())}
     at = {partition: starts[partition] for partition in ends}
@@ -128,4 +128,4 @@ def ranges(starts: Offsets, logs: Mapping[int, Log], most: int, least_parts: int
             taken = min(share, left, end - at[partition])
             at[partition] += taken
             left -= taken
-    return {partition: Range(starts[partition], until) for partition, until in at.items()}
+    return {partition: OffsetRange(starts[partition], until) for partition, until in at.items()}

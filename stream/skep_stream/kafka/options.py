@@ -100,7 +100,7 @@ TOPIC_ID = option(
     "skep.stream.kafka.topic.id",
     boolean,
     True,
-    "Kafka sources: the topic's id is committed beside the checkpoint, so that one that was made again is noticed",
+    "Kafka sources: the topic's id is committed beside the checkpoint, so that one that was created again is noticed",
 )
 TIMEOUT = option(
     "skep.stream.kafka.timeout.seconds", at_least(1), 60, "Kafka sources: a round fails after so long without a message"

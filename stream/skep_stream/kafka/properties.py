@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 from skep_stream.kafka.options import START
+from skep_table.distribution import install_command
 from skep_table.errors import EnvironmentMissingError, OptionError
 from skep_table.options import Options
 
@@ -85,7 +86,7 @@ def made(make: Callable[[Mapping[str, Any]], Client], properties: Mapping[str, A
     except ImportError as error:
         raise EnvironmentMissingError(
             "reading Kafka needs the package confluent-kafka",
-            hint="pip install 'skep[kafka]'",
+            hint=install_command("kafka"),
             package="confluent_kafka",
         ) from error
     left = dict(properties)

@@ -19,7 +19,7 @@ from skep_table.schema.types import Schema
 
 Indexes = tuple[int, ...]
 _FIRST: Final[Indexes] = (0,)
-_NO_INDEXES: Final = "this is no message of Confluent's: the place of its type in the schema can't be read"
+_NO_INDEXES: Final = "not a message of Confluent's: the place of its type in the schema can't be read"
 _MOST_BYTES: Final = 10  # of a number
 
 

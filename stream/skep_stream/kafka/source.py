@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from skep_stream.checkpoints import STATE_PREFIX
 from skep_stream.kafka import messages, offsets
-from skep_stream.kafka.offsets import Log, Offsets, Range
+from skep_stream.kafka.offsets import Log, OffsetRange, Offsets
 from skep_stream.kafka.options import FAIL_ON_LOSS, CheckpointType, Start
 from skep_stream.kafka.shape import OfTarget, WithOffsets
 from skep_stream.protocols import SINCE, Batch, Position, SchemaProvider
@@ -63,17 +63,17 @@ class Reader(Protocol):
         """Commits offsets for the group."""
         ...
 
-    def read(self, ranges: Mapping[int, Range]) -> Generator[pa.RecordBatch, None, None]:
+    def read(self, ranges: Mapping[int, OffsetRange]) -> Generator[pa.RecordBatch, None, None]:
         """The messages of these ranges, as they arrive."""
         ...
 
-    def oldest(self, ranges: Mapping[int, Range]) -> int | None:
+    def oldest(self, ranges: Mapping[int, OffsetRange]) -> int | None:
         """The least time of the first messages of these ranges, in ms."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class OffsetRule:
     """How offsets are chosen."""
 
     start: Start = Start.LATEST
@@ -94,7 +94,7 @@ class KafkaSource:
 
     topic: Reader
     decoder: Callable[[], Decode]
-    rule: Rule
+    rule: OffsetRule
     rejected: Rejected = field(default_factory=Rejected)
     appends: bool = False
     commits: bool = False
@@ -146,7 +146,9 @@ class KafkaSource:
         """How many offsets are behind the checkpoint, and the time of the oldest of the messages that are next."""
         logs = self.topic.logs()
         starts = self._starts(last.checkpoint, logs)
-        behind = {number: Range(starts[number], each.end) for number, each in logs.items() if each.end > starts[number]}
+        behind = {
+            number: OffsetRange(starts[number], each.end) for number, each in logs.items() if each.end > starts[number]
+        }
         return {"waiting_messages": sum(each.count for each in behind.values()), SINCE: self.topic.oldest(behind)}
 
     def _starts(self, checkpoint: str | None, logs: Mapping[int, Log]) -> dict[int, int]:
@@ -167,8 +169,8 @@ class KafkaSource:
         return starts
 
     def _of_another(self, checkpoint: str | None, logs: Mapping[int, Log]) -> dict[int, int]:
-        """The offsets of a checkpoint mean nothing in a topic that was made again."""
-        why = f"it was deleted and made again since the checkpoint {checkpoint}"
+        """The offsets of a checkpoint mean nothing in a topic that was created again."""
+        why = f"it was deleted and created again since the checkpoint {checkpoint}"
         if self.rule.fails_on_loss:
             hint = f"--ignore-checkpoint begins with it, {FAIL_ON_LOSS.key}=false reads it from its first offsets"
             raise DataLossError(f"topic {self.topic.name}: {why}", hint=hint, topic=self.topic.name)
@@ -211,7 +213,7 @@ class KafkaSource:
             )
         return offsets.spell(self.topic.name, {0: int(checkpoint)})
 
-    def _rows(self, ranges: Mapping[int, Range]) -> pa.Table | None:
+    def _rows(self, ranges: Mapping[int, OffsetRange]) -> pa.Table | None:
         """Messages become rows as they arrive, so that a round holds its rows only."""
         decode: Decode | None = None
         tables, of_rows = [], []
@@ -226,7 +228,9 @@ class KafkaSource:
             return None
         return messages.in_order(found, of_rows)
 
-    def _counted(self, batches: Iterable[pa.RecordBatch], ranges: Mapping[int, Range]) -> Iterator[pa.RecordBatch]:
+    def _counted(
+        self, batches: Iterable[pa.RecordBatch], ranges: Mapping[int, OffsetRange]
+    ) -> Iterator[pa.RecordBatch]:
         done, total = 0, sum(each.count for each in ranges.values())
         for batch in batches:
             yield batch

@@ -101,7 +101,7 @@ class MessageRows:
         try:
             messages = list(map(self._parse, values))
         except DecodeError as error:
-            raise InputError(f"this is no message of {self.schema.name}: {error}") from error
+            raise InputError(f"not a message of {self.schema.name}: {error}") from error
         if not all(map(methodcaller("IsInitialized"), messages)):
             raise InputError(f"a required field of {self.schema.name} is missing")
         return pa.RecordBatch.from_struct_array(self._array(messages))

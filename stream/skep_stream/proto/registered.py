@@ -10,7 +10,7 @@ from typing import Any
 
 from skep_stream.proto.options import DESCRIPTORS
 from skep_stream.proto.types import Types, file_of
-from skep_stream.registry import Registered, Registry, read_registered, without_user
+from skep_stream.schemas.registry import Registered, SchemaRegistry, read_registered, without_user
 from skep_table.errors import SchemaError
 
 _KIND = "PROTOBUF"
@@ -22,7 +22,7 @@ _SERIALIZED = "format=serialized"
 class RegisteredTypes:
     """Of a registry, each id read once."""
 
-    registry: Registry
+    registry: SchemaRegistry
     _known: dict[int, Types] = field(default_factory=dict, compare=False, repr=False)
 
     def message(self, number: int, indexes: Sequence[int]) -> Any:
@@ -38,7 +38,7 @@ class RegisteredTypes:
 
 def first_message(url: str, user_info: str) -> Any:
     """The first message of the file at …/subjects/<subject>/versions/<version>, as Confluent takes it."""
-    registry = Registry((url.partition("/subjects/")[0],), user_info)
+    registry = SchemaRegistry((url.partition("/subjects/")[0],), user_info)
     found = read_registered(f"{url}?{_SERIALIZED}", user_info)
     return _types(without_user(url)[0], found, lambda path: registry.read(f"{path}?{_SERIALIZED}")).at(_ROOT, (0,))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from skep_stream.proto.columns import Shape, message_rows
 from skep_stream.proto.types import message_of_file
 from skep_stream.protocols import StreamContext
-from skep_stream.schemas import GivenSchemas
+from skep_stream.schemas.providers import GivenSchemas
 
 
 def message_schemas(context: StreamContext) -> GivenSchemas:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from skep_stream.properties import read_bytes
 from skep_stream.proto.options import DESCRIPTORS, MESSAGE
+from skep_table.distribution import install_command
 from skep_table.errors import EnvironmentMissingError, OptionError, SchemaError
 from skep_table.options import Options
 
@@ -103,7 +104,7 @@ def file_of(serialized: bytes, name: str, origin: str) -> Any:
     try:
         found = proto.FileDescriptorProto.FromString(serialized)
     except message.DecodeError as error:
-        raise SchemaError(f"{origin}: this is no descriptor of a Protobuf file: {error}", path=origin) from error
+        raise SchemaError(f"{origin}: not a descriptor of a Protobuf file: {error}", path=origin) from error
     found.name = name
     return found
 
@@ -113,7 +114,7 @@ def _library() -> tuple[Any, Any]:
         from google.protobuf import descriptor_pb2, message
     except ImportError as error:
         raise EnvironmentMissingError(
-            "reading Protobuf needs the package protobuf", hint="pip install 'skep[kafka]'", package="protobuf"
+            "reading Protobuf needs the package protobuf", hint=install_command("kafka"), package="protobuf"
         ) from error
     return descriptor_pb2, message
 

@@ -21,6 +21,7 @@ from skep_sync.callbacks.options import (
     KAFKA_TIMEOUT,
     KAFKA_TOPIC,
 )
+from skep_table.distribution import install_command
 from skep_table.errors import EnvironmentMissingError, OptionError, SyncError, UnsupportedError
 from skep_table.options import Option, Options
 
@@ -85,7 +86,7 @@ class KafkaSender:
             from confluent_kafka import KafkaException, Producer
         except ImportError as error:
             raise EnvironmentMissingError(
-                "confluent_kafka is not installed", hint="pip install 'skep[kafka]'", package="confluent_kafka"
+                "confluent_kafka is not installed", hint=install_command("kafka"), package="confluent_kafka"
             ) from error
         failures: list[str] = []
         settings = {

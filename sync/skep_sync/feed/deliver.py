@@ -15,9 +15,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from skep_sync.feed.lines import Changes, lines_of
+from skep_sync.feed.lines import CommitChanges, lines_of
 from skep_sync.feed.receivers import Receiver
-from skep_table.commit.changes import is_clustering
+from skep_table.commit.concurrency.changes import is_clustering
 from skep_table.errors import CorruptFileError
 from skep_table.instant_time import AFTER_ALL, InstantTime
 from skep_table.query import ReadRequest
@@ -65,7 +65,7 @@ def feed(
     tasks = {time: list(found) for time, found in groupby(plan_changes(table, request), key=lambda task: task.instant)}
     for instant in chosen:
         lines = _lines(tasks.get(instant.requested_time, []))
-        sent = receiver.send(Changes(table.config.name, table.storage.root, instant.requested_time, lines))
+        sent = receiver.send(CommitChanges(table.config.name, table.storage.root, instant.requested_time, lines))
         if path:
             _store(table.storage, path, time_of(instant))
         yield Fed(instant.requested_time, sent, time_of(instant))

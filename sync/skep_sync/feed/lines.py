@@ -18,7 +18,7 @@ _TEXT: Final = pa.large_string()
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class CommitChanges:
     """What one commit changed. `lines` are arrays of texts, read as they are asked for, once."""
 
     table_name: str

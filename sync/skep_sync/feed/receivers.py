@@ -9,8 +9,9 @@ from itertools import count
 from typing import IO, Any, Final, Protocol
 from urllib.parse import urlsplit
 
-from skep_sync.feed.lines import Changes, joined
+from skep_sync.feed.lines import CommitChanges, joined
 from skep_table.clock import SYSTEM_CLOCK, Clock
+from skep_table.distribution import install_command
 from skep_table.errors import AlreadyExistsError, EnvironmentMissingError, InputError, SyncError
 from skep_table.options import Options, at_least, option
 from skep_table.storage import Storage, open_storage
@@ -34,7 +35,7 @@ class Receiver(Protocol):
         """Identifies the receiver; no secrets."""
         ...
 
-    def send(self, changes: Changes) -> int:
+    def send(self, changes: CommitChanges) -> int:
         """Returns their number when the receiver has them all. SyncError when it has not, or may not have."""
         ...
 
@@ -46,7 +47,7 @@ class StreamReceiver:
     stream: IO[bytes]
     address: str = ""
 
-    def send(self, changes: Changes) -> int:
+    def send(self, changes: CommitChanges) -> int:
         sent = 0
         for lines in changes.lines:
             self.stream.write(joined(lines))
@@ -65,7 +66,7 @@ class FolderReceiver:
     def address(self) -> str:
         return self.storage.root
 
-    def send(self, changes: Changes) -> int:
+    def send(self, changes: CommitChanges) -> int:
         name = f"{changes.instant}.jsonl"
         written = f".{name}.part" if self.storage.flags.atomic_rename else name
         sent = 0
@@ -97,7 +98,7 @@ class HttpReceiver:
     def address(self) -> str:
         return self.url
 
-    def send(self, changes: Changes) -> int:
+    def send(self, changes: CommitChanges) -> int:
         import httpx
 
         sent = 0
@@ -114,7 +115,7 @@ class HttpReceiver:
                 sent += len(lines)
         return sent
 
-    def _post(self, client: Any, headers: dict[str, str], body: bytes, changes: Changes) -> None:
+    def _post(self, client: Any, headers: dict[str, str], body: bytes, changes: CommitChanges) -> None:
         import httpx
 
         for pause in _pauses(self.retries):
@@ -145,12 +146,12 @@ class KafkaReceiver:
     def address(self) -> str:
         return f"kafka://{self.servers}/{self.topic}"
 
-    def send(self, changes: Changes) -> int:
+    def send(self, changes: CommitChanges) -> int:
         try:
             from confluent_kafka import KafkaException, Producer
         except ImportError as error:
             raise EnvironmentMissingError(
-                "confluent_kafka is not installed", hint="pip install 'skep[kafka]'", package="confluent_kafka"
+                "confluent_kafka is not installed", hint=install_command("kafka"), package="confluent_kafka"
             ) from error
         failures: list[str] = []
         settings = {
@@ -174,7 +175,7 @@ class KafkaReceiver:
             raise _failed(changes, self.address, failures[0] if failures else "no answer")
         return sent
 
-    def _produce(self, producer: Any, changes: Changes, lines: list[str], failures: list[str]) -> None:
+    def _produce(self, producer: Any, changes: CommitChanges, lines: list[str], failures: list[str]) -> None:
         def report(error: object, _message: object) -> None:
             if error:
                 failures.append(str(error))
@@ -216,7 +217,7 @@ def _pauses(retries: int) -> Iterator[float | None]:
         yield min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**number)
 
 
-def _failed(changes: Changes, address: str, why: str) -> SyncError:
+def _failed(changes: CommitChanges, address: str, why: str) -> SyncError:
     return SyncError(
         f"table {changes.table_name}: the changes of {changes.instant} could not be sent to {address}: {why}",
         table=changes.table_name,

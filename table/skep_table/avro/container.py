@@ -1,18 +1,23 @@
-"""Avro object container files of many rows, written from Arrow."""
+"""Avro object container files of many rows, from Arrow and into it."""
 
 from __future__ import annotations
 
+import itertools
 import os
-from typing import Final
+from collections.abc import Iterator
+from typing import IO, Final
 
 import pyarrow as pa
 
 from skep_table.avro.encode import encode_records
-from skep_table.schema.avro import avro_text
+from skep_table.errors import CorruptFileError
+from skep_table.schema.arrow import to_arrow
+from skep_table.schema.avro import avro_text, parse_avro
 from skep_table.schema.types import Schema
 
 _MAGIC: Final = b"Obj\x01"
 _BLOCK_ROWS: Final = 4096
+_BATCH_ROWS: Final = 65_536
 
 
 def container(schema: Schema, rows: pa.Table) -> bytes:
@@ -27,6 +32,39 @@ def container(schema: Schema, rows: pa.Table) -> bytes:
         block = data[int(offsets[at]) : int(offsets[end])]
         parts += [_long(end - at), _long(block.size), block.to_pybytes(), sync]
     return b"".join(parts)
+
+
+class Container:
+    """A container file: its columns, and its rows.
+
+    CorruptFileError with the path for what is none, SchemaError for a schema that no table can have.
+    """
+
+    def __init__(self, file: IO[bytes], path: str) -> None:
+        import fastavro
+
+        self._path = path
+        try:
+            self._records = fastavro.reader(file)
+        except _BROKEN as error:
+            raise CorruptFileError(f"{path} is no Avro file: {error}", path=path) from error
+        self.schema = to_arrow(parse_avro(self._records.metadata["avro.schema"]))
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """All rows, once.
+
+        By records: where they begin in a block is known only from their own bytes, and to find that out takes the
+        columnar decoder as long as fastavro takes for the values.
+        """
+        try:
+            while part := list(itertools.islice(self._records, _BATCH_ROWS)):
+                yield pa.RecordBatch.from_pylist(part, self.schema)
+        except _BROKEN as error:
+            raise CorruptFileError(f"{self._path} can't be read: {error}", path=self._path) from error
+
+
+# What fastavro raises for what it can't read.
+_BROKEN: Final = (ValueError, EOFError, KeyError, IndexError, TypeError, pa.ArrowException)
 
 
 def _sized(data: bytes) -> bytes:

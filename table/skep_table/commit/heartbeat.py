@@ -21,8 +21,8 @@ from skep_table.errors import LeaseLostError, StorageError
 from skep_table.instant_time import InstantTime
 from skep_table.names import META_FOLDER
 from skep_table.options import Options
-from skep_table.process import ProcessName, this_process
-from skep_table.renewal import Renewal
+from skep_table.runtime.process import ProcessName, this_process
+from skep_table.runtime.renewal import Renewal
 from skep_table.storage import FileStatus, Storage
 
 FOLDER: Final = f"{META_FOLDER}/.heartbeat"

@@ -26,13 +26,12 @@ from dataclasses import replace
 from types import TracebackType
 from typing import ClassVar, Final
 
-from skep_table.commit.changes import completed_since
+from skep_table.commit.concurrency.changes import completed_since
 from skep_table.commit.heartbeat import Heartbeat, HeartbeatLimits
 from skep_table.commit.instants import timeline_clock
 from skep_table.commit.machine import CommitMachine, transition
-from skep_table.commit.markers import end_here
-from skep_table.commit.participants import DataFiles, MetadataTableParticipant, Participant, table_participants
-from skep_table.commit.rollback import roll_back, rollbacks_of
+from skep_table.commit.parts.markers import end_here
+from skep_table.commit.parts.participants import DataFiles, MetadataTableParticipant, Participant, table_participants
 from skep_table.commit.states import (
     CHECK,
     CLOSE,
@@ -43,6 +42,7 @@ from skep_table.commit.states import (
     REVERT,
     CommitState,
 )
+from skep_table.commit.undo.rollback import roll_back, rollbacks_of
 from skep_table.errors import AlreadyExistsError, LeaseLostError, SkepError, StorageError
 from skep_table.metadata_write import has_metadata_table
 from skep_table.table import HudiTable

@@ -7,23 +7,23 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
 
-from skep_table.commit.changes import completed_since, services_planned_after, touched_groups
-from skep_table.commit.conflict import CommitCandidate, check_conflicts, refuse_early
-from skep_table.commit.data_files import delete_files, delete_new_partitions, files_of_instant
+from skep_table.commit.concurrency.changes import completed_since, services_planned_after, touched_groups
+from skep_table.commit.concurrency.conflict import CommitCandidate, check_conflicts, refuse_early
+from skep_table.commit.concurrency.non_blocking import check_concurrency
+from skep_table.commit.concurrency.partition_locks import PartitionLocks
+from skep_table.commit.concurrency.schemas import with_merged_schema
 from skep_table.commit.instants import after_others_have_read, request_write
 from skep_table.commit.machine import transition
-from skep_table.commit.markers import close_markers, delete_markers, open_markers
-from skep_table.commit.metadata_records import abort_in_metadata_table
-from skep_table.commit.metadata_table import create_missing, drop_unkept
-from skep_table.commit.non_blocking import check_concurrency
 from skep_table.commit.options import Concurrency
-from skep_table.commit.participants import Participant
-from skep_table.commit.partition_locks import PartitionLocks
+from skep_table.commit.parts.data_files import delete_files, delete_new_partitions, files_of_instant
+from skep_table.commit.parts.markers import close_markers, delete_markers, open_markers
+from skep_table.commit.parts.metadata_records import abort_in_metadata_table
+from skep_table.commit.parts.metadata_table import create_missing, drop_unkept
+from skep_table.commit.parts.participants import Participant
 from skep_table.commit.pending import PendingCommit
-from skep_table.commit.recovery import roll_back_failed
-from skep_table.commit.rollback import roll_back, rollbacks_of
-from skep_table.commit.schemas import with_merged_schema
 from skep_table.commit.states import REMOVE, REQUEST, RETRY, ROLL_BACK, START, CommitKind, CommitState
+from skep_table.commit.undo.recovery import roll_back_failed
+from skep_table.commit.undo.rollback import roll_back, rollbacks_of
 from skep_table.commit.writable import check_version, check_writable
 from skep_table.errors import CommitConflictError, InputError, SkepError
 from skep_table.metadata_write import NOTHING_FOUND, FoundByTasks, has_metadata_table

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from skep_table.commit.metadata_table import drop_unkept
+from skep_table.commit.parts.metadata_table import drop_unkept
 from skep_table.errors import TableVersionError, UnsupportedError
 from skep_table.names import BaseFormat
 from skep_table.table import HudiTable

@@ -37,11 +37,6 @@ class MetadataRules:
         return not self.appends_suffixes
 
     @property
-    def has_partition_stats(self) -> bool:
-        """Whether there are statistics of whole partitions."""
-        return not self.appends_suffixes
-
-    @property
     def first_when_quiet(self) -> bool:
         """Whether one is made only while nothing is pending: its times would come after those of pending actions."""
         return self.appends_suffixes

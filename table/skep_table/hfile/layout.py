@@ -10,7 +10,6 @@ from typing import Final
 import numpy as np
 
 DATA_BLOCK: Final = b"DATABLK*"
-META_BLOCK: Final = b"METABLKc"
 ROOT_INDEX: Final = b"IDXROOT2"
 LEAF_INDEX: Final = b"IDXLEAF2"
 MIDDLE_INDEX: Final = b"IDXINTE2"

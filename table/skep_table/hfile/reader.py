@@ -84,14 +84,12 @@ class HFile:
         levels = self._int(trailer, TrailerField.INDEX_LEVELS) or 1
         if levels > _MAX_INDEX_LEVELS:
             raise self._corrupt("an index of impossible depth", self._size, levels)
-        root, after = self._block(index_at, layout.ROOT_INDEX)
+        root, _ = self._block(index_at, layout.ROOT_INDEX)
         refs = self._guard(index_at, lambda: _root_entries(root, count))
         for _ in range(levels - 1):
             refs = [ref for parent in refs for ref in self._index_block(parent)]
         self._blocks = refs
         self._first_keys = [ref.first_key for ref in refs]
-        self._meta_index_at = after
-        self._meta_count = self._int(trailer, TrailerField.META_INDEX_COUNT)
         self._info_at = self._int(trailer, TrailerField.FILE_INFO_OFFSET)
         self._cached = lru_cache(maxsize=4)(lambda number: self._entries([number]))
 
@@ -169,16 +167,6 @@ class HFile:
     def _blocks_of_prefix(self, prefix: bytes) -> range:
         first = max(0, bisect_right(self._first_keys, prefix) - 1)
         return range(first, bisect_right(self._first_keys, prefix, lo=first, key=lambda key: key[: len(prefix)]))
-
-    def meta_block(self, name: str) -> bytes | None:
-        """The payload of a meta block (`bloomFilter` is base64 text), None when the file has none of that name."""
-        if not self._meta_count:
-            return None
-        payload, _ = self._block(self._meta_index_at, layout.ROOT_INDEX)
-        for key, offset in self._guard(self._meta_index_at, lambda: _meta_entries(payload, self._meta_count)):
-            if key == name.encode():
-                return self._block(offset, layout.META_BLOCK)[0]
-        return None
 
     def _trailer(self) -> dict[int, int | bytes]:
         start = self._size - layout.TRAILER_BYTES
@@ -365,19 +353,6 @@ def _inner_entries(data: bytes) -> list[_BlockRef]:
             raise Cut(at, "an index key is cut")
         refs.append(_BlockRef(data[at : at + row], offset, size))
     return refs
-
-
-def _meta_entries(data: bytes, count: int) -> list[tuple[bytes, int]]:
-    entries: list[tuple[bytes, int]] = []
-    at = 0
-    while len(entries) < count:
-        offset, _ = layout.INDEX_ENTRY.unpack_from(data, at)
-        length, start = layout.read_vlong(data, at + layout.INDEX_ENTRY.size)
-        at = start + length
-        if at > len(data):
-            raise Cut(start, "a meta key is cut")
-        entries.append((data[start:at], offset))
-    return entries
 
 
 def _entry_bounds(data: bytes) -> npt.NDArray[np.int64]:

@@ -17,7 +17,8 @@ from skep_table.hfile.layout import Checksum, Codec, TrailerField
 
 _BLOCK_BYTES: Final = 64 * 1024
 _GZIP_LEVEL: Final = 3  # the highest takes several times as long and saves few of the bytes
-_MAX_KEY_BYTES: Final = 0x7FFF  # Java reads the length as a signed number
+MAX_KEY_BYTES: Final = 0x7FFF
+"""Java reads the length as a signed number."""
 
 
 def format_hfile(
@@ -105,8 +106,8 @@ def _check_order(keys: pa.Array) -> None:
         at = descends.index(True).as_py()
         raise ValueError(f"keys must ascend: {keys[at + 1].as_py()!r} after {keys[at].as_py()!r}")
     longest = pc.max(pc.binary_length(keys)).as_py() or 0
-    if longest > _MAX_KEY_BYTES:
-        raise ValueError(f"a key of {longest} bytes: at most {_MAX_KEY_BYTES}")
+    if longest > MAX_KEY_BYTES:
+        raise ValueError(f"a key of {longest} bytes: at most {MAX_KEY_BYTES}")
 
 
 class _Entries:

@@ -94,7 +94,8 @@ class KeyGenerator:
 
     `prefixed` writes record keys as `field:value` pairs. `timestamps` names the partition fields that go through
     `time_format`. No record fields: keys are made by the writer (`<instant>_<task>_<row>`). `own` is the name of a
-    plug-in that makes keys and paths, from `own_settings`.
+    plug-in that makes keys and paths, from `own_settings`. `lacks` is what is not known for making paths, which only
+    those who make them need.
     """
 
     type: KeyGeneratorType
@@ -108,10 +109,14 @@ class KeyGenerator:
     logical_timestamps: bool = False
     own: str = ""
     own_settings: tuple[tuple[str, str], ...] = ()
+    lacks: OptionError | None = None
 
     @classmethod
     def of(cls, config: TableConfig, options: Mapping[str, str] | None = None) -> KeyGenerator:
-        """The table's generator. `options` may add what version 6 tables don't store: the types of CUSTOM fields."""
+        """The table's generator.
+
+        `options` may add what tables of Hudi don't store: the types of CUSTOM fields, the kind of a timestamp.
+        """
         properties = {**config.raw, **(options or {})}
         named = generator_of(config)
         if named and has_own(named):
@@ -121,7 +126,12 @@ class KeyGenerator:
             if named
             else infer_key_generator(config.record_key_fields, config.partition_fields)
         )
-        timestamps = _timestamp_fields(kind, config, properties)
+        timestamps, time_format, lacks = frozenset[str](), None, None
+        try:
+            timestamps = _timestamp_fields(kind, config, properties)
+            time_format = TimestampFormat.of(properties, config.name) if timestamps else None
+        except OptionError as error:
+            lacks = error
         return cls(
             type=kind,
             record_fields=config.record_key_fields,
@@ -131,8 +141,9 @@ class KeyGenerator:
             hive_style=config.hive_style,
             url_encode=config.url_encode,
             timestamps=timestamps,
-            time_format=TimestampFormat.of(properties) if timestamps else None,
+            time_format=time_format,
             logical_timestamps=boolean(properties.get(_LOGICAL_TIMESTAMPS, "false")),
+            lacks=lacks,
         )
 
     @classmethod
@@ -155,7 +166,8 @@ class KeyGenerator:
         return replace(self, prefixed=stored_key.startswith(f"{self.record_fields[0]}:"))
 
     def check(self, schema: pa.Schema) -> None:
-        """KeyFieldError when a key or partition column is not in the frame."""
+        """KeyFieldError when a key or partition column is not in the frame; OptionError when paths can't be made."""
+        self._check_paths()
         empty = schema.empty_table()
         for name in (*self.record_fields, *self.partition_fields):
             column_of(empty, name)
@@ -174,7 +186,8 @@ class KeyGenerator:
         return keys
 
     def partition_paths(self, batch: pa.RecordBatch | pa.Table) -> pa.Array:
-        """The partition path of each row. KeyFieldError for values that can't be folders."""
+        """The partition path of each row. KeyFieldError for values that can't be folders; OptionError as in `check`."""
+        self._check_paths()
         if self.own:
             paths = make_own(self.own, self.own_settings).partition_paths(batch)
             check_inside(paths, self.partition_fields)
@@ -188,6 +201,10 @@ class KeyGenerator:
         return join_values(
             values, self.partition_fields, hive_style=self.hive_style, url_encode=self.url_encode, rows=batch.num_rows
         )
+
+    def _check_paths(self) -> None:
+        if self.lacks is not None:
+            raise self.lacks
 
     def _text(self, batch: pa.RecordBatch | pa.Table, field: str) -> pa.Array:
         return value_text(column_of(batch, field), field, logical_timestamps=self.logical_timestamps)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,10 +15,6 @@ import pyarrow.compute as pc
 from skep_table.errors import FormatError, KeyFieldError
 from skep_table.escaping import ESCAPED, NEEDS_ESCAPE, unescape
 from skep_table.names import DEFAULT_PARTITION, META_FOLDER
-from skep_table.table_config import TableConfig
-
-TIMESTAMP: Final = "TIMESTAMP"
-"""The kind of key generator whose partition paths are formatted times."""
 
 _OUTSIDE = rf"(^|/)(\.{{0,2}}|{re.escape(META_FOLDER)})(/|$)|\x00"
 
@@ -99,15 +94,6 @@ def value_of(text: str | None, kind: pa.DataType) -> pa.Scalar:
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         value = value.cast(pa.timestamp(kind.unit))
     return value.cast(kind)
-
-
-def formatted_times(config: TableConfig) -> frozenset[str]:
-    """Partition fields whose folder names are times formatted by the key generator."""
-    if config.key_generator == TIMESTAMP:
-        return frozenset(config.partition_fields)
-    declared = config.raw.get("hoodie.table.partition.fields", "").split(",")
-    pairs = (field.strip().partition(":") for field in declared)
-    return frozenset(name for name, _, kind in pairs if kind.upper() == TIMESTAMP)
 
 
 def split_path(path: str, fields: Sequence[str], *, hive_style: bool, url_encode: bool) -> dict[str, str | None]:

@@ -70,7 +70,7 @@ class TimestampFormat:
     output_zone: str = "UTC"
 
     @classmethod
-    def of(cls, properties: Mapping[str, str]) -> TimestampFormat:
+    def of(cls, properties: Mapping[str, str], table: str = "") -> TimestampFormat:
         """From table properties or write options, by either prefix. OptionError for what is missing or unknown."""
 
         def read(name: str, default: str | None = None) -> str | None:
@@ -79,7 +79,13 @@ class TimestampFormat:
         def need(name: str) -> str:
             value = read(name)
             if value is None:
-                raise OptionError(f"the timestamp key generator needs {_PREFIXES[0]}{name}", option=_PREFIXES[0] + name)
+                raise OptionError(
+                    f"{f'table {table}: ' if table else ''}the timestamp key generator needs {_PREFIXES[0]}{name},"
+                    " which the table does not store",
+                    hint="Hudi 0.15 stores only some of these settings: give what the table was made with as an option,"
+                    " by SET, or as a property of the table's entry in the metastore",
+                    option=_PREFIXES[0] + name,
+                )
             return value
 
         kind_text = need("timestamp.type").upper()
@@ -126,7 +132,7 @@ class TimestampFormat:
         elif pa.types.is_date(kind):
             number = column.cast(pa.date32()).cast(pa.int32()).cast(pa.int64())
         elif pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-            number = column.cast(pa.int64(), safe=False)
+            number = _whole(column, self.unit, name)
         elif pa.types.is_null(kind):
             number = pa.nulls(len(column), pa.int64())
         else:
@@ -172,6 +178,23 @@ class TimestampFormat:
                 expected=self.input_patterns,
             )
         return pc.fill_null(parsed, pa.scalar(1, pa.int64()).cast(pa.timestamp("ms", "UTC")))
+
+
+def _whole(column: pa.Array, unit: str, name: str) -> pa.Array:
+    """Numbers without what is behind the point. KeyFieldError for NaN, and for those that 64 bits do not hold."""
+    if pa.types.is_integer(column.type) and column.type != pa.uint64():
+        return column.cast(pa.int64())
+    number = column.cast(pa.float64(), safe=False)
+    beyond = pc.filter(column, pc.invert(pc.and_(pc.greater_equal(number, -(2.0**63)), pc.less(number, 2.0**63))))
+    if len(beyond):
+        raise KeyFieldError(
+            f"partition column {name}: {beyond[0].as_py()} {unit.lower()} are no time in any year ({len(beyond)} rows)",
+            column=name,
+            rows=len(beyond),
+            found=beyond[0].as_py(),
+            expected=unit,
+        )
+    return column.cast(pa.int64(), safe=False)
 
 
 def _zone(name: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Final
 
-from skep_table.process import ProcessName, this_process
+from skep_table.runtime.process import ProcessName, this_process
 
 _PREFIX: Final = "skep "
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from skep_table.clock import SYSTEM_CLOCK, Clock
+from skep_table.distribution import install_command
 from skep_table.errors import EnvironmentMissingError, LeaseLostError, LockError
 from skep_table.events import NO_EVENTS, Events
 from skep_table.locks.agent import agent_facts, agent_text, describe, has_ended
@@ -188,7 +189,7 @@ class DynamoDbLock(LeasedLock):
             from botocore.exceptions import BotoCoreError, ClientError
         except ImportError as error:
             raise EnvironmentMissingError(
-                "locks in DynamoDB need the package boto3", hint="pip install 'skep[dynamodb]'"
+                "locks in DynamoDB need the package boto3", hint=install_command("dynamodb")
             ) from error
         try:
             client = boto3.client("dynamodb", region_name=self._region, endpoint_url=self._endpoint)

@@ -18,7 +18,7 @@ from skep_table.clock import SYSTEM_CLOCK, Clock
 from skep_table.errors import LeaseLostError, LockError, LockTimeoutError, SkepError
 from skep_table.events import NO_EVENTS, Events
 from skep_table.locks.options import LOCK_PROVIDER
-from skep_table.renewal import Renewal
+from skep_table.runtime.renewal import Renewal
 
 log = logging.getLogger("skep.lock")
 

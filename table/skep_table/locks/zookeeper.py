@@ -14,6 +14,7 @@ from datetime import datetime, timezone
 from typing import Any, Final
 
 from skep_table.clock import SYSTEM_CLOCK, Clock
+from skep_table.distribution import install_command
 from skep_table.errors import EnvironmentMissingError, LeaseLostError, LockError, OptionError
 from skep_table.events import NO_EVENTS, Events
 from skep_table.locks.agent import agent_facts, agent_text, describe
@@ -187,7 +188,7 @@ class ZooKeeperLock(LeasedLock):
             from kazoo.client import KazooClient
         except ImportError as error:
             raise EnvironmentMissingError(
-                "locks in ZooKeeper need the package kazoo", hint="pip install 'skep[zookeeper]'"
+                "locks in ZooKeeper need the package kazoo", hint=install_command("zookeeper")
             ) from error
         client = KazooClient(hosts=self._hosts, timeout=self._session_seconds)
         with _failures(self.name):

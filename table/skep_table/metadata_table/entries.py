@@ -273,6 +273,14 @@ def latest(entries: Iterable[Entries], column: str) -> tuple[pa.Array, pa.Array]
     return _gathered(entries, column, lambda records: np.ones(len(records), np.bool_))
 
 
+def alive(keys: pa.Array, records: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Without records that mark something as deleted."""
+    if not pa.types.is_struct(records.type) or records.type.get_field_index("isDeleted") < 0:
+        return keys, records
+    there = pc.invert(pc.struct_field(records, "isDeleted").fill_null(False))
+    return keys.filter(there), records.filter(there)
+
+
 def since_reset(entries: Iterable[Entries], column: str, resets: Sequence[str]) -> tuple[pa.Array, pa.Array]:
     """As `latest`, with all records of a key, oldest first: from the last one on of which a member in `resets` is true,
     or that came after the key was deleted.

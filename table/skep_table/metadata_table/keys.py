@@ -1,4 +1,4 @@
-"""How the metadata table spells its keys, and which of a partition's file groups holds a key (format guide 7.2)."""
+"""How the metadata table spells keys and ids of file groups, and which file group holds a key (format guide 7.2)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from skep_table.escaping import escape
-from skep_table.metadata_table.partitions import RECORD_INDEX
+from skep_table.metadata_table.partitions import COLUMN_STATS, RECORD_INDEX
 
 ALL_PARTITIONS: Final = "__all_partitions__"
 NON_PARTITIONED: Final = "."
@@ -61,6 +61,16 @@ def group_set(file_id: str) -> str:
     return file_id.rsplit("-", 2)[0]
 
 
+def group_set_of(partition: str) -> str:
+    """The `group_set` of the file groups of a partition, if it has one, or what all of them begin with."""
+    return "col-stats" if partition == COLUMN_STATS else partition.replace("_", "-")
+
+
+def group_id(group_set: str, number: int) -> str:
+    """The id of one file group of a set."""
+    return f"{group_set}-{number:04d}-0"
+
+
 def record_index_groups(partition_path: str) -> str:
     """The `group_set` that a partitioned record index has for a partition of the table: its path is escaped, dashes and
     underscores too.
@@ -68,7 +78,7 @@ def record_index_groups(partition_path: str) -> str:
     text = escape(partition_path)
     for character in "-_":  # at which names of files are cut
         text = text.replace(character, f"%{ord(character):02X}")
-    return f"{RECORD_INDEX.replace('_', '-')}-{text}"
+    return f"{group_set_of(RECORD_INDEX)}-{text}"
 
 
 def group_numbers(keys: pa.Array, groups: int) -> npt.NDArray[np.int64]:

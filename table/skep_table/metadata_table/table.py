@@ -9,7 +9,7 @@ import functools
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +20,7 @@ from skep_table.errors import FormatError
 from skep_table.instant_time import BEFORE_ALL, InstantTime
 from skep_table.metadata_table import keys as spelling
 from skep_table.metadata_table.definitions import IndexDefinition, definitions_path, read_definitions
-from skep_table.metadata_table.entries import Entries, GroupReader, latest
-from skep_table.metadata_table.files import merged_files
+from skep_table.metadata_table.entries import Entries, GroupReader, alive, latest
 from skep_table.metadata_table.partitions import (
     BLOOM_FILTERS,
     BLOOM_MEMBER,
@@ -31,14 +30,15 @@ from skep_table.metadata_table.partitions import (
     PARTITION_STATS,
     RECORD_INDEX,
     RECORD_INDEX_MEMBER,
+    SECONDARY,
     SECONDARY_INDEX_MEMBER,
-    SECONDARY_INDEX_PREFIX,
     STATS_MEMBER,
     unbuilt_partitions,
 )
-from skep_table.metadata_table.record_index import RecordIndexGroup, file_ids
+from skep_table.metadata_table.records.files import merged_files
+from skep_table.metadata_table.records.record_index import RecordIndexGroup, file_ids
 from skep_table.metadata_table.records.secondary_index import record_keys_behind, secondary_prefixes
-from skep_table.metadata_table.values import statistics, statistics_by_key, statistics_in_order
+from skep_table.metadata_table.values import statistics, statistics_in_order, statistics_records
 from skep_table.names import META_FOLDER, join
 from skep_table.storage import FileStatus, FolderStorage, Storage
 from skep_table.table_config import TableConfig
@@ -242,15 +242,19 @@ class MetadataTable:
         keys = [prefix + spelling.path_key(path) for path in partitions]
         return statistics(self._lookup(PARTITION_STATS, keys, STATS_MEMBER), kind)
 
-    def has_partition_stats(self, pairs: Sequence[tuple[str, str]]) -> list[bool]:
-        """Whether there are statistics of data columns in partitions, given as column and partition path."""
+    def partition_stats_records(self, pairs: Sequence[tuple[str, str]]) -> list[list[dict[str, Any]]]:
+        """The records of statistics of data columns in partitions, given as column and partition path, as stored."""
         if PARTITION_STATS not in self.indexes:
-            return [False] * len(pairs)
+            return [[] for _ in pairs]
         keys = [spelling.column_key(column) + spelling.path_key(path) for column, path in pairs]
-        groups = self.group_readers(PARTITION_STATS)
-        newest = _entries_in(groups, pa.array(keys, pa.string()), STATS_MEMBER, newest=True)
-        found = statistics_by_key(newest, pa.int64())["key"].to_pylist()
-        return list(map(set(found).__contains__, keys))
+        newest = _entries_in(
+            self.group_readers(PARTITION_STATS), pa.array(keys, pa.string()), STATS_MEMBER, newest=True
+        )
+        found, records = statistics_records(newest)
+        by_key: dict[str, list[dict[str, Any]]] = {key: [] for key in keys}
+        for key, record in zip(found.to_pylist(), records.to_pylist(), strict=True):
+            by_key[key].append(record)
+        return [by_key[key] for key in keys]
 
     def statistics_of_files(
         self, column: str, kind: pa.DataType, files: Sequence[tuple[str, str]], index: str = COLUMN_STATS
@@ -323,7 +327,7 @@ class MetadataTable:
     @property
     def has_partitioned_record_index(self) -> bool:
         """Whether the record index has groups of its own for each partition of the data table."""
-        return RECORD_INDEX in self.indexes and set(self._record_groups()) != {RECORD_INDEX.replace("_", "-")}
+        return RECORD_INDEX in self.indexes and set(self._record_groups()) != {spelling.group_set_of(RECORD_INDEX)}
 
     @functools.cached_property
     def definitions(self) -> Mapping[str, IndexDefinition]:
@@ -332,8 +336,7 @@ class MetadataTable:
 
     def secondary_indexes(self) -> Mapping[str, str]:
         """The metadata partitions of secondary indexes, by the data column that each is of."""
-        names = sorted(name for name in self.indexes if name.startswith(SECONDARY_INDEX_PREFIX))
-        found = {name: self.definitions.get(name) for name in names}
+        found = {name: self.definitions.get(name) for name in SECONDARY.among(sorted(self.indexes))}
         return {each.source_fields[0]: name for name, each in found.items() if each and len(each.source_fields) == 1}
 
     def record_keys_of(self, partition: str, values: pa.Array, most_bytes: int) -> pa.Array | None:
@@ -355,10 +358,8 @@ class MetadataTable:
         found = [pa.array([], pa.string())]
         for prefix, among in asked:
             entries = [each for group in among for each in group.prefix_entries(prefix, column=SECONDARY_INDEX_MEMBER)]
-            keys, records = latest(entries, SECONDARY_INDEX_MEMBER)
-            if len(keys):
-                deleted = pc.struct_field(records, "isDeleted").fill_null(False)
-                found.append(record_keys_behind(prefix, keys.filter(pc.invert(deleted))))
+            keys, _ = alive(*latest(entries, SECONDARY_INDEX_MEMBER))
+            found.append(record_keys_behind(prefix, keys))
         return pa.concat_arrays(found)
 
     def record_index_groups(self) -> tuple[RecordIndexGroup, ...]:

@@ -51,11 +51,7 @@ def statistics_in_order(entries: Iterable[Entries], kind: pa.DataType, keys: Seq
 
 def statistics_by_key(entries: Iterable[Entries], kind: pa.DataType) -> pa.Table:
     """As `statistics`, with the `key` of the records as the last column."""
-    keys, found = since_reset(entries, STATS_MEMBER, ("isDeleted", "isTightBound"))
-    if pa.types.is_null(found.type):
-        found = pa.array([], _EMPTY)
-    alive = pc.invert(pc.struct_field(found, "isDeleted").fill_null(True))
-    keys, found = keys.filter(alive), found.filter(alive)
+    keys, found = statistics_records(entries)
     member = {field.name: pc.struct_field(found, field.name) for field in found.type}
     lowest, highest = (
         _known(unwrap(member[name], kind), kind, member.get("valueType")) for name in ("minValue", "maxValue")
@@ -79,6 +75,15 @@ def statistics_by_key(entries: Iterable[Entries], kind: pa.DataType) -> pa.Table
     grouped = rows.group_by("key", use_threads=False).aggregate(how)
     merged = [grouped[f"{name}_{function}"] for name, function in _TOGETHER.items()]
     return pa.table([*merged, grouped["key"]], schema=rows.schema)
+
+
+def statistics_records(entries: Iterable[Entries]) -> tuple[pa.Array, pa.StructArray]:
+    """The keys and records of statistics that count: several of one key add up."""
+    keys, found = since_reset(entries, STATS_MEMBER, ("isDeleted", "isTightBound"))
+    if pa.types.is_null(found.type):
+        found = pa.array([], _EMPTY)
+    alive = pc.invert(pc.struct_field(found, "isDeleted").fill_null(True))
+    return keys.filter(alive), found.filter(alive)
 
 
 def unwrap(wrapped: pa.StructArray, kind: pa.DataType) -> pa.Array:

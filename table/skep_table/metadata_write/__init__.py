@@ -3,15 +3,7 @@
 For the holder of the data table's lock, but for `roll_back_delta_commit` and `write_below` (format guide 7 and 16).
 """
 
-from skep_table.metadata_write.building import (
-    begin_partitions,
-    delete_bases,
-    existing_groups,
-    groups_to_begin,
-    started_groups,
-    write_below,
-)
-from skep_table.metadata_write.compact import (
+from skep_table.metadata_write.compaction.compact import (
     compact_metadata_table,
     delta_commits_to_compact,
     is_compaction_due,
@@ -19,19 +11,29 @@ from skep_table.metadata_write.compact import (
     last_compaction,
     unused_time,
 )
-from skep_table.metadata_write.create import (
+from skep_table.metadata_write.compaction.log_compact import compact_metadata_logs, is_log_compaction_due
+from skep_table.metadata_write.definitions import secondary_indexes
+from skep_table.metadata_write.delta_commit import write_delta_commit
+from skep_table.metadata_write.drop import delete_metadata_table, drop_indexes
+from skep_table.metadata_write.dropped import Definitions, dropped_indexes, naming_dropped
+from skep_table.metadata_write.facts.files import ColumnReader, FileFacts
+from skep_table.metadata_write.kinds.column_stats import updates_of_rollback
+from skep_table.metadata_write.kinds.contract import FoundByTasks, Prepared
+from skep_table.metadata_write.making.building import (
+    begin_partitions,
+    delete_bases,
+    existing_groups,
+    groups_to_begin,
+    started_groups,
+    write_below,
+)
+from skep_table.metadata_write.making.create import (
     announce,
     committed_files,
     create_metadata_table,
     waits_for,
     wanted_of,
 )
-from skep_table.metadata_write.definitions import secondary_indexes
-from skep_table.metadata_write.delta_commit import write_delta_commit
-from skep_table.metadata_write.drop import delete_metadata_table, drop_indexes
-from skep_table.metadata_write.dropped import Definitions, dropped_indexes, naming_dropped
-from skep_table.metadata_write.file_facts import ColumnReader, FileFacts
-from skep_table.metadata_write.log_compact import compact_metadata_logs, is_log_compaction_due
 from skep_table.metadata_write.options import COMPACT_DELTA_COMMITS, INDEX_ASYNC, partitions_of_options
 from skep_table.metadata_write.own import (
     building_partitions,
@@ -41,15 +43,7 @@ from skep_table.metadata_write.own import (
     with_building,
 )
 from skep_table.metadata_write.rollback import roll_back_delta_commit
-from skep_table.metadata_write.updates import (
-    NOTHING_FOUND,
-    FoundByTasks,
-    Prepared,
-    prepare_updates,
-    updates_of_clean,
-    updates_of_commit,
-    updates_of_rollback,
-)
+from skep_table.metadata_write.updates import NOTHING_FOUND, prepare_updates, updates_of_clean, updates_of_commit
 
 __all__ = [
     "COMPACT_DELTA_COMMITS",

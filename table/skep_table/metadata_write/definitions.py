@@ -6,7 +6,7 @@ They decide which columns an index has and how its keys are spread, whatever the
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -24,11 +24,14 @@ from skep_table.metadata_table.definitions import (
 from skep_table.metadata_table.keys import record_index_groups
 from skep_table.metadata_table.partitions import (
     COLUMN_STATS,
+    EXPRESSION,
     RECORD_INDEX,
-    SECONDARY_INDEX_PREFIX,
+    SECONDARY,
+    STATISTICS,
     unbuilt_partitions,
 )
 from skep_table.metadata_table.records.column_stats import ALWAYS_INDEXED, indexable
+from skep_table.metadata_table.records.expression_index import ExpressionIndex, expression_index, known_expressions
 from skep_table.metadata_table.records.secondary_index import has_known_texts
 from skep_table.metadata_table.records.summaries import Columns
 from skep_table.metadata_write.options import (
@@ -47,7 +50,6 @@ from skep_table.timeline.instant import Action
 from skep_table.timeline.plans import IndexPlan
 
 IS_PARTITIONED: Final = "isPartitioned"
-SECONDARY_INDEX: Final = "secondary_index"
 IDENTITY: Final = "identity"
 
 PLANNED_COLUMNS: Final = "skep.columns"
@@ -131,6 +133,19 @@ def stats_columns(table: HudiTable, earlier: IndexDefinition | None = None) -> C
     return indexable(schema, new_stats_columns(table), release)
 
 
+def columns_for(table: HudiTable, partitions: Collection[str]) -> Columns:
+    """As `stats_columns`, if one of these partitions of the metadata table has statistics of columns; else none."""
+    return {} if STATISTICS.isdisjoint(partitions) else stats_columns(table)
+
+
+def definition_of_statistics(
+    table: HudiTable, columns: Columns | None = None, version: str | None = None
+) -> IndexDefinition:
+    """The definition of column statistics, of the columns that a table's have if no others are given."""
+    columns = stats_columns(table) if columns is None else columns
+    return IndexDefinition(COLUMN_STATS, COLUMN_STATS, COLUMN_STATS, tuple(columns), {}, version)
+
+
 def new_stats_columns(table: HudiTable) -> Sequence[str]:
     """The names of the columns that the options give new column statistics. SchemaError as `stats_columns`.
 
@@ -167,13 +182,13 @@ def secondary_indexes(table: HudiTable) -> Sequence[SecondaryIndex]:
     None where a record key may be in several partitions:
     an entry has no place for the partition, and would end with the first of the rows.
     """
-    names = [name for name in table.config.metadata_partitions if name.startswith(SECONDARY_INDEX_PREFIX)]
+    names = SECONDARY.among(table.config.metadata_partitions)
     defined = definitions_of(table) if names else {}
     if not names or (RECORD_INDEX in defined and is_partitioned(defined[RECORD_INDEX])):
         return ()
     schema, found = table.stored_schema(), []
     for name in names:
-        index = _secondary_index(name, defined.get(name), schema)
+        index = known_secondary(name, defined.get(name), schema)
         if index is not None:
             found.append(index)
     return tuple(found)
@@ -184,10 +199,10 @@ def new_secondary_index(table: HudiTable, partition: str, definition: IndexDefin
 
     SchemaError where the table has no columns yet.
     """
-    if not table.format.metadata.defines_indexes or not table.config.populate_meta_fields:
+    if not SECONDARY.fits(table.config, table.format.metadata):
         return None
     version = table.format.metadata.column_stats_version
-    return _secondary_index(partition, replace(definition, version=version), table.stored_schema())
+    return known_secondary(partition, replace(definition, version=version), table.stored_schema())
 
 
 def secondary_of_options(table: HudiTable) -> Mapping[str, IndexDefinition]:
@@ -197,11 +212,11 @@ def secondary_of_options(table: HudiTable) -> Mapping[str, IndexDefinition]:
     """
     column = table.options.value(SECONDARY_COLUMN)
     defined = definitions_of(table) if column else {}
-    there = {name for name in table.config.metadata_partitions if name.startswith(SECONDARY_INDEX_PREFIX)}
+    there = set(SECONDARY.among(table.config.metadata_partitions))
     if not column or any(defined[name].source_fields == (column,) for name in there & defined.keys()):
         return {}
-    name = f"{SECONDARY_INDEX_PREFIX}{table.options.value(SECONDARY_NAME) or column.replace('.', '_')}"
-    definition = IndexDefinition(name, SECONDARY_INDEX, IDENTITY, (column,))
+    name = f"{SECONDARY.prefix}{table.options.value(SECONDARY_NAME) or column.replace('.', '_')}"
+    definition = IndexDefinition(name, SECONDARY.name, IDENTITY, (column,))
     try:
         can_be = new_secondary_index(table, name, definition) is not None
     except SchemaError:
@@ -221,10 +236,25 @@ def secondary_of_options(table: HudiTable) -> Mapping[str, IndexDefinition]:
 def definition_of_secondary(index: SecondaryIndex) -> IndexDefinition:
     """The definition of a new secondary index."""
     version = SHARDED_BY_VALUE if index.by_value else None
-    return IndexDefinition(index.partition, SECONDARY_INDEX, IDENTITY, (index.column,), {}, version)
+    return IndexDefinition(index.partition, SECONDARY.name, IDENTITY, (index.column,), {}, version)
 
 
-def _secondary_index(partition: str, definition: IndexDefinition | None, schema: Schema) -> SecondaryIndex | None:
+def expression_indexes(table: HudiTable) -> Sequence[ExpressionIndex]:
+    """Those that the table has, or builds, and whose entries can be computed as Spark does."""
+    names = EXPRESSION.among(table.config.metadata_partitions)
+    if not names or not EXPRESSION.fits(table.config, table.format.metadata):
+        return ()
+    schema, version = in_files(table, table.stored_schema()), table.format.metadata.column_stats_version
+    return tuple(known_expressions(definitions_of(table), names, schema, version))
+
+
+def new_expression_index(table: HudiTable, definition: IndexDefinition) -> ExpressionIndex:
+    """That of a definition, for a table that is to have it. Raises as `expression_index`."""
+    return expression_index(definition, in_files(table, table.stored_schema()))
+
+
+def known_secondary(partition: str, definition: IndexDefinition | None, schema: Schema) -> SecondaryIndex | None:
+    """The index of that definition, if its entries can be written: of values with known texts."""
     if definition is None or len(definition.source_fields) != 1:
         return None
     (column,) = definition.source_fields

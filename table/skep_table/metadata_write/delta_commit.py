@@ -14,11 +14,10 @@ from skep_table.errors import FormatError
 from skep_table.instant_time import InstantTime
 from skep_table.logfile import BlockType, HeaderKey
 from skep_table.logfile.writer import delete_content, format_block
-from skep_table.metadata_table.keys import group_set
+from skep_table.metadata_table.keys import group_id, group_set
 from skep_table.metadata_table.records import PartitionUpdate
-from skep_table.metadata_write.base_file import FIRST_TOKEN
-from skep_table.metadata_write.groups import group_id
-from skep_table.metadata_write.records import RecordSchema, entries_of, hfile_of, record_schema
+from skep_table.metadata_write.compaction.base_file import FIRST_TOKEN
+from skep_table.metadata_write.records import RecordSchema, check_keys, entries_of, hfile_of, record_schema
 from skep_table.metadata_write.rollback import roll_back_delta_commit
 from skep_table.metadata_write.unfinished import without_unfinished
 from skep_table.names import LogFileName, join
@@ -91,6 +90,7 @@ def _appends(own: HudiTable, time: InstantTime, update: PartitionUpdate, schema:
             slices = [replace(slice_, log_files=(LogFile(begin.stat.path, len(begin.data), log),))]
     if not slices:
         return  # deletes of keys that are not there
+    check_keys(own, update.partition, update.puts["key"])
     puts = entries_of(update.puts, schema)
     put_to = update.groups_of(puts["key"], len(slices))
     deleted_from = update.groups_of(update.deletes, len(slices))

@@ -8,7 +8,7 @@ from typing import Final
 from skep_table.errors import FormatError
 from skep_table.metadata_table import FOLDER
 from skep_table.metadata_table.definitions import INDEX_DEFINITIONS, definitions_path
-from skep_table.metadata_table.partitions import RECORD_INDEX, SECONDARY_INDEX_PREFIX
+from skep_table.metadata_table.partitions import RECORD_INDEX, SECONDARY
 from skep_table.metadata_write.definitions import definitions_of, write_definitions
 from skep_table.metadata_write.dropped import Definitions, naming_dropped
 from skep_table.metadata_write.own import building_partitions, planned_partitions
@@ -39,7 +39,7 @@ def drop_indexes(table: HudiTable, kept: Collection[str], again: Definitions | N
     """
     config = table.config
     if RECORD_INDEX not in kept:
-        kept = {name for name in kept if not name.startswith(SECONDARY_INDEX_PREFIX)}
+        kept = set(kept).difference(SECONDARY.among(kept))
     left = [name for name in config.metadata_partitions if name in kept]
     building = [name for name in building_partitions(config) if name in kept]
     named: dict[str, str | None] = {

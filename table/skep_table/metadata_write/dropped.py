@@ -1,4 +1,4 @@
-"""The indexes that had to be dropped and are to be made again, as the table's settings name them meanwhile.
+"""The indexes that had to be dropped and are to be rebuilt, as the table's settings name them meanwhile.
 
 They are named by the update that has readers trust the metadata table no more, until they are there: a process that
 dies between leaves them to the next writer. Hudi keeps a property that it does not know.
@@ -23,7 +23,7 @@ DROPPED_INDEXES: Final = "skep.metadata.dropped.indexes"
 
 
 def dropped_indexes(config: TableConfig) -> Definitions:
-    """What is to be made again. FormatError for a damaged text."""
+    """What is to be rebuilt. FormatError for a damaged text."""
     text = config.raw.get(DROPPED_INDEXES)
     if not text:
         return {}

@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from skep_table.errors import OptionError
-from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
+from skep_table.metadata_table.partitions import (
+    BLOOM_FILTERS,
+    COLUMN_STATS,
+    FILES,
+    PARTITION_STATS,
+    RECORD_INDEX,
+    SINGLE,
+)
 from skep_table.options import Option, Status, at_least, boolean, comma_list, one_of, option, warn_ineffective
 from skep_table.table import METADATA_ENABLE, HudiTable
 from skep_table.timeline.trigger import Trigger
@@ -18,7 +25,7 @@ COMPACT_DELTA_COMMITS = option(
     "hoodie.metadata.compact.max.delta.commits",
     at_least(1),
     10,
-    "The metadata table is compacted after so many of its delta commits",
+    "The metadata table is compacted after this number of its delta commits",
 )
 COMPACT_TRIGGER = option(
     "hoodie.metadata.compact.trigger.strategy",
@@ -43,7 +50,7 @@ LOG_COMPACT_BLOCKS = option(
     "hoodie.metadata.log.compaction.blocks.threshold",
     at_least(2),
     5,
-    "The log files of the metadata table are merged after so many of its delta commits",
+    "The log files of the metadata table are merged after this number of its delta commits",
 )
 
 # -- column statistics
@@ -338,19 +345,20 @@ def warn_of_ineffective(table: HudiTable) -> None:
 
 def partitions_of_options(table: HudiTable) -> frozenset[str]:
     """The partitions that a metadata table is to have by the options. OptionError where the table can't have one."""
-    options, rules = table.options, table.format.metadata
-    wanted = {FILES}
-    if options.value(COLUMN_STATS_ENABLE):
-        wanted.add(COLUMN_STATS)
-        if rules.has_partition_stats and table.config.partition_fields and options.value(PARTITION_STATS_ENABLE):
-            wanted.add(PARTITION_STATS)
-    if options.value(BLOOM_FILTERS_ENABLE):
-        wanted.add(BLOOM_FILTERS)
+    wanted = {FILES, *(name for name, switches in _SWITCHES.items() if any(map(table.options.value, switches)))}
+    if not (COLUMN_STATS in wanted and makes_partition_stats(table)):
+        wanted.discard(PARTITION_STATS)
+    if BLOOM_FILTERS in wanted:
         _check_bloom_columns(table)
-    if is_partitioned_by_options(table) or options.value(RECORD_INDEX_ENABLE):
-        wanted.add(RECORD_INDEX)
+    if is_partitioned_by_options(table) or RECORD_INDEX in wanted:
         _check_meta_columns(table)
     return frozenset(wanted)
+
+
+def makes_partition_stats(table: HudiTable) -> bool:
+    """Whether new statistics of columns come with those of partitions."""
+    able = table.config.partition_fields and SINGLE[PARTITION_STATS].fits(table.config, table.format.metadata)
+    return bool(able) and table.options.value(PARTITION_STATS_ENABLE)
 
 
 def is_partitioned_by_options(table: HudiTable) -> bool:

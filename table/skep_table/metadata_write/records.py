@@ -8,11 +8,14 @@ from functools import lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from skep_table.avro import encode_records, parse_record
 from skep_table.avro_schemas import schema_of
-from skep_table.hfile import format_hfile
+from skep_table.errors import KeyFieldError
+from skep_table.hfile import MAX_KEY_BYTES, format_hfile
 from skep_table.schema.types import META_FIELDS, StructType
+from skep_table.table import HudiTable
 
 _RECORD: Final = "HoodieMetadataRecord"
 
@@ -42,6 +45,22 @@ def _json(schema: dict[str, Any]) -> str:
 def hfile_of(entries: pa.RecordBatch, schema: RecordSchema) -> bytes:
     """An HFile of entries, which ascend by their keys."""
     return format_hfile(entries["key"], entries["value"], file_info(schema))
+
+
+def check_keys(own: HudiTable, partition: str, keys: pa.Array) -> None:
+    """KeyFieldError for a key that HFiles, and so this metadata table, can't hold."""
+    longest = pc.max(pc.binary_length(keys)).as_py() or 0
+    if longest > MAX_KEY_BYTES:
+        table = own.config.name.removesuffix("_metadata")
+        raise KeyFieldError(
+            f"table {table}: a key of {longest} bytes is too long for {partition} of the metadata table, whose files"
+            f" hold keys of at most {MAX_KEY_BYTES} bytes",
+            hint="take shorter keys, or a table without this index",
+            table=table,
+            partition=partition,
+            found=longest,
+            expected=f"≤ {MAX_KEY_BYTES}",
+        )
 
 
 def entries_of(puts: pa.Table, schema: RecordSchema) -> pa.RecordBatch:

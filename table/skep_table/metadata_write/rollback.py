@@ -23,7 +23,7 @@ from skep_table.timeline.write import completed_files, delete_pending
 def roll_back_delta_commit(own: HudiTable, time: InstantTime) -> None:
     """Undoes the delta commit `time` of the metadata table `own`, as far as it was written.
 
-    Its completed file is deleted first: what is left then counts for no reader. FormatError where one of its log files
+    Its completed file is deleted first: no reader takes what is left then. FormatError where one of its log files
     has blocks of other delta commits, which writers with appending storage made before Hudi 0.14.
     """
     instant = Instant(time, Action.DELTA_COMMIT, State.COMPLETED)

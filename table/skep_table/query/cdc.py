@@ -20,10 +20,10 @@ from skep_table.instant_time import InstantTime
 from skep_table.logfile import BlockType, read_blocks
 from skep_table.logfile.changes import AFTER, BEFORE, DELETE, INSERT, KEY, OP, TIME, UPDATE
 from skep_table.names import BaseFileName
+from skep_table.query.filters.predicate import Predicate
 from skep_table.query.incremental import bounded, check_known, instants_between
 from skep_table.query.json_text import AVRO, COMPACT, json_rows, json_values
 from skep_table.query.plan import predicate_of
-from skep_table.query.predicate import Predicate
 from skep_table.query.request import ReadRequest
 from skep_table.schema.history import SchemaVersion
 from skep_table.schema.types import COMMIT_TIME, RECORD_KEY, Schema

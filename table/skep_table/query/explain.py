@@ -8,9 +8,9 @@ from skep_table.errors import UnsupportedError
 from skep_table.query import execute
 from skep_table.query.options import QueryType
 from skep_table.query.plan import plan
+from skep_table.query.pruning.steps import PruningStep, Steps
 from skep_table.query.request import ReadRequest
-from skep_table.query.steps import Step, Steps
-from skep_table.runner import Runner, ThreadRunner
+from skep_table.runtime.runner import Runner, ThreadRunner
 from skep_table.table import HudiTable
 
 
@@ -24,7 +24,7 @@ class Explanation:
     table: str
     query: str
     where: str | None
-    steps: tuple[Step, ...]
+    steps: tuple[PruningStep, ...]
     row_groups: int
     row_groups_read: int
 

@@ -18,7 +18,7 @@ from skep_table.errors import ChangesCleanedError, InputError
 from skep_table.instant_time import AFTER_ALL, BEFORE_ALL, BEGINNING, InstantTime
 from skep_table.query.options import FALL_BACK_TO_FULL_SCAN
 from skep_table.query.request import ReadRequest, instant_text
-from skep_table.runner import ThreadRunner
+from skep_table.runtime.runner import ThreadRunner
 from skep_table.slices.commit_times import CommitTimes
 from skep_table.storage import FileStatus
 from skep_table.table import HudiTable

@@ -26,6 +26,20 @@ from skep_table.schema.java_text import java_float
 Leaf = Callable[[pa.Array], pa.Array]
 
 
+class JsonText(pa.ExtensionType):
+    """Of texts that are JSON already: they are printed as they are."""
+
+    def __init__(self, storage: pa.DataType) -> None:
+        super().__init__(storage, "skep.json")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> JsonText:
+        return cls(storage_type)
+
+
 @dataclass(frozen=True, slots=True)
 class Spelling:
     """The choices in which spellings differ. A leaf function turns an array without nulls to heed into JSON text."""
@@ -66,6 +80,8 @@ def json_values(array: pa.Array, spelling: Spelling) -> pa.Array:
     if pa.types.is_dictionary(kind):
         return json_values(array.dictionary_decode(), spelling)
     if isinstance(array, pa.ExtensionArray):
+        if isinstance(kind, JsonText):
+            return array.storage.cast(pa.large_string())
         return json_values(array.storage, spelling)
     if pa.types.is_struct(kind):
         return _struct(array, spelling)

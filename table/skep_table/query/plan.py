@@ -17,7 +17,7 @@ from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, FILES, PARTITION_STATS
 from skep_table.options import Options
 from skep_table.query.cleaned import check_not_cleaned, files_deleted, has_lost_indexes, is_outdated
-from skep_table.query.expression_pruning import prune_by_expressions
+from skep_table.query.filters.predicate import Predicate
 from skep_table.query.incremental import (
     WrittenFiles,
     bounded,
@@ -27,19 +27,19 @@ from skep_table.query.incremental import (
     path_matches,
     view_of_changes,
 )
-from skep_table.query.indexes import metadata_of_snapshot, places_of, prune_by_partition_statistics
 from skep_table.query.named import check_named_files, named_partitions
 from skep_table.query.options import QueryType
-from skep_table.query.partitions import PartitionValues, partition_values
-from skep_table.query.predicate import Predicate
-from skep_table.query.pruning import (
+from skep_table.query.pruning.expressions import prune_by_expressions
+from skep_table.query.pruning.indexes import metadata_of_snapshot, places_of, prune_by_partition_statistics
+from skep_table.query.pruning.partitions import PartitionValues, partition_values
+from skep_table.query.pruning.slices import (
     prune_by_buckets,
     prune_by_keys,
     prune_by_statistics,
     record_keys,
 )
+from skep_table.query.pruning.steps import Steps
 from skep_table.query.request import ReadRequest, instant_text
-from skep_table.query.steps import Steps
 from skep_table.schema.arrow import from_arrow_type, to_arrow
 from skep_table.schema.history import SchemaVersion
 from skep_table.schema.policy import OPERATION_FIELD
@@ -262,7 +262,7 @@ def predicate_of(where: str | None, schema: pa.Schema) -> Predicate | None:
 
 @lru_cache(maxsize=8)  # a read asks for its schema and its tasks
 def _parsed(where: str, schema: pa.Schema) -> Predicate:
-    from skep_table.query.sql import parse_predicate
+    from skep_table.query.filters.text import parse_predicate
 
     return parse_predicate(where, schema)
 

@@ -14,7 +14,7 @@ from skep_table.query.options import QueryType
 from skep_table.query.plan import ReadTask, plan, scan_of
 from skep_table.query.request import ReadRequest
 from skep_table.query.result import ReadResult
-from skep_table.runner import Runner, ThreadRunner
+from skep_table.runtime.runner import Runner, ThreadRunner
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from skep_table.distribution import install_command
 from skep_table.errors import EnvironmentMissingError
 
 if TYPE_CHECKING:
@@ -31,6 +32,12 @@ class ReadResult:
     def __repr__(self) -> str:
         return f"ReadResult({', '.join(self.schema.names)})"
 
+    def __len__(self) -> int:
+        return self.count()
+
+    def __bool__(self) -> bool:
+        return True  # whether there are rows would take a read
+
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as a stream of batches of `schema`. StorageError when a clean deletes files meanwhile."""
         return self._batches()
@@ -49,28 +56,29 @@ class ReadResult:
 
     def to_pandas(self, **options: Any) -> pandas.DataFrame:
         """All rows; `options` as for `pyarrow.Table.to_pandas`. EnvironmentMissingError without pandas."""
-        _needed("pandas", "spark")
+        needed("pandas", "spark")
         return self.to_arrow().to_pandas(**options)
 
     def to_polars(self) -> polars.DataFrame:
         """All rows. EnvironmentMissingError without polars."""
-        return _needed("polars", "polars").from_arrow(self.to_arrow())
+        return needed("polars", "polars").from_arrow(self.to_arrow())
 
     def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
         """A relation over the rows, in `connection` or in DuckDB's default one."""
-        return (connection or _needed("duckdb", "duckdb")).from_arrow(self.to_arrow())
+        return (connection or needed("duckdb", "duckdb")).from_arrow(self.to_arrow())
 
     def count(self) -> int:
         """The number of rows; from file footers alone where that is possible."""
         return self._count()
 
 
-def _needed(module: str, extra: str) -> Any:
+def needed(module: str, extra: str) -> Any:
+    """An optional package. EnvironmentMissingError names the extra that brings it."""
     import importlib
 
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise EnvironmentMissingError(
-            f"{module} is not installed", hint=f"pip install 'skep[{extra}]'", package=module
+            f"{module} is not installed", hint=install_command(extra), package=module
         ) from error

@@ -120,7 +120,7 @@ def from_arrow(schema: pa.Schema, name: str = "skep_record", namespace: str = "h
     seen: set[str] = set()
     for field in fields:
         if field.name in seen:
-            raise SchemaError(f"column {field.name} is there twice", column=field.name)
+            raise SchemaError(f"column {field.name} occurs twice", column=field.name)
         seen.add(field.name)
     return Schema(fields, name, namespace)
 

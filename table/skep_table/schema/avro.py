@@ -161,7 +161,7 @@ class _Parser:
                 raise _unsupported(path, item, "a field with name and type")
             place = f"{path}.{name}" if path else name
             if name in names:
-                raise SchemaError(f"column {place} is there twice", column=place)
+                raise SchemaError(f"column {place} occurs twice", column=place)
             names.add(name)
             kind, nullable, null_last = self.slot(item["type"], namespace, place)
             default = item.get("default", NO_DEFAULT)

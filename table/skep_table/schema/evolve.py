@@ -59,11 +59,6 @@ def project(rows: RowsT, target: Schema, names: SourceNames = _NO_RENAMES, *, en
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
-def cast_column(column: pa.Array, kind: DataType, name: str) -> pa.Array:
-    """One column as the Arrow type of `kind`, by the rules of `project`."""
-    return _cast(column, kind, name, _NO_RENAMES)
-
-
 def _renamed_below(path: str, names: SourceNames) -> bool:
     return any(key.startswith(path + ".") for key in names)
 

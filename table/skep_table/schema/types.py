@@ -161,6 +161,34 @@ DataType = (
 )
 
 
+_SQL: Final[dict[type, str]] = {
+    BooleanType: "boolean",
+    IntType: "int",
+    LongType: "bigint",
+    FloatType: "float",
+    DoubleType: "double",
+    BinaryType: "binary",
+    FixedType: "binary",
+    DateType: "date",
+}
+
+
+def type_text(kind: DataType) -> str:
+    """As Spark's DESCRIBE shows it; bytes and shorts are int, as Hudi stores them."""
+    match kind:
+        case DecimalType():
+            return f"decimal({kind.precision},{kind.scale})"
+        case TimestampType():
+            return "timestamp" if kind.utc else "timestamp_ntz"
+        case ListType():
+            return f"array<{type_text(kind.element)}>"
+        case MapType():
+            return f"map<string,{type_text(kind.value)}>"
+        case StructType():
+            return f"struct<{','.join(f'{field.name}:{type_text(field.type)}' for field in kind.fields)}>"
+    return _SQL.get(type(kind), "string")
+
+
 class _NoDefault:
     def __repr__(self) -> str:
         return "NO_DEFAULT"
@@ -198,6 +226,10 @@ class Schema:
     fields: tuple[Field, ...]
     name: str = "skep_record"
     namespace: str = "hoodie.skep"
+
+    def __repr__(self) -> str:
+        columns = (f"{one.name} {type_text(one.type)}{'' if one.nullable else ' not null'}" for one in self.fields)
+        return f"Schema({', '.join(columns)})"
 
     def __hash__(self) -> int:
         return self._hash

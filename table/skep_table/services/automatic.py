@@ -13,14 +13,17 @@ from skep_table.commit.writable import check_writable
 from skep_table.errors import CommitConflictError, OptionError
 from skep_table.metadata_write import INDEX_ASYNC
 from skep_table.options import Option, Options
-from skep_table.services import cluster_options, compact_options
-from skep_table.services.archive import archive
-from skep_table.services.archive_plan import check_archive_options, is_archive_due
-from skep_table.services.clean import clean, is_clean_due
-from skep_table.services.cluster import cluster, execute_pending_clusterings, schedule_clustering
-from skep_table.services.cluster_plan import commits_since_clustering
-from skep_table.services.compact import compact, execute_pending_compactions, schedule_compaction
-from skep_table.services.compact_strategy import chooser, is_compaction_due
+from skep_table.services.cleaning.archive import archive
+from skep_table.services.cleaning.archive_plan import check_archive_options, is_archive_due
+from skep_table.services.cleaning.clean import clean, is_clean_due
+from skep_table.services.cleaning.ttl import TTL_INLINE, expire_partitions, expires
+from skep_table.services.clustering import options as cluster_options
+from skep_table.services.clustering.cluster import cluster, execute_pending_clusterings, schedule_clustering
+from skep_table.services.clustering.plan import commits_since_clustering
+from skep_table.services.compaction import options as compact_options
+from skep_table.services.compaction.compact import compact, execute_pending_compactions, schedule_compaction
+from skep_table.services.compaction.log_compact import compact_logs, execute_pending_log_compactions
+from skep_table.services.compaction.strategy import chooser, is_compaction_due
 from skep_table.services.done import (
     Done,
     archived,
@@ -34,12 +37,10 @@ from skep_table.services.done import (
     put_off,
     scheduled,
 )
-from skep_table.services.index_build import execute_pending_indexing
-from skep_table.services.index_plan import missing_indexes, schedule_index
-from skep_table.services.log_compact import compact_logs, execute_pending_log_compactions
-from skep_table.services.metadata_services import is_metadata_table_due, maintain_metadata_table
+from skep_table.services.metadata.index_build import execute_pending_indexing
+from skep_table.services.metadata.index_plan import missing_indexes, schedule_index
+from skep_table.services.metadata.upkeep import is_metadata_table_due, maintain_metadata_table
 from skep_table.services.options import ASYNC_ARCHIVE, ASYNC_CLEAN, AUTO_ARCHIVE, AUTO_CLEAN
-from skep_table.services.ttl import TTL_INLINE, expire_partitions, expires
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant
 
@@ -47,7 +48,7 @@ Job = Callable[[], list[Done]]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class DueService:
     """One service to run. `later`: the caller need not wait for it."""
 
     service: str
@@ -69,7 +70,7 @@ def check_automatic(options: Options) -> None:
         (cluster_options.CLUSTER_INLINE, cluster_options.CLUSTER_SCHEDULE_INLINE),
     )
     for inline, schedule in pairs:
-        if options.value(inline) and options.value(schedule):
+        if options.is_set(inline) and options.value(inline) and options.value(schedule):
             raise OptionError(
                 f"{inline.key} and {schedule.key} exclude each other",
                 hint=f"{inline.key} plans and carries out, {schedule.key} only plans",
@@ -79,7 +80,7 @@ def check_automatic(options: Options) -> None:
         check_archive_options(options)
 
 
-def after_commit(table: HudiTable) -> Iterator[Step]:
+def after_commit(table: HudiTable) -> Iterator[DueService]:
     """The services that the options enable and that are due on `table`, the snapshot after the commit.
 
     Run each step before taking the next one.
@@ -87,21 +88,21 @@ def after_commit(table: HudiTable) -> Iterator[Step]:
     options = table.options
     yield from _compaction_steps(table)
     if table.config.is_mor and options.value(compact_options.LOG_COMPACT_INLINE):
-        yield Step("log-compact", partial(_compact_logs, table))
+        yield DueService("log-compact", partial(_compact_logs, table))
     yield from _clustering_steps(table)
     if options.value(TTL_INLINE):
-        yield Step("ttl", partial(_expire, table))
+        yield DueService("ttl", partial(_expire, table))
     if options.value(AUTO_CLEAN) and is_clean_due(table):
-        yield Step("clean", partial(_clean, table), options.value(ASYNC_CLEAN))
+        yield DueService("clean", partial(_clean, table), options.value(ASYNC_CLEAN))
     if options.value(INDEX_ASYNC):
         yield from _indexing_steps(table, later=True)
     if is_metadata_table_due(table):
-        yield Step("metadata", partial(_maintain_metadata_table, table))
+        yield DueService("metadata", partial(_maintain_metadata_table, table))
     if options.value(AUTO_ARCHIVE) and is_archive_due(table.timeline, options):
-        yield Step("archive", partial(_archive, table), options.value(ASYNC_ARCHIVE))
+        yield DueService("archive", partial(_archive, table), options.value(ASYNC_ARCHIVE))
 
 
-def maintain(table: HudiTable) -> Iterator[Step]:
+def maintain(table: HudiTable) -> Iterator[DueService]:
     """All that is due: pending plans, compaction by its trigger, clustering and expiry where options enable them,
     clean, archive. `table` is a snapshot of now; run each step before taking the next one."""
     check_writable(table.config, table.storage.root)
@@ -109,66 +110,66 @@ def maintain(table: HudiTable) -> Iterator[Step]:
     pending = table.timeline.pending()
     if table.config.is_mor:
         if pending.of(Action.LOG_COMPACTION, Action.COMPACTION):
-            yield Step("log-compact", partial(_execute_log_compactions, table))
-            yield Step("compact", partial(_execute_compactions, table))
+            yield DueService("log-compact", partial(_execute_log_compactions, table))
+            yield DueService("compact", partial(_execute_compactions, table))
             table = table.reload()
         if is_due_for_compaction(table):
-            yield Step("compact", partial(_compact, table))
+            yield DueService("compact", partial(_compact, table))
     if pending.of(Action.REPLACE_COMMIT, Action.CLUSTERING):
-        yield Step("cluster", partial(_execute_clusterings, table))
+        yield DueService("cluster", partial(_execute_clusterings, table))
     if clusters(table.options) and is_clustering_due(table, cluster_options.CLUSTER_INLINE_COMMITS):
-        yield Step("cluster", partial(_cluster, table))
+        yield DueService("cluster", partial(_cluster, table))
     if expires(table.options):
-        yield Step("ttl", partial(_expire, table))
-    yield Step("clean", partial(_clean, table))
+        yield DueService("ttl", partial(_expire, table))
+    yield DueService("clean", partial(_clean, table))
     if table.options.value(INDEX_ASYNC) or pending.of(Action.INDEXING):
         yield from _indexing_steps(table, later=False)
     if is_metadata_table_due(table):
-        yield Step("metadata", partial(_maintain_metadata_table, table))
-    yield Step("archive", partial(_archive, table))
+        yield DueService("metadata", partial(_maintain_metadata_table, table))
+    yield DueService("archive", partial(_archive, table))
 
 
-def _compaction_steps(table: HudiTable) -> Iterator[Step]:
+def _compaction_steps(table: HudiTable) -> Iterator[DueService]:
     options = table.options
     if not table.config.is_mor:
         return
-    inline = options.value(compact_options.COMPACT_INLINE)
+    inline = compact_options.compacts_inline(options)
     aside = options.value(compact_options.COMPACT_ASYNC)
     if not (inline or aside or options.value(compact_options.COMPACT_SCHEDULE_INLINE)):
         return
     due = is_due_for_compaction(table)
     if inline:
         if due:
-            yield Step("compact", partial(_compact, table))
+            yield DueService("compact", partial(_compact, table))
         return
     if due:
-        yield Step("compact", partial(_schedule_compaction, table))
+        yield DueService("compact", partial(_schedule_compaction, table))
     if aside and (due or table.timeline.pending().of(Action.COMPACTION)):
-        yield Step("compact", partial(_execute_compactions, table), later=True)
+        yield DueService("compact", partial(_execute_compactions, table), later=True)
 
 
-def _clustering_steps(table: HudiTable) -> Iterator[Step]:
+def _clustering_steps(table: HudiTable) -> Iterator[DueService]:
     options = table.options
     if options.value(cluster_options.CLUSTER_INLINE):
         if is_clustering_due(table, cluster_options.CLUSTER_INLINE_COMMITS):
-            yield Step("cluster", partial(_cluster, table))
+            yield DueService("cluster", partial(_cluster, table))
         return
     if options.value(cluster_options.CLUSTER_ASYNC):
         if is_clustering_due(table, cluster_options.CLUSTER_ASYNC_COMMITS):
-            yield Step("cluster", partial(_schedule_clustering, table))
-            yield Step("cluster", partial(_execute_clusterings, table), later=True)
+            yield DueService("cluster", partial(_schedule_clustering, table))
+            yield DueService("cluster", partial(_execute_clusterings, table), later=True)
     elif options.value(cluster_options.CLUSTER_SCHEDULE_INLINE) and is_clustering_due(
         table, cluster_options.CLUSTER_INLINE_COMMITS
     ):
-        yield Step("cluster", partial(_schedule_clustering, table))
+        yield DueService("cluster", partial(_schedule_clustering, table))
 
 
-def _indexing_steps(table: HudiTable, *, later: bool) -> Iterator[Step]:
+def _indexing_steps(table: HudiTable, *, later: bool) -> Iterator[DueService]:
     missing = missing_indexes(table) if table.options.value(INDEX_ASYNC) else frozenset()
     if missing:
-        yield Step("index", partial(_schedule_index, table, missing))
+        yield DueService("index", partial(_schedule_index, table, missing))
     if missing or table.timeline.pending().of(Action.INDEXING):
-        yield Step("index", partial(_build_indexes, table), later)
+        yield DueService("index", partial(_build_indexes, table), later)
 
 
 def is_due_for_compaction(table: HudiTable) -> bool:

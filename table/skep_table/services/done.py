@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from skep_table.errors import CommitConflictError, SkepError
 from skep_table.hooks import Committed
-from skep_table.services.archive_plan import ArchivePlan
-from skep_table.services.clean import Cleaned
-from skep_table.services.index_build import Indexed
+from skep_table.services.cleaning.archive_plan import ArchivePlan
+from skep_table.services.cleaning.clean import CleanResult
+from skep_table.services.metadata.index_build import Indexed
 from skep_table.services.rewriting import Rewritten
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Instant
@@ -25,6 +25,11 @@ class Done:
     what: str
     committed: Committed | None = None
     error: Exception | None = None
+
+    def __repr__(self) -> str:
+        name = self.service if self.instant is None else f"{self.service} {self.instant}"
+        state = "" if self.state == "completed" else f"{self.state}, "
+        return f"<{name}: {state}{self.what}>"
 
 
 def put_off(service: str, error: CommitConflictError) -> Done:
@@ -72,7 +77,7 @@ def expired(found: WriteResult) -> Done:
     return Done("ttl", found.instant.requested_time, "completed", what, _committed(found.table, found))
 
 
-def cleaned(found: Cleaned) -> Done:
+def cleaned(found: CleanResult) -> Done:
     """A completed clean."""
     return Done("clean", found.instant.requested_time, "completed", f"{_count(len(found.deleted), 'file')} deleted")
 

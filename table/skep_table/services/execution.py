@@ -12,16 +12,16 @@ import uuid
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
-from skep_table.commit.changes import groups_of, touched_groups
+from skep_table.commit.concurrency.changes import groups_of, touched_groups
 from skep_table.commit.heartbeat import ActiveWriters, HeartbeatLimits, delete_heartbeat
 from skep_table.commit.instants import after_others_have_read
 from skep_table.commit.machine import transition
-from skep_table.commit.markers import claimed_by, marker_files, open_markers
-from skep_table.commit.metadata_table import drop_unkept
-from skep_table.commit.participants import DataFiles
+from skep_table.commit.parts.markers import claimed_by, marker_files, open_markers
+from skep_table.commit.parts.metadata_table import drop_unkept
+from skep_table.commit.parts.participants import DataFiles
 from skep_table.commit.pending import PendingCommit
-from skep_table.commit.rollback import roll_back
 from skep_table.commit.states import CLAIM, DISCARD, GIVE_BACK, TAKE_OVER, YIELD, CommitKind, CommitState
+from skep_table.commit.undo.rollback import roll_back
 from skep_table.commit.writable import check_version
 from skep_table.errors import AlreadyExistsError, CommitConflictError, SkepError, storage_failure
 from skep_table.services.rewriting import Rewritten

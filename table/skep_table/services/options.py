@@ -8,7 +8,7 @@ from skep_table.options import Status, at_least, boolean, one_of, option, planne
 
 
 class CleanPolicy(str, Enum):
-    """What a clean leaves: slices that the last commits need, those of the last hours, or so many of each group."""
+    """What a clean leaves: slices that the last commits need, those of the last hours, or a number of each group."""
 
     KEEP_LATEST_COMMITS = "KEEP_LATEST_COMMITS"
     KEEP_LATEST_BY_HOURS = "KEEP_LATEST_BY_HOURS"

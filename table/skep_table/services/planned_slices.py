@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from skep_table.commit.changes import completed_since, touched_groups
-from skep_table.commit.markers import list_markers
+from skep_table.commit.concurrency.changes import completed_since, touched_groups
+from skep_table.commit.parts.markers import list_markers
 from skep_table.errors import CommitConflictError
 from skep_table.names import FileGroupId, join
 from skep_table.services.execution import pending_instant

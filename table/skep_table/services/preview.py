@@ -6,20 +6,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from skep_table.metadata_write import INDEX_ASYNC
-from skep_table.services.archive_plan import plan_archive
 from skep_table.services.automatic import clusters, is_clustering_due, is_due_for_compaction
-from skep_table.services.clean import plan_clean
-from skep_table.services.cluster import check_clusterable, pending_clusterings
-from skep_table.services.cluster_options import CLUSTER_INLINE_COMMITS
-from skep_table.services.cluster_plan import plan_clustering
-from skep_table.services.compact import check_compactable, pending_compactions
-from skep_table.services.compact_plan import plan_compaction
-from skep_table.services.compact_strategy import chooser
+from skep_table.services.cleaning.archive_plan import plan_archive
+from skep_table.services.cleaning.clean import plan_clean
+from skep_table.services.cleaning.ttl import expired_partitions, expires
+from skep_table.services.clustering.cluster import check_clusterable, pending_clusterings
+from skep_table.services.clustering.options import CLUSTER_INLINE_COMMITS
+from skep_table.services.clustering.plan import plan_clustering
+from skep_table.services.compaction.compact import check_compactable, pending_compactions
+from skep_table.services.compaction.log_compact import pending_log_compactions
+from skep_table.services.compaction.log_plan import plan_log_compaction
+from skep_table.services.compaction.plan import plan_compaction
+from skep_table.services.compaction.strategy import chooser
 from skep_table.services.done import Done, planned, scheduled
-from skep_table.services.index_plan import missing_indexes
-from skep_table.services.log_compact import pending_log_compactions
-from skep_table.services.log_compact_plan import plan_log_compaction
-from skep_table.services.ttl import expired_partitions, expires
+from skep_table.services.metadata.index_plan import missing_indexes
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action
 from skep_table.timeline.plans import CleanerPlan

@@ -8,7 +8,7 @@ between.
 
 from __future__ import annotations
 
-from skep_table.commit.changes import completed_since
+from skep_table.commit.concurrency.changes import completed_since
 from skep_table.commit.instants import request_plan
 from skep_table.errors import CommitConflictError
 from skep_table.table import HudiTable

@@ -39,7 +39,7 @@ class ExecutionStrategy(Protocol):
     def __call__(self, rows: Iterator[pa.RecordBatch], params: Mapping[str, str]) -> Iterator[pa.RecordBatch]: ...
 
 
-class CompactionStrategy(Protocol):
+class StrategyFunction(Protocol):
     """Which slices a compaction takes, in the order in which they are to be compacted."""
 
     def __call__(

@@ -17,7 +17,7 @@ import pyarrow as pa
 from skep_table.basefile import read_base, read_footer
 from skep_table.errors import CorruptFileError, FormatError, StorageError
 from skep_table.hfile import HFile
-from skep_table.keys.partition_path import folder_values, formatted_times
+from skep_table.keys.partition_path import folder_values
 from skep_table.names import FileGroupId
 from skep_table.options import Options
 from skep_table.schema.arrow import to_arrow
@@ -55,7 +55,7 @@ class BootstrapSource:
     def values(self, columns: Schema) -> dict[str, pa.Scalar]:
         """The values of `columns` in the folder, for those that it gives."""
         config = self.config
-        given = frozenset(config.partition_fields) - formatted_times(config)
+        given = frozenset(config.partition_fields) - config.formatted_times
         wanted = [column for column in to_arrow(columns) if column.name in given]
         path, fields = self.partition_path, config.partition_fields
         return folder_values(path, fields, wanted, hive_style=config.hive_style, url_encode=config.url_encode)

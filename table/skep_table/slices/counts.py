@@ -37,7 +37,7 @@ class MergeCounts:
             yield block
 
     def applied(self, updates: Updates, rest_rows: int) -> None:
-        """All base rows that `updates` could touch have passed; so many of its rows are new."""
+        """All base rows that `updates` could touch have passed: the number of its rows that are new."""
         self.keys += len(updates)
         self.updated += updates.updated
         self.deleted += updates.deleted

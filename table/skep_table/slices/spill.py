@@ -45,7 +45,7 @@ def spilling(folder: object) -> Iterator[None]:
         ) from error
 
 
-class Place(NamedTuple):
+class SpillRange(NamedTuple):
     """Where one record batch lies in a SpillFile: offset and length in bytes."""
 
     offset: int
@@ -73,7 +73,7 @@ class SpillFile:
         """Bytes written so far."""
         return self._end
 
-    def append(self, rows: pa.RecordBatch) -> Place:
+    def append(self, rows: pa.RecordBatch) -> SpillRange:
         """Writes a batch; its columns are those of the first one."""
         with self._lock, spilling(self._folder):
             if self._file is None:
@@ -86,9 +86,9 @@ class SpillFile:
             start = self._file.tell()
             self._writer.write_batch(rows)
             self._end = self._file.tell()
-            return Place(start, self._end - start)
+            return SpillRange(start, self._end - start)
 
-    def read(self, place: Place) -> pa.RecordBatch:
+    def read(self, place: SpillRange) -> pa.RecordBatch:
         """The batch at a place that `append` returned."""
         assert self._file is not None
         assert self._schema is not None
@@ -104,7 +104,7 @@ class SpillFile:
                 done += read
         return pa.ipc.read_record_batch(data, self._schema)
 
-    def mapped(self, places: Sequence[Place]) -> list[pa.RecordBatch]:
+    def mapped(self, places: Sequence[SpillRange]) -> list[pa.RecordBatch]:
         """The batches at these places without a copy: the system loads and drops their pages. Nothing may follow."""
         assert self._file is not None
         with spilling(self._folder):
@@ -221,7 +221,7 @@ class _Part:
 
     def __init__(self, file: SpillFile) -> None:
         self._file = file
-        self._places: list[Place] = []
+        self._places: list[SpillRange] = []
         self.bytes = 0
 
     def write(self, rows: pa.RecordBatch) -> None:

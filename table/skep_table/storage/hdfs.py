@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 
+from skep_table.distribution import install_command
 from skep_table.errors import AlreadyExistsError, EnvironmentMissingError, StorageError
 from skep_table.storage.base import FileStatus, FolderListing, StorageFlags
 from skep_table.storage.deletion import delete_each
@@ -46,7 +47,7 @@ class HdfsStorage(RemoteStorage):
             import hdfs_native
         except ImportError as error:
             raise EnvironmentMissingError(
-                f"{self._root}: HDFS needs the package hdfs-native", hint="pip install 'skep[hdfs]'", path=self._root
+                f"{self._root}: HDFS needs the package hdfs-native", hint=install_command("hdfs"), path=self._root
             ) from error
         return hdfs_native
 

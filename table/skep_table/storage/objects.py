@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any
 
+from skep_table.distribution import install_command
 from skep_table.errors import AlreadyExistsError, EnvironmentMissingError, StorageError, storage_error
 from skep_table.storage.base import FileStatus, FolderListing, StorageFlags
 from skep_table.storage.deletion import delete_each
@@ -66,7 +67,7 @@ class ObjectStorage(RemoteStorage):
             import obstore.store
         except ImportError as error:
             raise EnvironmentMissingError(
-                f"{self._root}: object stores need the package obstore", hint="pip install 'skep[s3]'", path=self._root
+                f"{self._root}: object stores need the package obstore", hint=install_command("s3"), path=self._root
             ) from error
         return obstore
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from skep_table.errors import UnsupportedError
+from skep_table.errors import InputError, UnsupportedError
 from skep_table.storage.base import Storage
 from skep_table.storage.hdfs import SCHEMES as HDFS_SCHEMES
 from skep_table.storage.hdfs import HdfsStorage
@@ -16,9 +16,11 @@ from skep_table.storage.objects import SCHEMES, ObjectStorage
 def open_storage(path: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Storage:
     """The storage whose root is `path`. `options` are credentials and endpoints, by Hadoop's or skep's names.
 
-    Raises UnsupportedError for a scheme that no storage serves.
+    Raises UnsupportedError for a scheme that no storage serves, InputError for what is no path.
     """
     text = os.fspath(path)
+    if "\0" in text:
+        raise InputError(f"{text!r} is no path: it contains a null character", found=text)
     scheme, separator, _ = text.partition(":/")
     if not separator or scheme == "file":
         return LocalStorage(text)

@@ -50,6 +50,7 @@ from skep_table.table_config.keys import (
     STRATEGY_OF_MODE,
     TABLE_FORMAT,
     TIMELINE_PATH,
+    TIMESTAMP_KEY_GENERATOR,
     TIMEZONE,
     TYPE,
     URL_ENCODE,
@@ -121,6 +122,15 @@ class TableConfig:
     def captured(self) -> CdcMode | None:
         """What its change logs hold; None for a table without change data capture."""
         return self.cdc_mode if self.cdc_enabled else None
+
+    @property
+    def formatted_times(self) -> frozenset[str]:
+        """Partition fields whose folder names are times formatted by the key generator."""
+        if self.key_generator == TIMESTAMP_KEY_GENERATOR:
+            return frozenset(self.partition_fields)
+        declared = self.raw.get(PARTITION_FIELDS, "").split(",")
+        pairs = (field.strip().partition(":") for field in declared)
+        return frozenset(name for name, _, kind in pairs if kind.upper() == TIMESTAMP_KEY_GENERATOR)
 
     @property
     def dropped_columns(self) -> tuple[str, ...]:

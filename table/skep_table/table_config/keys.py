@@ -109,11 +109,12 @@ PAYLOAD_STRATEGY: Final = STRATEGY_OF_MODE[MergeMode.CUSTOM]
 MODE_OF_STRATEGY: Final = {strategy: mode for mode, strategy in STRATEGY_OF_MODE.items()}
 
 _KEYGEN: Final = "org.apache.hudi.keygen."
+TIMESTAMP_KEY_GENERATOR: Final = "TIMESTAMP"  # folder names are formatted times
 CLASS_OF_KEY_GENERATOR: Final = {
     "SIMPLE": _KEYGEN + "SimpleKeyGenerator",
     "COMPLEX": _KEYGEN + "ComplexKeyGenerator",
     "NON_PARTITION": _KEYGEN + "NonpartitionedKeyGenerator",
-    "TIMESTAMP": _KEYGEN + "TimestampBasedKeyGenerator",
+    TIMESTAMP_KEY_GENERATOR: _KEYGEN + "TimestampBasedKeyGenerator",
     "CUSTOM": _KEYGEN + "CustomKeyGenerator",
     "GLOBAL_DELETE": _KEYGEN + "GlobalDeleteKeyGenerator",
     "HOODIE_TABLE_METADATA": "org.apache.hudi.metadata.HoodieTableMetadataKeyGenerator",

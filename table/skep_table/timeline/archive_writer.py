@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from skep_table.errors import FormatError
-from skep_table.runner import Runner
+from skep_table.runtime.runner import Runner
 from skep_table.storage import FileStatus, Storage
 from skep_table.table_config import TimelineZone
 from skep_table.timeline.codec import is_json

@@ -15,7 +15,7 @@ from skep_table.instant_time import AFTER_ALL, BEFORE_ALL, CompletionTime, Insta
 from skep_table.storage import Storage
 from skep_table.timeline.codec import decode_avro
 from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant, State
-from skep_table.timeline.lsm_files import HistoryFile, Manifest, current_manifest
+from skep_table.timeline.lsm_files import HistoryFile, HistoryManifest, current_manifest
 from skep_table.timeline.lsm_rows import TIMES, damaged, groups_within, opened, statistics_of
 from skep_table.timeline.metadata import CommitMetadata
 
@@ -60,7 +60,7 @@ class LsmArchive:
         self._storage = storage
         self._folder = folder
         self._known = known or _Known()
-        self._manifest: Manifest | None = None
+        self._manifest: HistoryManifest | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
         return LsmArchive, (self._storage, self._folder)

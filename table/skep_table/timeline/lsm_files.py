@@ -65,16 +65,16 @@ def manifest_number(name: str) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class HistoryManifest:
     """The files of one state of the history. The number of an empty history without a manifest is 0."""
 
     number: int
     files: tuple[HistoryFile, ...]
 
-    def successor(self, added: HistoryFile, replaced: Collection[HistoryFile] = ()) -> Manifest:
+    def successor(self, added: HistoryFile, replaced: Collection[HistoryFile] = ()) -> HistoryManifest:
         """The next manifest, with one file instead of those that are `replaced`."""
         kept = tuple(file for file in self.files if file not in replaced)
-        return Manifest(self.number + 1, (*kept, added))
+        return HistoryManifest(self.number + 1, (*kept, added))
 
     def encode(self) -> bytes:
         """The bytes of the manifest's file."""
@@ -82,14 +82,14 @@ class Manifest:
         return json.dumps({"files": files}, indent=2, separators=(",", " : ")).encode()
 
 
-def read_manifest(storage: Storage, folder: str, number: int) -> Manifest:
+def read_manifest(storage: Storage, folder: str, number: int) -> HistoryManifest:
     """FileNotFoundError where it is not there, FormatError naming it for a damaged one."""
     path = f"{folder}/{manifest_name(number)}"
     try:
         entries = [(str(e["fileName"]), int(e.get("fileLen") or 0)) for e in json.loads(storage.read(path))["files"]]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FormatError(f"{path} is not a manifest of the timeline's history: {error}", path=path) from error
-    return Manifest(number, tuple(_listed(path, name, size) for name, size in entries))
+    return HistoryManifest(number, tuple(_listed(path, name, size) for name, size in entries))
 
 
 def _listed(path: str, name: str, size: int) -> HistoryFile:
@@ -99,14 +99,14 @@ def _listed(path: str, name: str, size: int) -> HistoryFile:
     return file
 
 
-def current_manifest(storage: Storage, folder: str) -> Manifest:
+def current_manifest(storage: Storage, folder: str) -> HistoryManifest:
     """The manifest that `_version_` names; where that is missing or not readable, the one with the highest number."""
     named = _named_version(storage, folder)
     if named is not None:
         with contextlib.suppress(FileNotFoundError):
             return read_manifest(storage, folder, named)
     numbers = manifest_numbers(file.name for file in storage.list_prefix(folder))
-    return read_manifest(storage, folder, max(numbers)) if numbers else Manifest(0, ())
+    return read_manifest(storage, folder, max(numbers)) if numbers else HistoryManifest(0, ())
 
 
 def _named_version(storage: Storage, folder: str) -> int | None:

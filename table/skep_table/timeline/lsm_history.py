@@ -20,7 +20,7 @@ from skep_table.timeline.lsm_files import (
     MAX_LEVEL,
     VERSION_FILE,
     HistoryFile,
-    Manifest,
+    HistoryManifest,
     current_manifest,
     file_name,
     manifest_name,
@@ -81,20 +81,20 @@ class LsmHistory:
             merged += 1
         self._clean(manifest, self.manifests_kept + merged)
 
-    def _merged(self, manifest: Manifest, sources: Sequence[HistoryFile]) -> Manifest:
+    def _merged(self, manifest: HistoryManifest, sources: Sequence[HistoryFile]) -> HistoryManifest:
         low, high = min(file.low for file in sources), max(file.high for file in sources)
         name = _free_name(manifest, low, high, sources[0].level + 1)
         paths = [self._path(file.name) for file in sources]
         merge_files(self.storage, paths, self._path(name), self.release, self.check)
         return self._publish(manifest.successor(self._measured(name), sources))
 
-    def _publish(self, manifest: Manifest) -> Manifest:
+    def _publish(self, manifest: HistoryManifest) -> HistoryManifest:
         self.check()
         self.storage.replace_atomic(self._path(manifest_name(manifest.number)), manifest.encode())
         self.storage.replace_atomic(self._path(VERSION_FILE), str(manifest.number).encode())
         return manifest
 
-    def _clean(self, manifest: Manifest, keep: int) -> None:
+    def _clean(self, manifest: HistoryManifest, keep: int) -> None:
         names = [file.name for file in self.storage.list_prefix(self.folder)]
         numbers = {name: number for name in names if (number := manifest_number(name)) is not None}
         kept = sorted(number for number in numbers.values() if number <= manifest.number)[-keep:]
@@ -105,7 +105,7 @@ class LsmHistory:
         for outdated in (manifests, files):
             self.storage.delete_many([self._path(name) for name in outdated], durable=False)
 
-    def _current(self) -> Manifest:
+    def _current(self) -> HistoryManifest:
         return current_manifest(self.storage, self.folder)
 
     def _measured(self, name: str) -> HistoryFile:
@@ -121,7 +121,7 @@ def _by_time(instant: Instant) -> tuple[InstantTime, str]:
     return instant.requested_time, instant.action.value
 
 
-def _free_name(manifest: Manifest, low: InstantTime, high: InstantTime, level: int) -> str:
+def _free_name(manifest: HistoryManifest, low: InstantTime, high: InstantTime, level: int) -> str:
     """The name of a file that is not in the manifest. Another writer may have left rows out of a file of this range."""
     taken = {file.name for file in manifest.files}
     names = (file_name(low, high, each) for each in range(level, MAX_LEVEL + 1))
@@ -135,7 +135,7 @@ def _free_name(manifest: Manifest, low: InstantTime, high: InstantTime, level: i
     return name
 
 
-def _oldest(manifest: Manifest, level: int, count: int) -> list[HistoryFile]:
+def _oldest(manifest: HistoryManifest, level: int, count: int) -> list[HistoryFile]:
     """The oldest files of a level that are merged now: so many, or fewer that are large together. Empty for none."""
     files = sorted((f for f in manifest.files if f.level == level), key=lambda file: (file.low, file.high))
     if len(files) < count:

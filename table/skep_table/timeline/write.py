@@ -50,14 +50,6 @@ _ATTEMPTS: Final = 200
 _STAGES: Final = f"{META_FOLDER}/.stages"
 
 
-def new_instant_time(table: Seen, clock: Clock = SYSTEM_CLOCK) -> InstantTime:
-    """A time after every instant of the timeline: now, or a millisecond after the last where the clock is behind.
-
-    Two writers may get the same time; creating the requested file decides (see `request_instant`).
-    """
-    return _time_after(table.timeline, table.config, clock)
-
-
 def request_instant(
     table: Seen,
     action: Action,

@@ -26,6 +26,6 @@ same, and nothing is copied. Writers of an older snapshot are refused at their c
 """
 
 from skep_table.upgrade.change import change_version, upgrade_to
-from skep_table.upgrade.plan import PlannedStep, VersionPlan, plan_version_change
+from skep_table.upgrade.plan import UpgradeStep, VersionPlan, plan_version_change
 
-__all__ = ["PlannedStep", "VersionPlan", "change_version", "plan_version_change", "upgrade_to"]
+__all__ = ["UpgradeStep", "VersionPlan", "change_version", "plan_version_change", "upgrade_to"]

@@ -8,9 +8,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from skep_table.commit.metadata_table import create_again, drop_metadata_table
-from skep_table.commit.recovery import roll_back_failed
-from skep_table.commit.schema_history import rename_for_version_6
+from skep_table.commit.parts.metadata_table import create_again, drop_metadata_table
+from skep_table.commit.parts.schema_history import rename_for_version_6
+from skep_table.commit.undo.recovery import roll_back_failed
 from skep_table.commit.writable import check_version, prepared
 from skep_table.errors import AlreadyExistsError, CommitConflictError
 from skep_table.storage import TimedStorage
@@ -21,7 +21,7 @@ from skep_table.upgrade.completion import CompletionTimes
 from skep_table.upgrade.history import archive_to_history, history_to_archive
 from skep_table.upgrade.instants import MovedFile, instant_files, moved_instants
 from skep_table.upgrade.refusals import check_old_logs, check_pending, check_settings, slices_with_logs
-from skep_table.upgrade.route import Route, other_layouts, route_to
+from skep_table.upgrade.route import VersionRoute, other_layouts, route_to
 from skep_table.upgrade.settings import changes_between
 from skep_table.upgrade.settle import refuse_clustered_logs, settle
 
@@ -93,7 +93,7 @@ def _change(began: HudiTable, to: int) -> HudiTable | None:
         return create_again(table.reload())
 
 
-def _copy(table: HudiTable, route: Route) -> None:
+def _copy(table: HudiTable, route: VersionRoute) -> None:
     """Writes the timeline in the other layout."""
     _delete(table, route.layout)
     _sign(table, route.layout)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from skep_table.commit.changes import is_clustering
+from skep_table.commit.concurrency.changes import is_clustering
 from skep_table.metadata_write import has_metadata_table
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action
@@ -12,14 +12,14 @@ from skep_table.timeline.timeline import WRITE_ACTIONS
 from skep_table.upgrade.change import leftovers
 from skep_table.upgrade.instants import instant_files
 from skep_table.upgrade.refusals import check_old_logs, check_settings, slices_with_logs
-from skep_table.upgrade.route import Route, route_to
+from skep_table.upgrade.route import VersionRoute, route_to
 from skep_table.upgrade.settings import changes_between
 
 _PLANS = (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLEAN)
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedStep:
+class UpgradeStep:
     """One step; `what` it would do. A step `lost` names what the table does not have afterwards."""
 
     step: str
@@ -32,7 +32,7 @@ class VersionPlan:
 
     before: int
     after: int
-    steps: tuple[PlannedStep, ...]
+    steps: tuple[UpgradeStep, ...]
 
 
 def plan_version_change(table: HudiTable, to: int) -> VersionPlan:
@@ -41,7 +41,7 @@ def plan_version_change(table: HudiTable, to: int) -> VersionPlan:
     route = route_to(table, to)
     if route.after.version == table.config.version:
         left = leftovers(table)
-        steps = [PlannedStep("delete", f"{len(left)} files that an interrupted change left")] if left else []
+        steps = [UpgradeStep("delete", f"{len(left)} files that an interrupted change left")] if left else []
         return VersionPlan(table.config.version, to, tuple(steps))
     check_settings(table, route.target)
     check_old_logs(table, route.target)
@@ -49,47 +49,47 @@ def plan_version_change(table: HudiTable, to: int) -> VersionPlan:
     return VersionPlan(table.config.version, to, tuple(steps))
 
 
-def _settling(table: HudiTable) -> list[PlannedStep]:
+def _settling(table: HudiTable) -> list[UpgradeStep]:
     pending = table.timeline.pending().instants
     plans = [i for i in pending if i.action in _PLANS]
     writes = [i for i in pending if i.action in WRITE_ACTIONS and i not in plans and not is_clustering(table, i)]
-    found = [PlannedStep("roll back", f"{i.action.value} {i.requested_time}, if its writer is dead") for i in writes]
-    found += [PlannedStep("carry out", f"{i.action.value} {i.requested_time}") for i in plans]
+    found = [UpgradeStep("roll back", f"{i.action.value} {i.requested_time}, if its writer is dead") for i in writes]
+    found += [UpgradeStep("carry out", f"{i.action.value} {i.requested_time}") for i in plans]
     slices = sum(1 for _ in slices_with_logs(table))
     if slices:
-        found.append(PlannedStep("compact", f"the log files of {slices} file slices"))
+        found.append(UpgradeStep("compact", f"the log files of {slices} file slices"))
     return found
 
 
-def _moving(table: HudiTable, route: Route) -> list[PlannedStep]:
+def _moving(table: HudiTable, route: VersionRoute) -> list[UpgradeStep]:
     if not route.moves:
         return []
     files, archived = len(instant_files(table, table.layout)), len(table.timeline.archived())
     return [
-        PlannedStep("copy", f"{files} instant files from {table.layout.folder} to {route.layout.folder}"),
-        PlannedStep("copy", f"{archived} archived instants to {route.layout.archive_folder}"),
-        PlannedStep("delete", f"these instants in {table.layout.folder} and {table.layout.archive_folder}"),
+        UpgradeStep("copy", f"{files} instant files from {table.layout.folder} to {route.layout.folder}"),
+        UpgradeStep("copy", f"{archived} archived instants to {route.layout.archive_folder}"),
+        UpgradeStep("delete", f"these instants in {table.layout.folder} and {table.layout.archive_folder}"),
     ]
 
 
-def _settings(route: Route) -> list[PlannedStep]:
+def _settings(route: VersionRoute) -> list[UpgradeStep]:
     changes = changes_between(route.before, route.after)
     return [
-        PlannedStep("set", f"{key}={text}") if text is not None else PlannedStep("drop", key)
+        UpgradeStep("set", f"{key}={text}") if text is not None else UpgradeStep("drop", key)
         for key, text in sorted(changes.items())
     ]
 
 
-def _lost(table: HudiTable, route: Route) -> list[PlannedStep]:
+def _lost(table: HudiTable, route: VersionRoute) -> list[UpgradeStep]:
     found = []
     if route.after.version > route.before.version:
         release = route.target.first_release
         found.append(f"readers and writers with Hudi before {release}, those in Hive, Presto and Trino among them")
     if has_metadata_table(table.config):
         partitions = ", ".join(table.config.metadata_partitions)
-        found.append(f"the metadata table ({partitions}): it is made again")
+        found.append(f"the metadata table ({partitions}): it is rebuilt")
     if table.layout.has_completion_times and not route.layout.has_completion_times:
         found.append("completion times: ranges of incremental queries are of requested times")
         if table.config.is_mor:
             found.append("time travel to before this change, for readers of Hudi 0.15: log files have other names")
-    return [PlannedStep("lost", what) for what in found]
+    return [UpgradeStep("lost", what) for what in found]

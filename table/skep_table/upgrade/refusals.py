@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from skep_table.commit.changes import is_clustering
-from skep_table.commit.recovery import refuse_active
+from skep_table.commit.concurrency.changes import is_clustering
+from skep_table.commit.undo.recovery import refuse_active
 from skep_table.errors import CommitConflictError, UnsupportedError, VersionChangeError
 from skep_table.format import MergeSource, TableFormat, format_of
 from skep_table.storage import TimedStorage

@@ -13,7 +13,7 @@ from skep_table.upgrade.settings import settings_after
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class VersionRoute:
     """From the settings of a table to those of another version. `moves`: the timeline has another layout there."""
 
     before: TableConfig
@@ -27,7 +27,7 @@ class Route:
         return format_of(self.after)
 
 
-def route_to(table: HudiTable, version: int) -> Route:
+def route_to(table: HudiTable, version: int) -> VersionRoute:
     """InputError for a version that skep does not write."""
     versions = known_versions()
     if version not in versions:
@@ -41,7 +41,7 @@ def route_to(table: HudiTable, version: int) -> Route:
     passed = versions[here + 1 : there + 1] if there > here else versions[there:here][::-1]
     after = settings_after(table.config, passed, table.options)
     layout = format_of(after).timeline_layout(after)
-    return Route(table.config, after, layout, layout.folder != table.layout.folder)
+    return VersionRoute(table.config, after, layout, layout.folder != table.layout.folder)
 
 
 def other_layouts(table: HudiTable) -> list[TimelineLayout]:

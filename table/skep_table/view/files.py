@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from skep_table.instant_time import InstantTime
 from skep_table.names import BaseFileName, FileGroupId, LogFileName
+from skep_table.storage import FileStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,12 @@ class FileSlice:
         """The base file and the log files, without the partition path."""
         base = (str(self.base_file.name),) if self.base_file else ()
         return (*base, *(str(log.name) for log in self.log_files))
+
+    @property
+    def files(self) -> tuple[FileStatus, ...]:
+        """The base file and the log files."""
+        base = (self.base_file,) if self.base_file else ()
+        return tuple(FileStatus(each.path, each.size_bytes, 0) for each in (*base, *self.log_files))
 
     @property
     def size_bytes(self) -> int:

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 from skep_table.format import TableFormat
 from skep_table.instant_time import CompletionTime, InstantTime
 from skep_table.names import FileGroupId
-from skep_table.runner import Runner
+from skep_table.runtime.runner import Runner
 from skep_table.timeline.instant import Action, Instant
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation
 from skep_table.timeline.plans import CompactionPlan, RequestedReplaceMetadata
@@ -19,7 +19,7 @@ from skep_table.view.slicing import InstantStates
 P = TypeVar("P")
 
 
-class Contents(Protocol):
+class InstantContents(Protocol):
     """Reads the contents of instants."""
 
     @property
@@ -41,7 +41,7 @@ class Contents(Protocol):
         ...
 
 
-def load_instant_states(table: Contents, as_of: InstantTime | None, runner: Runner) -> InstantStates:
+def load_instant_states(table: InstantContents, as_of: InstantTime | None, runner: Runner) -> InstantStates:
     """Reads completed replace commits and pending services, the only instants that determine these states."""
     timeline = table.timeline
     visible = timeline if as_of is None else timeline.until(as_of)
@@ -75,7 +75,7 @@ def _committed(timeline: Timeline, as_of: InstantTime | None) -> Callable[[Insta
     return lambda instant: instant.is_at_or_before(as_of) and timeline.is_completed_or_archived(instant)
 
 
-def _replaced(table: Contents, visible: Timeline, runner: Runner) -> dict[FileGroupId, InstantTime]:
+def _replaced(table: InstantContents, visible: Timeline, runner: Runner) -> dict[FileGroupId, InstantTime]:
     instants = visible.completed().of(Action.REPLACE_COMMIT).instants
     found: dict[FileGroupId, InstantTime] = {}
     for instant, metadata in zip(instants, runner.map(table.commit_metadata, instants), strict=True):
@@ -85,7 +85,7 @@ def _replaced(table: Contents, visible: Timeline, runner: Runner) -> dict[FileGr
     return found
 
 
-def _compactions(table: Contents, visible: Timeline, runner: Runner) -> dict[FileGroupId, InstantTime]:
+def _compactions(table: InstantContents, visible: Timeline, runner: Runner) -> dict[FileGroupId, InstantTime]:
     instants = visible.pending().of(Action.COMPACTION).instants
     plans = runner.map(lambda instant: table.requested_plan(CompactionPlan, instant), instants)
     return {
@@ -95,7 +95,7 @@ def _compactions(table: Contents, visible: Timeline, runner: Runner) -> dict[Fil
     }
 
 
-def _clusterings(table: Contents, timeline: Timeline, runner: Runner) -> dict[FileGroupId, InstantTime]:
+def _clusterings(table: InstantContents, timeline: Timeline, runner: Runner) -> dict[FileGroupId, InstantTime]:
     instants = timeline.pending().of(Action.REPLACE_COMMIT, Action.CLUSTERING).instants
     plans = runner.map(lambda instant: table.requested_plan(RequestedReplaceMetadata, instant), instants)
     return {

@@ -12,7 +12,7 @@ from weakref import ReferenceType
 
 from skep_table.metafile import METAFILES, folders_above, hidden, partition_below
 from skep_table.names import META_FOLDER, join
-from skep_table.runner import Runner, ThreadRunner
+from skep_table.runtime.runner import Runner, ThreadRunner
 from skep_table.storage import FileStatus, FolderListing, Storage
 
 _FOLDERS_A_TASK: Final = 256

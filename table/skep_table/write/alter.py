@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from skep_table.commit.metadata_table import create_again
+from skep_table.commit.parts.metadata_table import create_again
 from skep_table.commit.transaction import Transaction
 from skep_table.commit.writable import prepared
 from skep_table.errors import UnsupportedError
@@ -17,7 +17,7 @@ from skep_table.slices.history import current_version, ids_text, in_files, schem
 from skep_table.table import HudiTable
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation
 from skep_table.write.idempotency import CommitLabel
-from skep_table.write.operation import data_action
+from skep_table.write.planning.operation import data_action
 from skep_table.write.result import WriteResult
 
 

@@ -11,10 +11,10 @@ from skep_table.context import TableContext
 from skep_table.errors import CommitConflictError
 from skep_table.metadata_write import FoundByTasks
 from skep_table.names import FileGroupId
-from skep_table.write.bucket import BucketResult
-from skep_table.write.operation import Replaces
-from skep_table.write.plan import WritePlan
-from skep_table.write.profile import NO_BUCKET, Bucket, BucketPlan, PartitionRoute
+from skep_table.write.output.bucket import BucketResult
+from skep_table.write.planning.operation import Replaces
+from skep_table.write.planning.plan import WritePlan
+from skep_table.write.planning.profile import NO_BUCKET, Bucket, BucketPlan, PartitionRoute
 
 
 class ConflictRetries:
@@ -39,7 +39,7 @@ class ConflictRetries:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class AttemptFiles:
     """What an attempt planned and wrote. `replaced`: the file groups that it replaces."""
 
     plan: BucketPlan
@@ -67,7 +67,7 @@ class Kept:
     file holds their keys.
     """
 
-    def __init__(self, written: Written, changed: frozenset[FileGroupId]) -> None:
+    def __init__(self, written: AttemptFiles, changed: frozenset[FileGroupId]) -> None:
         self._changed = changed
         self._partitions = {partition for partition, _ in changed}
         self._before = {_group(bucket): bucket for bucket in _only_updated(written.plan)}

@@ -20,11 +20,11 @@ from skep_table.slices.options import SPILL_FOLDER
 from skep_table.storage import Storage
 from skep_table.table_config.keys import CdcMode
 from skep_table.timeline.metadata import WriteOperation
-from skep_table.write.arrange import Arrangement
-from skep_table.write.attempt import Attempt
-from skep_table.write.options import MEMORY_BYTES
+from skep_table.write.output.attempt import Attempt
+from skep_table.write.output.written import WrittenKeys
 from skep_table.write.partial import PartialUpdate
-from skep_table.write.written import WrittenKeys
+from skep_table.write.planning.arrange import Arrangement
+from skep_table.write.planning.options import MEMORY_BYTES
 
 if TYPE_CHECKING:  # tasks import it where there are statistics to be kept
     from skep_table.metadata_write import ColumnReader
@@ -66,7 +66,8 @@ class WriteContext:
     the driver has announced these; all markers of such a commit are listed. `memory` bounds what one task holds.
     `on_written` is called with the new keys of each finished base file: see `Index.on_written`. `partial`: of some
     rows, or of all, only some columns count. `changes` is what change logs hold, in a table that has them. `facts`
-    reads of finished files what column statistics record, in a table that keeps them.
+    reads of finished files what column statistics record, in a table that keeps them. `event_time` is the column whose
+    bounds stats record; empty for none.
     """
 
     storage: Storage
@@ -91,6 +92,7 @@ class WriteContext:
     partial: PartialUpdate | None = None
     changes: CdcMode | None = None
     facts: ColumnReader | None = None
+    event_time: str = ""
 
     @property
     def deletes(self) -> bool:

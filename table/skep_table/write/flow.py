@@ -29,30 +29,28 @@ from skep_table.table import HudiTable
 from skep_table.table_config import load_table_config, update_table_config
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation
 from skep_table.timeline.plans import RequestedReplaceMetadata
-from skep_table.write.bucket import BucketResult
-from skep_table.write.candidates import candidate_files
-from skep_table.write.conflict_retry import ConflictRetries, Kept, Written
+from skep_table.write.conflict_retry import AttemptFiles, ConflictRetries, Kept
 from skep_table.write.idempotency import CommitLabel, NoCommit
 from skep_table.write.indexes import index_of, refuse_other_buckets
-from skep_table.write.merge_options import deletes_rows
-from skep_table.write.operation import TRAITS, Replaces, data_action, deletion_of
-from skep_table.write.options import COMMIT_METADATA_PREFIX, COMMIT_ON_ERRORS, EMPTY_COMMITS, VALIDATORS
-from skep_table.write.pending_clusterings import settle_clusterings
-from skep_table.write.plan import WritePlan, plan_write
-from skep_table.write.profile import plan_buckets
-from skep_table.write.replaced import (
+from skep_table.write.input.source import Computed, Frame, FrameEngine, MatchingRows, RowSource, deleting
+from skep_table.write.output.bucket import BucketResult
+from skep_table.write.output.replaced import (
     check_within,
     clusterings_met,
     live_groups,
     matching_partitions,
     refuse_reused_names,
 )
-from skep_table.write.result import WriteResult
-from skep_table.write.rows import KeyedRows
-from skep_table.write.settings import check_settings
-from skep_table.write.sizes import sizing_of
-from skep_table.write.source import Computed, Engine, Frame, Matching, RowSource, deleting
-from skep_table.write.workload import (
+from skep_table.write.output.sizes import sizing_of
+from skep_table.write.planning.candidates import CandidateFiles, candidate_files
+from skep_table.write.planning.merge_options import deletes_rows
+from skep_table.write.planning.operation import TRAITS, Replaces, data_action, deletion_of
+from skep_table.write.planning.options import COMMIT_METADATA_PREFIX, COMMIT_ON_ERRORS, EMPTY_COMMITS, VALIDATORS
+from skep_table.write.planning.pending_clusterings import settle_clusterings
+from skep_table.write.planning.plan import WritePlan, plan_write
+from skep_table.write.planning.profile import plan_buckets
+from skep_table.write.planning.settings import check_settings
+from skep_table.write.planning.workload import (
     commit_metadata,
     found_by_tasks,
     groups_in_clustering,
@@ -61,6 +59,8 @@ from skep_table.write.workload import (
     tagging_of,
     workload,
 )
+from skep_table.write.result import WriteResult
+from skep_table.write.rows import KeyedRows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,6 +77,10 @@ class NullInListWarning(UserWarning):
 
 class EmptyPartitionWarning(UserWarning):
     """Rows with an empty partition value were written into the default partition, whose value is null."""
+
+
+class KeysInLogsWarning(UserWarning):
+    """Keys were looked up in base files, and some file groups have none: their keys are only in log files."""
 
 
 class How(TypedDict, total=False):
@@ -100,7 +104,7 @@ class TableWriter:
     def __init__(
         self,
         table: HudiTable,
-        engine: Engine,
+        engine: FrameEngine,
         hooks: Sequence[CommitHook] = (),
         create: Callable[[], object] | None = None,
     ) -> None:
@@ -201,7 +205,7 @@ class TableWriter:
         operation = deleting(self._table)
 
         def commit(table: HudiTable, label: CommitLabel) -> WriteResult:
-            with Matching(self._engine, where, table.options) as source:
+            with MatchingRows(self._engine, where, table.options) as source:
                 return self._commit(table, operation, source, label)
 
         return self._once(operation, commit, **how)
@@ -369,7 +373,7 @@ class TableWriter:
                     label.check(transaction.table)
                     tries.again(error, kept=former.kept)
 
-    def _kept(self, transaction: Transaction, written: Written, error: CommitConflictError) -> Kept:
+    def _kept(self, transaction: Transaction, written: AttemptFiles, error: CommitConflictError) -> Kept:
         """What need not be written again, at the same instant. Raises the error where it takes another one."""
         before = transaction.table
         changed = transaction.retry()
@@ -377,10 +381,14 @@ class TableWriter:
             raise error
         return Kept(written, changed)
 
-    def _write_rows(self, transaction: Transaction, plan: WritePlan, rows: KeyedRows, former: Kept | None) -> Written:
+    def _write_rows(
+        self, transaction: Transaction, plan: WritePlan, rows: KeyedRows, former: Kept | None
+    ) -> AttemptFiles:
         table, events = transaction.table, self._table.context.events
         with events.step("write.tag") as found, _whole_indexes(table):
             files = candidate_files(table, self._searched(table, plan, rows))
+            if plan.index.finds_in_base_files and plan.looks_up(all_named=rows.all_named):
+                _warn_of_keys_in_logs(table, files)
             tagged = rows.tag(tagging_of(table, plan, files, all_named=rows.all_named) if plan.uses_index else None)
             profiles = profiles_of(table, files, tagged, plan)
             found.update(partitions=len(profiles), files=sum(map(len, files.values())))
@@ -398,7 +406,7 @@ class TableWriter:
         with events.step("write.files", buckets=len(buckets.buckets)):
             results = rows.write(context, left)
         every = (*kept, *results)
-        return Written(buckets, every, replaced, found_by_tasks(context, every, tagged_in(plan, buckets.buckets)))
+        return AttemptFiles(buckets, every, replaced, found_by_tasks(context, every, tagged_in(plan, buckets.buckets)))
 
     def _record_index(self, table: HudiTable, plan: WritePlan) -> None:
         """What later writers need to find the keys of this one."""
@@ -573,8 +581,22 @@ def _warn_of_nulls(columns: set[str]) -> None:
 def _warn_of_empty(columns: set[str]) -> None:
     if columns:
         warnings.warn(
-            f"empty text in partition column {', '.join(sorted(columns))}: the rows are in the default partition"
-            f" ({DEFAULT_PARTITION}), and engines that take partition values from paths read null",
+            f"empty text, or {DEFAULT_PARTITION}, in partition column {', '.join(sorted(columns))}: the rows are in the"
+            " default partition, that of null, and engines that take partition values from paths read null",
             EmptyPartitionWarning,
+            stacklevel=5,
+        )
+
+
+def _warn_of_keys_in_logs(table: HudiTable, files: CandidateFiles) -> None:
+    """Of groups without a base file, in which neither this index nor that of a JVM writer finds a key."""
+    without = [(path, file.file_id) for path, found in files.items() for file in found if not file.path]
+    if without:
+        path, group = without[0]
+        warnings.warn(
+            f"table {table.config.name}: file groups that have log files only: {len(without)}, such as {group} in"
+            f" partition {path!r}. The index finds no keys there, so their rows are written a second time: compact the"
+            " table first (`skep compact`, table.compact()), or write with an index that finds keys in logs",
+            KeysInLogsWarning,
             stacklevel=5,
         )

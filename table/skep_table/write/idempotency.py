@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from skep_table.commit.participants import Participant
+from skep_table.commit.parts.participants import Participant
 from skep_table.errors import InputError
 from skep_table.instant_time import InstantTime
 from skep_table.names import META_FOLDER

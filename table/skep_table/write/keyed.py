@@ -17,7 +17,7 @@ from skep_table.keys.text import column_of
 from skep_table.merge.rows import DELETED, PARTIAL, Mask, as_mask
 from skep_table.schema.exact import EXACT, Casts
 from skep_table.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
-from skep_table.write.conform import conform
+from skep_table.write.input.conform import conform
 
 _KEY_FIELDS = (pa.field(RECORD_KEY, pa.string()), pa.field(PARTITION_PATH, pa.string()))
 _PLACE_FIELD = pa.field(FILE_NAME, pa.string())
@@ -108,7 +108,7 @@ class ChangeKeyer(Keyer):
         table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
         is_new = pc.is_null(table.column(FILE_NAME))
         stored, new = table.filter(pc.invert(is_new)), table.filter(is_new)
-        return pa.concat_tables([self._stored(stored), self._new(new)])
+        return pa.concat_tables([self._stored(stored), self._new(new)]) if len(new) else self._stored(stored)
 
     def _stored(self, rows: pa.Table) -> pa.Table:
         data, is_deleted = conform(rows, self.target, self.casts), rows.column(DELETED)

@@ -13,17 +13,17 @@ from functools import partial
 import pyarrow as pa
 
 from skep_table.hooks import CommitHook
-from skep_table.runner import ReportingRunner, Runner
+from skep_table.runtime.runner import ReportingRunner, Runner
 from skep_table.schema.policy import CASE_SENSITIVE
 from skep_table.table import HudiTable
-from skep_table.write.bucket import BucketResult
 from skep_table.write.context import Memory, WriteContext
 from skep_table.write.flow import TableWriter
-from skep_table.write.given import matched_names, row_input
+from skep_table.write.input.given import matched_schema, row_input
+from skep_table.write.input.row_input import RenamedInput, RowInput, pieces
 from skep_table.write.keyed import Keyer
-from skep_table.write.row_input import RenamedInput, RowInput, pieces
+from skep_table.write.output.bucket import BucketResult
+from skep_table.write.output.streamed import BulkInsert
 from skep_table.write.rows import PIECE_BYTES, ArrowRows, KeyedBatch, KeyedRows
-from skep_table.write.streamed import BulkInsert
 
 
 class ArrowEngine:
@@ -34,11 +34,10 @@ class ArrowEngine:
         self._memory = memory or Memory()
         self._case_sensitive = case_sensitive
 
-    def take(self, frame: object, columns: Sequence[str]) -> RowInput:
+    def take(self, frame: object, columns: pa.Schema) -> RowInput:
         rows = row_input(frame, self._memory.max_bytes, self._memory.folder)
-        names = rows.schema.names
-        matched = names if self._case_sensitive else matched_names(names, columns)
-        return rows if matched == names else RenamedInput(rows, matched)
+        matched = rows.schema if self._case_sensitive else matched_schema(rows.schema, columns)
+        return rows if matched == rows.schema else RenamedInput(rows, matched)
 
     def schema(self, frame: object) -> pa.Schema:
         return row_input(frame).schema

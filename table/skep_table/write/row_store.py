@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from skep_table.slices.spill import Place, SpillFile
+from skep_table.slices.spill import SpillFile, SpillRange
 from skep_table.write.keyed import rows_by
 
 L = TypeVar("L", bound=Hashable)
@@ -56,7 +56,7 @@ class _Held:
 class _Spilled:
     """A range of rows of a batch in the file."""
 
-    place: Place
+    place: SpillRange
     start: int
     count: int
     bytes: int
@@ -76,7 +76,7 @@ class RowStore(Generic[L]):
         self._parts: dict[L, list[_Held | _Spilled]] = {}
         self._counts: dict[L, int] = {}
         self._sample = _Sample()
-        self._cache: OrderedDict[Place, pa.RecordBatch] = OrderedDict()
+        self._cache: OrderedDict[SpillRange, pa.RecordBatch] = OrderedDict()
         self._cache_lock = threading.Lock()
         self._is_indexed = False
         self._arrived = 0  # rows in the file
@@ -215,7 +215,7 @@ class RowStore(Generic[L]):
             self._parts.setdefault(label, []).append(_Spilled(place, start, len(rows), size))
             start += len(rows)
 
-    def _read(self, place: Place) -> pa.RecordBatch:
+    def _read(self, place: SpillRange) -> pa.RecordBatch:
         with self._cache_lock:
             batch = self._cache.get(place)
             if batch is not None:

@@ -19,17 +19,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from skep_table.merge.rows import POSITION
-from skep_table.runner import ReportingRunner, Runner, ThreadRunner
+from skep_table.runtime.runner import ReportingRunner, Runner, ThreadRunner
 from skep_table.schema.types import RECORD_KEY
-from skep_table.write.attempt import attempt_scope
-from skep_table.write.bucket import BucketResult, write_bucket
 from skep_table.write.context import Memory, WriteContext
-from skep_table.write.files import announce
 from skep_table.write.hashing import key_hashes
 from skep_table.write.indexes.tagging import Tagging, locate
+from skep_table.write.input.row_input import pieces
 from skep_table.write.keyed import partition_codes, rows_by, unnamed
-from skep_table.write.profile import Bucket, BucketPlan
-from skep_table.write.row_input import pieces
+from skep_table.write.output.attempt import attempt_scope
+from skep_table.write.output.bucket import BucketResult, write_bucket
+from skep_table.write.output.files import announce
+from skep_table.write.planning.profile import Bucket, BucketPlan
 from skep_table.write.row_store import ARRIVAL, RowStore
 from skep_table.write.tags import Located, Positions
 

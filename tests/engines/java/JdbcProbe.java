@@ -14,6 +14,12 @@ public class JdbcProbe {
     try (Connection connection = DriverManager.getConnection(arguments[0], arguments[1], arguments[2])) {
       DatabaseMetaData metadata = connection.getMetaData();
       System.out.println("product " + metadata.getDatabaseProductName());
+      try {
+        connection.setClientInfo("ApplicationName", "probe"); // drivers of Hive 4 call the server
+      } catch (SQLException error) {
+        System.err.println(error);
+      }
+      System.out.println("client info");
       try (Statement statement = connection.createStatement()) {
         statement.setFetchSize(2);
         for (int at = 3; at < arguments.length; at++) {
@@ -49,7 +55,7 @@ public class JdbcProbe {
         System.out.println(line);
         print("row", rows, columns);
       } else {
-        System.out.println("done");
+        System.out.println("done " + statement.getUpdateCount());
       }
     } catch (SQLException error) {
       System.out.println("error " + error.getSQLState() + " " + error.getMessage().split("\n")[0]);

@@ -11,7 +11,7 @@ from skep_table.basefile import BaseFileOptions, BaseFileWriter, read_base, read
 from skep_table.basefile.writer import key_range
 from skep_table.bloom import BloomKind
 from skep_table.errors import CorruptFileError
-from skep_table.query.sql import parse_predicate
+from skep_table.query.filters.text import parse_predicate
 from skep_table.schema.arrow import from_arrow, to_arrow
 from skep_table.schema.types import IntType
 from skep_table.storage import LocalStorage

@@ -13,7 +13,7 @@ import pytest
 
 from skep_table.basefile import read_base
 from skep_table.errors import UnsupportedError
-from skep_table.query.sql import parse_predicate
+from skep_table.query.filters.text import parse_predicate
 from skep_table.storage import LocalStorage
 
 # From each of these days of the Julian calendar on (the first of March, but for the year 1 and the end of it) the

@@ -12,7 +12,7 @@ from pyarrow import orc
 
 from skep_table.basefile import read_base, read_footer
 from skep_table.errors import CorruptFileError, FormatError, SkepError
-from skep_table.query.sql import parse_predicate
+from skep_table.query.filters.text import parse_predicate
 from skep_table.schema.arrow import to_arrow
 from skep_table.schema.types import RECORD_KEY, DoubleType, Field, LongType, Schema, StringType
 from skep_table.storage import LocalStorage

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skep_table.basefile import OpenBaseFile
-from skep_table.query.predicate import Predicate
-from skep_table.query.sql import parse_predicate
+from skep_table.query.filters.predicate import Predicate
+from skep_table.query.filters.text import parse_predicate
 from skep_table.schema.arrow import from_arrow
 from skep_table.schema.types import Schema
 

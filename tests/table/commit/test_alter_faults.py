@@ -15,7 +15,7 @@ from skep_table.errors import SkepError
 from skep_table.options import Options
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
-from skep_table.runner import ThreadRunner
+from skep_table.runtime.runner import ThreadRunner
 from skep_table.schema.change import AddColumn, ChangeType, ColumnChange, DropColumn, RenameColumn
 from skep_table.schema.types import LongType, StringType
 from skep_table.slices.history import FOLDER

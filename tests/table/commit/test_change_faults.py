@@ -15,8 +15,8 @@ from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import SkepError
 from skep_table.names import LogFileName
 from skep_table.query import ReadRequest, read
-from skep_table.runner import ThreadRunner
-from skep_table.services.compact import execute_pending_compactions, schedule_compaction
+from skep_table.runtime.runner import ThreadRunner
+from skep_table.services.compaction.compact import execute_pending_compactions, schedule_compaction
 from skep_table.storage import LocalStorage, Storage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType

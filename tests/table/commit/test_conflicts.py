@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from skep_table.clock import SYSTEM_CLOCK
-from skep_table.commit.conflict import strategy_of
+from skep_table.commit.concurrency.conflict import strategy_of
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.heartbeat import Heartbeat, HeartbeatLimits
 from skep_table.commit.transaction import Transaction
@@ -21,7 +21,7 @@ from skep_table.events import Event, Events
 from skep_table.instant_time import InstantTime
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
-from skep_table.services.compact import compact, execute_pending_compactions, schedule_compaction
+from skep_table.services.compaction.compact import compact, execute_pending_compactions, schedule_compaction
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType

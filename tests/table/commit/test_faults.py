@@ -17,7 +17,7 @@ from skep_table.errors import SkepError
 from skep_table.logfile import BlockType, read_blocks
 from skep_table.names import BaseFileName, LogFileName
 from skep_table.query import ReadRequest, read
-from skep_table.runner import ThreadRunner
+from skep_table.runtime.runner import ThreadRunner
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
@@ -162,7 +162,7 @@ def test_so_does_a_fault_of_a_write_that_lists_its_markers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     caplog.set_level(logging.CRITICAL, "skep")
-    monkeypatch.setattr("skep_table.write.files.MANY_FILES", 1)
+    monkeypatch.setattr("skep_table.write.output.files.MANY_FILES", 1)
     assert before_or_after(seeded, tmp_path, rows, faulty, **how) > 25
 
 

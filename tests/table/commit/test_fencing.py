@@ -17,7 +17,7 @@ from skep_table.events import Event, Events
 from skep_table.locks.agent import agent_facts
 from skep_table.locks.storage import LOCK_FILE, Lease, StorageLock
 from skep_table.query import ReadRequest, read
-from skep_table.services.cluster import execute_pending_clusterings, schedule_clustering
+from skep_table.services.clustering.cluster import execute_pending_clusterings, schedule_clustering
 from skep_table.storage import LocalStorage, Storage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType

@@ -21,8 +21,8 @@ import pytest
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import StorageError
 from skep_table.query import ReadRequest, read
-from skep_table.runner import ThreadRunner
-from skep_table.services.row_spool import RowSpool
+from skep_table.runtime.runner import ThreadRunner
+from skep_table.services.clustering.row_spool import RowSpool
 from skep_table.storage import LocalStorage, Storage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType

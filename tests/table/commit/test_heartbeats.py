@@ -18,8 +18,8 @@ import pytest
 from skep_table.clock import SYSTEM_CLOCK
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.heartbeat import FOLDER, Heartbeat, HeartbeatLimits, heartbeat_path, writer_details
-from skep_table.commit.rollback import request_rollback
 from skep_table.commit.transaction import Transaction
+from skep_table.commit.undo.rollback import request_rollback
 from skep_table.errors import (
     AlreadyExistsError,
     CommitConflictError,
@@ -29,10 +29,10 @@ from skep_table.errors import (
 )
 from skep_table.instant_time import InstantTime
 from skep_table.options import Options
-from skep_table.process import ProcessName, this_process
-from skep_table.services.restore import restore
-from skep_table.services.rollback import roll_back_instant
-from skep_table.services.savepoint import create_savepoint
+from skep_table.runtime.process import ProcessName, this_process
+from skep_table.services.undo.restore import restore
+from skep_table.services.undo.rollback import roll_back_instant
+from skep_table.services.undo.savepoint import create_savepoint
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant, State
@@ -177,7 +177,7 @@ def test_a_heart_takes_no_time_that_is_anothers(table: HudiTable) -> None:
 
 DIES = """
 import os, sys
-from skep_table.commit.rollback import request_rollback
+from skep_table.commit.undo.rollback import request_rollback
 from skep_table.commit.transaction import Transaction
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action

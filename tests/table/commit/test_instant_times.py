@@ -12,13 +12,13 @@ import pytest
 from skep_table.clock import SYSTEM_CLOCK, SystemClock
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.heartbeat import Heartbeat, HeartbeatLimits, heartbeat_path
-from skep_table.commit.rollback import roll_back
+from skep_table.commit.undo.rollback import roll_back
 from skep_table.instant_time import InstantTime
 from skep_table.locks.storage import StorageLock
 from skep_table.options import Options
-from skep_table.services.clean import schedule_clean
-from skep_table.services.cluster import cluster, schedule_clustering
-from skep_table.services.compact import compact, schedule_compaction
+from skep_table.services.cleaning.clean import schedule_clean
+from skep_table.services.clustering.cluster import cluster, schedule_clustering
+from skep_table.services.compaction.compact import compact, schedule_compaction
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType

@@ -20,8 +20,8 @@ from skep_table.commit.create import TableSpec, create_table
 from skep_table.lock import held
 from skep_table.locks.storage import StorageLock
 from skep_table.query import ReadRequest, read
-from skep_table.runner import ThreadRunner
-from skep_table.signals import exit_on_sigterm
+from skep_table.runtime.runner import ThreadRunner
+from skep_table.runtime.signals import exit_on_sigterm
 from skep_table.storage import LocalStorage, Storage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType

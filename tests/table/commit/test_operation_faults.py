@@ -19,7 +19,7 @@ from skep_table.names import BaseFileName, LogFileName
 from skep_table.options import Options
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
-from skep_table.runner import ThreadRunner
+from skep_table.runtime.runner import ThreadRunner
 from skep_table.storage import LocalStorage, Storage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType

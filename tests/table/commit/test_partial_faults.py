@@ -13,7 +13,7 @@ import pytest
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import SkepError
 from skep_table.query import ReadRequest, read
-from skep_table.runner import ThreadRunner
+from skep_table.runtime.runner import ThreadRunner
 from skep_table.storage import LocalStorage, Storage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType

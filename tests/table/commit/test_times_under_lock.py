@@ -20,8 +20,8 @@ from skep_table.errors import CommitConflictError, LeaseLostError
 from skep_table.locks.storage import StorageLock
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
-from skep_table.services.clean import schedule_clean
-from skep_table.services.compact import compact, execute_pending_compactions, schedule_compaction
+from skep_table.services.cleaning.clean import schedule_clean
+from skep_table.services.compaction.compact import compact, execute_pending_compactions, schedule_compaction
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType

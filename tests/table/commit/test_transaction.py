@@ -15,7 +15,7 @@ import pytest
 
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.heartbeat import heartbeat_path
-from skep_table.commit.markers import create_marker, list_ahead, list_markers
+from skep_table.commit.parts.markers import create_marker, list_ahead, list_markers
 from skep_table.commit.transaction import Transaction
 from skep_table.errors import (
     CommitConflictError,

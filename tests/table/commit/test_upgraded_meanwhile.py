@@ -23,12 +23,12 @@ from skep_table.errors import SkepError, TableVersionError
 from skep_table.instant_time import CompletionTime
 from skep_table.locks.storage import StorageLock
 from skep_table.query import ReadRequest, read
-from skep_table.services.archive import archive
-from skep_table.services.clean import schedule_clean
-from skep_table.services.cluster import cluster, execute_pending_clusterings, schedule_clustering
+from skep_table.services.cleaning.archive import archive
+from skep_table.services.cleaning.clean import schedule_clean
+from skep_table.services.clustering.cluster import cluster, execute_pending_clusterings, schedule_clustering
 from skep_table.services.execution import Execution
-from skep_table.services.rollback import roll_back_instant
-from skep_table.services.savepoint import create_savepoint
+from skep_table.services.undo.rollback import roll_back_instant
+from skep_table.services.undo.savepoint import create_savepoint
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import update_table_config

@@ -12,6 +12,7 @@ import pytest
 from skep_table.basefile import read_footer
 from skep_table.errors import KeyFieldError, OptionError
 from skep_table.keys import KeyGenerator, infer_key_generator, split_path
+from skep_table.schema.arrow import to_arrow
 from skep_table.schema.evolve import project
 from skep_table.table import HudiTable
 from skep_table.table_config import TableConfig
@@ -70,8 +71,10 @@ def test_paths_of_special_values_split_back(golden: Path) -> None:
 
 def test_types_that_version_6_does_not_store_have_to_be_given(golden: Path) -> None:
     table = HudiTable.open(str(golden / "0.15.0/cow_custom_keygen/table"))
-    with pytest.raises(OptionError, match=r"partitionpath\.field"):
-        KeyGenerator.of(table.config)
+    generator, schema = KeyGenerator.of(table.config), to_arrow(table.schema())
+    for use in (generator.check, lambda columns: generator.partition_paths(columns.empty_table())):
+        with pytest.raises(OptionError, match=r"partitionpath\.field"):
+            use(schema)
 
 
 def test_single_field_complex_keys_are_written_as_the_table_has_them() -> None:

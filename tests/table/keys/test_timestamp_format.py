@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -130,3 +132,16 @@ def test_text_that_does_not_match_is_named() -> None:
 def test_wrong_settings_are_option_errors(change: dict[str, str]) -> None:
     with pytest.raises(OptionError):
         made(**change)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [float("nan"), float("inf"), 1e300, 2.0**63, Decimal(10**25)],
+    ids=["nan", "inf", "1e300", "2^63", "decimal"],
+)
+def test_what_64_bits_do_not_hold_is_named(value: float | Decimal) -> None:
+    for kind in ("EPOCHMILLISECONDS", "UNIX_TIMESTAMP", "EPOCHMICROSECONDS"):
+        with pytest.raises(KeyFieldError, match=re.escape(f"partition column at: {value} ")):
+            texts(made(kind), pa.array([value]))
+    with pytest.raises(KeyFieldError, match="no time in any year"):
+        texts(made("EPOCHMILLISECONDS"), pa.array([2**63], pa.uint64()))

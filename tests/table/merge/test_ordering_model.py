@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from skep_table.commit.create import create_table
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
-from skep_table.runner import ThreadRunner
+from skep_table.runtime.runner import ThreadRunner
 from skep_table.schema.arrow import from_arrow
-from skep_table.services.compact import compact
+from skep_table.services.compaction.compact import compact
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
-from skep_table.write.settings import spec_of
+from skep_table.write.planning.settings import spec_of
 
 # The second is an int32: among several, Hudi's word for "no ordering value", the integer 0, is a value.
 ORDER = [("a", pa.int64()), ("b", pa.int32())]

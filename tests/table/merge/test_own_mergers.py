@@ -17,11 +17,11 @@ from skep_table.merge import custom
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.schema.arrow import from_arrow
-from skep_table.services.compact import compact
+from skep_table.services.compaction.compact import compact
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
-from skep_table.write.settings import spec_of
+from skep_table.write.planning.settings import spec_of
 
 STRATEGY = "7a2b5b1e-3c0d-4c6e-9d7f-0f6a4e1c2b3d"
 ID, CLASSES = "hoodie.write.record.merge.strategy.id", "hoodie.write.record.merge.custom.implementation.classes"

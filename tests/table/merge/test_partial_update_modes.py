@@ -14,12 +14,12 @@ from skep_table.errors import FormatError, OptionError
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.schema.avro import parse_avro
-from skep_table.services.compact import compact
+from skep_table.services.compaction.compact import compact
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableConfig
 from skep_table.write.local import LocalWriter
-from skep_table.write.settings import spec_of
+from skep_table.write.planning.settings import spec_of
 
 WRITE = "hoodie.datasource.write."
 MODE = "hoodie.table.partial.update.mode"

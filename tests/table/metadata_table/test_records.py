@@ -37,7 +37,7 @@ from skep_table.metadata_table.records.summaries import (
 )
 from skep_table.metadata_table.records.update import PartitionUpdate
 from skep_table.metadata_table.values import statistics
-from skep_table.query.predicate import Bounds, Column, Comparison, IsNull, Literal, Predicate
+from skep_table.query.filters.predicate import Bounds, ColumnRef, Comparison, IsNull, Literal, Predicate
 from skep_table.schema.arrow import arrow_type
 from skep_table.schema.types import (
     BinaryType,
@@ -360,7 +360,7 @@ def test_pruning_by_what_was_written_loses_no_row(column: tuple[DataType, list[A
     stats = statistics([read_back(column_stats_update(written, [], [], release), release)], array.type)
     names = ("min_value", "max_value", "null_count", "value_count")
     bounds = {("c",): Bounds(*(stats[name].combine_chunks() for name in names))}
-    held = Column(("c",), array.type)
+    held = ColumnRef(("c",), array.type)
     conditions: list[Any] = [IsNull(held, negated=False)] if array.null_count else []
     for value in array.drop_null():
         literal = Literal(value)

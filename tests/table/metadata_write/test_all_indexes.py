@@ -15,7 +15,7 @@ from metadata_listings import assert_alike, frame, new_table
 from sleepy_clock import SleepyClock
 
 from skep_table.clock import SYSTEM_CLOCK
-from skep_table.commit.metadata_table import create_missing
+from skep_table.commit.parts.metadata_table import create_missing
 from skep_table.errors import MetadataTableError, StorageError
 from skep_table.events import Events
 from skep_table.metadata_table.definitions import IndexDefinition
@@ -27,17 +27,17 @@ from skep_table.schema.arrow import arrow_type
 from skep_table.schema.change import AddColumn, DropColumn, RenameColumn
 from skep_table.schema.types import LongType
 from skep_table.services.automatic import maintain
-from skep_table.services.clean import clean
-from skep_table.services.cluster import cluster
-from skep_table.services.compact import compact, execute_pending_compactions, schedule_compaction
-from skep_table.services.log_compact import compact_logs
-from skep_table.services.metadata_admin import drop_metadata, rebuild_metadata_table
+from skep_table.services.cleaning.clean import clean
+from skep_table.services.cleaning.ttl import expire_partitions
+from skep_table.services.clustering.cluster import cluster
+from skep_table.services.compaction.compact import compact, execute_pending_compactions, schedule_compaction
+from skep_table.services.compaction.log_compact import compact_logs
+from skep_table.services.metadata.admin import drop_metadata, rebuild_metadata_table
+from skep_table.services.metadata.upkeep import maintain_metadata_table
 from skep_table.services.metadata_check import check_metadata_table
-from skep_table.services.metadata_services import maintain_metadata_table
-from skep_table.services.restore import restore
-from skep_table.services.rollback import roll_back_instant
-from skep_table.services.savepoint import create_savepoint
-from skep_table.services.ttl import expire_partitions
+from skep_table.services.undo.restore import restore
+from skep_table.services.undo.rollback import roll_back_instant
+from skep_table.services.undo.savepoint import create_savepoint
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType

@@ -35,8 +35,8 @@ from skep_table.metadata_write import (
 )
 from skep_table.metadata_write.definitions import definitions_of, is_partitioned_record_index, write_definitions
 from skep_table.query import ReadRequest, read
-from skep_table.runner import ThreadRunner
-from skep_table.services.compact import schedule_compaction
+from skep_table.runtime.runner import ThreadRunner
+from skep_table.services.compaction.compact import schedule_compaction
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 from skep_table.timeline.instant import Action
@@ -93,7 +93,7 @@ def live_places(table: HudiTable) -> list[tuple[str, str, str]]:
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("case", ["cow_column_stats", "cow_record_index", "cow_upsert_mdt"])
 class TestTablesOfHudi:
-    """Its metadata table is dropped and made again: the same records, and the same definitions."""
+    """Its metadata table is dropped and rebuilt: the same records, and the same definitions."""
 
     OF_WHEN_IT_WAS_MADE = ("timestamp", "instantTime")
 
@@ -198,7 +198,7 @@ class TestContents:
     def test_statistics_are_of_every_file(self, table: HudiTable) -> None:
         table = (
             made(table, COLUMN_STATS, PARTITION_STATS)
-            if table.format.metadata.has_partition_stats
+            if table.format.metadata.defines_indexes
             else made(table, COLUMN_STATS)
         )
         found = records(table, COLUMN_STATS).values()
@@ -213,7 +213,7 @@ class TestContents:
 
     def test_deletes_leave_partitions_the_types_of_their_columns(self, table: HudiTable) -> None:
         """Hudi 1.1 and later fail to read records of one type that are merged with a later one of null."""
-        if not table.format.metadata.has_partition_stats:
+        if not table.format.metadata.defines_indexes:
             return
         table = made(table, COLUMN_STATS, PARTITION_STATS)
         before = records(table, PARTITION_STATS)

@@ -16,9 +16,9 @@ from runs_first import RunsFirst
 from sleepy_clock import SleepyClock
 
 from skep_table.clock import SYSTEM_CLOCK
-from skep_table.commit import participants
-from skep_table.commit.metadata_records import drop_overtaken
-from skep_table.commit.metadata_table import name_dropped
+from skep_table.commit.parts import participants
+from skep_table.commit.parts.metadata_records import drop_overtaken
+from skep_table.commit.parts.metadata_table import name_dropped
 from skep_table.errors import FormatError, MetadataTableError, SkepError
 from skep_table.metadata_table.definitions import IndexDefinition
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
@@ -26,16 +26,16 @@ from skep_table.metadata_write import create_metadata_table, dropped_indexes
 from skep_table.metadata_write.definitions import definitions_of
 from skep_table.metadata_write.dropped import DROPPED_INDEXES
 from skep_table.query import ReadRequest, read
-from skep_table.runner import ThreadRunner
+from skep_table.runtime.runner import ThreadRunner
 from skep_table.schema.change import AddColumn, RenameColumn
 from skep_table.schema.types import LongType
 from skep_table.services.automatic import after_commit
-from skep_table.services.compact import execute_pending_compactions, schedule_compaction
-from skep_table.services.metadata_admin import drop_metadata, rebuild_metadata_table
+from skep_table.services.compaction.compact import execute_pending_compactions, schedule_compaction
+from skep_table.services.metadata.admin import drop_metadata, rebuild_metadata_table
 from skep_table.services.metadata_check import check_metadata_table
-from skep_table.services.restore import restore
-from skep_table.services.rollback import roll_back_instant
-from skep_table.services.savepoint import create_savepoint
+from skep_table.services.undo.restore import restore
+from skep_table.services.undo.rollback import roll_back_instant
+from skep_table.services.undo.savepoint import create_savepoint
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType, update_table_config
 from skep_table.timeline.instant import Action, Instant, State
@@ -230,7 +230,7 @@ def test_an_index_that_can_not_be_made_does_not_stop_writers(dropped: Path, capl
     name_dropped(opened(dropped), {FILES: None, RECORD_INDEX: None})
     upsert(opened(dropped))
     assert "'a' lies in two file groups" in caplog.text
-    assert "record_index are not made again" in caplog.text
+    assert "record_index are not rebuilt" in caplog.text
     assert DROPPED_INDEXES not in opened(dropped).config.raw
     upsert(opened(dropped))
 

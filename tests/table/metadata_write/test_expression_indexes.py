@@ -12,22 +12,22 @@ import pyarrow as pa
 import pytest
 from runs_first import RunsFirst
 
-from skep_table.commit import participants
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.metadata_records import drop_overtaken
+from skep_table.commit.parts import participants
+from skep_table.commit.parts.metadata_records import drop_overtaken
 from skep_table.errors import InputError, MetadataTableError, SchemaError, UnsupportedError
 from skep_table.metadata_table.definitions import INDEX_DEFINITIONS
 from skep_table.metadata_table.partitions import BLOOM_MEMBER, FILES, STATS_MEMBER
 from skep_table.query import ReadRequest, read
 from skep_table.query.explain import explain
-from skep_table.services.clean import clean
-from skep_table.services.cluster import cluster
-from skep_table.services.compact import compact
-from skep_table.services.indexing import build_index, drop_index, index_named, indexes_of
+from skep_table.services.cleaning.clean import clean
+from skep_table.services.clustering.cluster import cluster
+from skep_table.services.compaction.compact import compact
+from skep_table.services.metadata.indexing import build_index, drop_index, index_named, indexes_of
 from skep_table.services.metadata_check import check_metadata_table
-from skep_table.services.restore import restore
-from skep_table.services.rollback import roll_back_instant
-from skep_table.services.savepoint import create_savepoint
+from skep_table.services.undo.restore import restore
+from skep_table.services.undo.rollback import roll_back_instant
+from skep_table.services.undo.savepoint import create_savepoint
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType

@@ -25,21 +25,21 @@ from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.definitions import IndexDefinition
 from skep_table.metadata_write import create_metadata_table, dropped_indexes, open_own
 from skep_table.query import ReadRequest, read
-from skep_table.runner import ThreadRunner
+from skep_table.runtime.runner import ThreadRunner
 from skep_table.schema.change import AddColumn, RenameColumn
 from skep_table.schema.types import LongType
-from skep_table.services.clean import clean, execute_pending_cleans
-from skep_table.services.cluster import execute_pending_clusterings, schedule_clustering
-from skep_table.services.compact import execute_pending_compactions, schedule_compaction
-from skep_table.services.indexing import build_index, drop_index, index_named
-from skep_table.services.log_compact import execute_pending_log_compactions, schedule_log_compaction
-from skep_table.services.metadata_admin import drop_metadata, rebuild_metadata_table
+from skep_table.services.cleaning.clean import clean, execute_pending_cleans
+from skep_table.services.cleaning.ttl import expire_partitions
+from skep_table.services.clustering.cluster import execute_pending_clusterings, schedule_clustering
+from skep_table.services.compaction.compact import execute_pending_compactions, schedule_compaction
+from skep_table.services.compaction.log_compact import execute_pending_log_compactions, schedule_log_compaction
+from skep_table.services.metadata.admin import drop_metadata, rebuild_metadata_table
+from skep_table.services.metadata.indexing import build_index, drop_index, index_named
+from skep_table.services.metadata.upkeep import maintain_metadata_table
 from skep_table.services.metadata_check import check_metadata_table
-from skep_table.services.metadata_services import maintain_metadata_table
-from skep_table.services.restore import restore
-from skep_table.services.rollback import roll_back_instant
-from skep_table.services.savepoint import create_savepoint
-from skep_table.services.ttl import expire_partitions
+from skep_table.services.undo.restore import restore
+from skep_table.services.undo.rollback import roll_back_instant
+from skep_table.services.undo.savepoint import create_savepoint
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType

@@ -23,7 +23,8 @@ from skep_table.metadata_table.records.column_stats import column_stats_update
 from skep_table.metadata_table.records.summaries import Columns
 from skep_table.metadata_write import updates
 from skep_table.metadata_write.definitions import stats_columns
-from skep_table.metadata_write.file_facts import FileFacts, facts_of_files
+from skep_table.metadata_write.facts.files import FileFacts, facts_of_files
+from skep_table.metadata_write.kinds import partition_stats
 from skep_table.names import BaseFileName, LogFileName
 from skep_table.query import ReadRequest, read
 from skep_table.schema.change import AddColumn, ChangeType, ColumnChange, DropColumn, RenameColumn
@@ -266,7 +267,8 @@ class TestFoundByTasks:
             seen.extend((file.name, tuple(columns)) for _, file in listed)
             return facts_of_files(table, listed, columns, **how)
 
-        monkeypatch.setattr(updates, "facts_of_files", recorded)
+        for module in (updates, partition_stats):
+            monkeypatch.setattr(module, "facts_of_files", recorded)
         return seen
 
     def written(self, folder: Path, kind: TableType, *commits: pa.Table, **options: object) -> HudiTable:
@@ -324,5 +326,5 @@ class TestFoundByTasks:
 def test_tasks_need_no_library_besides_arrow() -> None:
     """Executors may have no more than that: what tasks have found travels without it."""
     absent = "import sys; sys.modules['xxhash'] = sys.modules['fastavro'] = None"
-    used = "from skep_table.metadata_write.file_facts import ColumnReader, FileFacts"
+    used = "from skep_table.metadata_write.facts.files import ColumnReader, FileFacts"
     subprocess.run([sys.executable, "-c", f"{absent}; {used}"], check=True)

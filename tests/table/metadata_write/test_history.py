@@ -10,20 +10,20 @@ import pytest
 from metadata_listings import assert_alike, by_metadata, by_storage, frame, new_table, reopened, rows, writer
 from sleepy_clock import SleepyClock
 
-from skep_table.commit.metadata_table import drop_metadata_table
+from skep_table.commit.parts.metadata_table import drop_metadata_table
 from skep_table.errors import MetadataTableError
 from skep_table.metadata_write import last_compaction, open_own
-from skep_table.services.archive import archive
 from skep_table.services.automatic import maintain
-from skep_table.services.clean import clean
-from skep_table.services.cluster import cluster
-from skep_table.services.compact import compact, execute_pending_compactions, schedule_compaction
-from skep_table.services.log_compact import compact_logs
-from skep_table.services.metadata_services import maintain_metadata_table
-from skep_table.services.restore import restore
-from skep_table.services.rollback import roll_back_instant
-from skep_table.services.savepoint import create_savepoint, delete_savepoint
-from skep_table.services.ttl import expire_partitions
+from skep_table.services.cleaning.archive import archive
+from skep_table.services.cleaning.clean import clean
+from skep_table.services.cleaning.ttl import expire_partitions
+from skep_table.services.clustering.cluster import cluster
+from skep_table.services.compaction.compact import compact, execute_pending_compactions, schedule_compaction
+from skep_table.services.compaction.log_compact import compact_logs
+from skep_table.services.metadata.upkeep import maintain_metadata_table
+from skep_table.services.undo.restore import restore
+from skep_table.services.undo.rollback import roll_back_instant
+from skep_table.services.undo.savepoint import create_savepoint, delete_savepoint
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType, update_table_config
 from skep_table.timeline.instant import Action

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from skep_table.query import ReadRequest, read
-from skep_table.services.clean import clean
-from skep_table.services.cluster import cluster
+from skep_table.services.cleaning.clean import clean
+from skep_table.services.clustering.cluster import cluster
 from skep_table.services.metadata_check import check_metadata_table
-from skep_table.services.rollback import roll_back_instant
+from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 

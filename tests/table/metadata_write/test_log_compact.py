@@ -15,12 +15,12 @@ from skep_table.logfile import BlockType, HeaderKey, LogBlock, read_blocks, vali
 from skep_table.metadata_write import create_metadata_table, open_own
 from skep_table.metadata_write.own import files_by_partition
 from skep_table.names import LogFileName
-from skep_table.services.clean import clean
-from skep_table.services.compact import compact, execute_pending_compactions, schedule_compaction
-from skep_table.services.indexing import index_named
+from skep_table.services.cleaning.clean import clean
+from skep_table.services.compaction.compact import compact, execute_pending_compactions, schedule_compaction
+from skep_table.services.metadata.indexing import index_named
+from skep_table.services.metadata.upkeep import is_metadata_table_due, maintain_metadata_table
 from skep_table.services.metadata_check import check_metadata_table
-from skep_table.services.metadata_services import is_metadata_table_due, maintain_metadata_table
-from skep_table.services.rollback import roll_back_instant
+from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.storage import FileStatus
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType

@@ -27,7 +27,7 @@ from skep_table.metadata_table.records.column_stats import column_stats_update, 
 from skep_table.metadata_table.records.record_index import record_index_update
 from skep_table.metadata_table.records.summaries import ColumnSummary
 from skep_table.metadata_table.values import statistics
-from skep_table.metadata_write.merge import merged_puts
+from skep_table.metadata_write.compaction.merge import merged_puts
 from skep_table.metadata_write.records import entries_of, record_schema
 from skep_table.schema.types import DataType, DecimalType, DoubleType, LongType, StringType
 

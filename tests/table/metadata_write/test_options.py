@@ -14,12 +14,12 @@ from skep_table.format import format_of_version
 from skep_table.instant_time import InstantTime
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, RECORD_INDEX
 from skep_table.metadata_write import is_compaction_due, last_compaction, open_own
-from skep_table.metadata_write.groups import RecordGroups
+from skep_table.metadata_write.making.groups import RecordGroups
 from skep_table.metadata_write.options import COMPACT_DELTA_SECONDS
 from skep_table.options import IneffectiveOptionWarning, Options
-from skep_table.services.indexing import SECONDARY_INDEX, indexes_of
+from skep_table.services.metadata.indexing import indexes_of
+from skep_table.services.metadata.upkeep import is_metadata_table_due, maintain_metadata_table
 from skep_table.services.metadata_check import check_metadata_table
-from skep_table.services.metadata_services import is_metadata_table_due, maintain_metadata_table
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
@@ -188,7 +188,7 @@ def test_a_writers_options_make_a_secondary_index(table: HudiTable, first: bool)
         writer(table, **options).upsert(frame((f"k{number}", "q", number), ("k0", "p", 10 * number)))
         found = check_metadata_table(reopened(table))
         assert not found.differences, found.differences
-    assert [(each.name, each.columns) for each in indexes_of(reopened(table)) if each.kind == SECONDARY_INDEX] == [
+    assert [(each.name, each.columns) for each in indexes_of(reopened(table)) if each.kind == "secondary_index"] == [
         ("by_ts", ("ts",))
     ]
     assert "secondary_index_by_ts" in [each.partition for each in found.partitions]

@@ -20,13 +20,13 @@ from skep_table.metadata_table.records.secondary_index import secondary_texts
 from skep_table.query import ReadRequest, read
 from skep_table.query.explain import explain
 from skep_table.schema.change import DropColumn, RenameColumn
-from skep_table.services.clean import clean
-from skep_table.services.cluster import cluster
-from skep_table.services.compact import compact
-from skep_table.services.indexing import build_index, index_named
+from skep_table.services.cleaning.clean import clean
+from skep_table.services.clustering.cluster import cluster
+from skep_table.services.compaction.compact import compact
+from skep_table.services.metadata.indexing import build_index, index_named
 from skep_table.services.metadata_check import check_metadata_table
-from skep_table.services.restore import restore
-from skep_table.services.savepoint import create_savepoint
+from skep_table.services.undo.restore import restore
+from skep_table.services.undo.savepoint import create_savepoint
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skep_table.errors import StorageError
-from skep_table.metadata_write.spool import GroupSpool
+from skep_table.metadata_write.making.spool import GroupSpool
 
 ROWS = st.lists(
     st.tuples(st.integers(0, 3), st.text(st.characters(exclude_categories=["Cs"]), max_size=4)), max_size=40

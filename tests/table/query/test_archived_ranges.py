@@ -15,9 +15,9 @@ from skep_table.instant_time import CompletionTime, InstantTime
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.query.incremental import instants_between
-from skep_table.services.archive import archive
-from skep_table.services.clean import clean
-from skep_table.services.compact import compact
+from skep_table.services.cleaning.archive import archive
+from skep_table.services.cleaning.clean import clean
+from skep_table.services.compaction.compact import compact
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType

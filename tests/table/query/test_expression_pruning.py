@@ -15,7 +15,7 @@ from skep_table.commit.create import TableSpec, create_table
 from skep_table.expressions.patterns import Pattern
 from skep_table.query import ReadRequest, read
 from skep_table.query.explain import explain
-from skep_table.services.indexing import build_index, index_named
+from skep_table.services.metadata.indexing import build_index, index_named
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
@@ -192,7 +192,7 @@ CONDITIONS = st.recursive(
 
 
 def check(table: HudiTable, everything: pa.Table, where: str) -> None:
-    from skep_table.query.sql import parse_predicate
+    from skep_table.query.filters.text import parse_predicate
 
     expected = everything.filter(parse_predicate(where, everything.schema).mask(everything))
     found = read(table, ReadRequest(where=where)).to_arrow()

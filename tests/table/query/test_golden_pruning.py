@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pytest
 
 from skep_table.query import ReadRequest, read
-from skep_table.query.sql import parse_predicate
+from skep_table.query.filters.text import parse_predicate
 from skep_table.table import HudiTable
 
 CASES = [

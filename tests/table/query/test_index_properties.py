@@ -38,12 +38,12 @@ from skep_table.metadata_table.records.summaries import ColumnSummary, summaries
 from skep_table.metadata_write import open_own, write_delta_commit
 from skep_table.query import ReadRequest, plan, read
 from skep_table.query.explain import explain
-from skep_table.query.pruning import record_keys
-from skep_table.query.sql import parse_predicate
-from skep_table.query.steps import Steps
+from skep_table.query.filters.text import parse_predicate
+from skep_table.query.pruning.slices import record_keys
+from skep_table.query.pruning.steps import Steps
 from skep_table.schema.arrow import from_arrow
 from skep_table.schema.types import RECORD_KEY, StringType
-from skep_table.services.archive import move_to_archive
+from skep_table.services.cleaning.archive import move_to_archive
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import USER_PROVIDED, TableType

@@ -13,8 +13,8 @@ import pytest
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import SkepError
 from skep_table.query import ReadRequest, read
-from skep_table.services.cluster import cluster
-from skep_table.services.compact import compact
+from skep_table.services.clustering.cluster import cluster
+from skep_table.services.compaction.compact import compact
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType

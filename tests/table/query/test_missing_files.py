@@ -14,8 +14,8 @@ from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import SkepError
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
-from skep_table.services.clean import clean
-from skep_table.services.compact import compact
+from skep_table.services.cleaning.clean import clean
+from skep_table.services.compaction.compact import compact
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType

@@ -20,10 +20,10 @@ from skep_table.keys.partition_path import join_values
 from skep_table.metafile import folders_above
 from skep_table.names import PARTITION_METAFILE
 from skep_table.query import ReadRequest, plan, read
+from skep_table.query.filters.text import parse_predicate
 from skep_table.query.options import QueryType
-from skep_table.query.partitions import partition_values
-from skep_table.query.sql import parse_predicate
-from skep_table.runner import ThreadRunner
+from skep_table.query.pruning.partitions import partition_values
+from skep_table.runtime.runner import ThreadRunner
 from skep_table.storage import LocalStorage, Storage, open_storage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableConfig, TableType, load_table_config

@@ -20,18 +20,18 @@ from random_filters import conditions, literals
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import SkepError
 from skep_table.query import ReadRequest, read
-from skep_table.query.sql import parse_predicate
+from skep_table.query.filters.text import parse_predicate
 from skep_table.schema.change import AddColumn, DropColumn, RenameColumn
 from skep_table.schema.types import LongType
-from skep_table.services.clean import clean
-from skep_table.services.cluster import cluster
-from skep_table.services.compact import compact, schedule_compaction
-from skep_table.services.indexing import build_index, index_named
-from skep_table.services.log_compact import compact_logs
-from skep_table.services.metadata_services import maintain_metadata_table
-from skep_table.services.restore import restore
-from skep_table.services.rollback import roll_back_instant
-from skep_table.services.savepoint import create_savepoint
+from skep_table.services.cleaning.clean import clean
+from skep_table.services.clustering.cluster import cluster
+from skep_table.services.compaction.compact import compact, schedule_compaction
+from skep_table.services.compaction.log_compact import compact_logs
+from skep_table.services.metadata.indexing import build_index, index_named
+from skep_table.services.metadata.upkeep import maintain_metadata_table
+from skep_table.services.undo.restore import restore
+from skep_table.services.undo.rollback import roll_back_instant
+from skep_table.services.undo.savepoint import create_savepoint
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType

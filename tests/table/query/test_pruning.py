@@ -15,7 +15,7 @@ from skep_table.errors import InputError, PredicateError, UnsupportedError
 from skep_table.metadata_table import MetadataTable
 from skep_table.query import ReadRequest, execute, plan, read
 from skep_table.query.explain import explain
-from skep_table.query.pruning import bounds_of_slices
+from skep_table.query.pruning.slices import bounds_of_slices
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 

@@ -87,7 +87,7 @@ def test_what_no_table_holds_is_refused_by_column(found, column):
 
 
 def test_a_column_given_twice_is_refused():
-    with pytest.raises(SchemaError, match="x is there twice"):
+    with pytest.raises(SchemaError, match="x occurs twice"):
         from_arrow(pa.schema([("x", pa.int32()), ("x", pa.int64())]))
 
 

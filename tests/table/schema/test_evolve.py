@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from skep_table.errors import FormatError, SchemaError
 from skep_table.schema.arrow import arrow_type, from_arrow, to_arrow
-from skep_table.schema.evolve import cast_column, floats_widened_exactly, project
+from skep_table.schema.evolve import floats_widened_exactly, project
 from skep_table.schema.history import SchemaVersion, parse_history, source_names, version_at
 from skep_table.schema.java_text import java_float
 from skep_table.schema.policy import Missing, SchemaPolicy
@@ -40,6 +40,10 @@ def batch(**columns):
     return pa.RecordBatch.from_pydict(columns)
 
 
+def projected(column, kind):
+    return project(batch(x=column), schema(x=kind)).column("x")
+
+
 @pytest.mark.parametrize(
     ("values", "found", "kind", "expected"),
     [
@@ -62,7 +66,7 @@ def batch(**columns):
     ],
 )
 def test_promotions(values, found, kind, expected):
-    column = cast_column(pa.array(values, found), kind, "x")
+    column = projected(pa.array(values, found), kind)
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.int64())
     if pa.types.is_date(column.type):
@@ -170,7 +174,7 @@ def test_floats_that_avro_widens_keep_their_values(values):
 @given(st.lists(st.floats(width=32) | st.none()))
 def test_floats_become_the_doubles_that_their_shortest_text_shows(values):
     column = pa.array(values, pa.float32())
-    widened = cast_column(column, DoubleType(), "x")
+    widened = projected(column, DoubleType())
     assert widened.cast(pa.float32(), safe=False).to_pylist().__repr__() == column.to_pylist().__repr__()
     assert widened.cast(pa.string()).to_pylist() == column.cast(pa.string()).to_pylist() or any(
         value is not None and (value != 0 and (abs(value) >= 1e7 or abs(value) < 1e-3)) for value in values

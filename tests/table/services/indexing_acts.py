@@ -9,13 +9,13 @@ from metadata_listings import assert_alike, frame, reopened, writer
 
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, PARTITION_STATS, RECORD_INDEX
 from skep_table.metadata_write import building_partitions
-from skep_table.services.clean import clean
-from skep_table.services.cluster import cluster
-from skep_table.services.compact import execute_pending_compactions, schedule_compaction
-from skep_table.services.index_plan import schedule_index
+from skep_table.services.cleaning.clean import clean
+from skep_table.services.clustering.cluster import cluster
+from skep_table.services.compaction.compact import execute_pending_compactions, schedule_compaction
+from skep_table.services.metadata.index_plan import schedule_index
+from skep_table.services.metadata.upkeep import maintain_metadata_table
 from skep_table.services.metadata_check import check_metadata_table
-from skep_table.services.metadata_services import maintain_metadata_table
-from skep_table.services.rollback import roll_back_instant
+from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant
@@ -40,7 +40,7 @@ class Interrupting(LocalStorage):
 def wanted(table: HudiTable) -> set[str]:
     """All indexes that can be built beside writers."""
     found = {COLUMN_STATS, BLOOM_FILTERS, RECORD_INDEX}
-    return found | {PARTITION_STATS} if table.format.metadata.has_partition_stats else found
+    return found | {PARTITION_STATS} if table.format.metadata.defines_indexes else found
 
 
 def scheduled(table: HudiTable) -> Instant:

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from skep_table.commit.recovery import roll_back_failed
+from skep_table.commit.undo.recovery import roll_back_failed
 from skep_table.errors import OptionError, SkepError
 from skep_table.instant_time import CompletionTime, InstantTime
 from skep_table.query import ReadRequest, read
-from skep_table.services.archive import archive
-from skep_table.services.archive_plan import plan_archive
-from skep_table.services.clean import clean
-from skep_table.services.rollback import roll_back_instant
-from skep_table.services.savepoint import create_savepoint
+from skep_table.services.cleaning.archive import archive
+from skep_table.services.cleaning.archive_plan import plan_archive
+from skep_table.services.cleaning.clean import clean
+from skep_table.services.undo.rollback import roll_back_instant
+from skep_table.services.undo.savepoint import create_savepoint
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.layout import TimelineLayout

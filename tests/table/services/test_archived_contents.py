@@ -13,7 +13,7 @@ import pytest
 from skep_table.instant_time import CompletionTime, InstantTime
 from skep_table.logfile import BlockType, HeaderKey, read_blocks
 from skep_table.query import ReadRequest, read
-from skep_table.services.archive import archive, move_to_archive
+from skep_table.services.cleaning.archive import archive, move_to_archive
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant, State
 from skep_table.timeline.layout import TimelineLayout, layout_1, layout_2

@@ -11,10 +11,10 @@ import pytest
 from skep_table.clock import SYSTEM_CLOCK
 from skep_table.errors import CommitConflictError
 from skep_table.lock import InProcessLock
-from skep_table.services.archive import archive
-from skep_table.services.clean import clean
-from skep_table.services.cluster import cluster
-from skep_table.services.compact import compact
+from skep_table.services.cleaning.archive import archive
+from skep_table.services.cleaning.clean import clean
+from skep_table.services.clustering.cluster import cluster
+from skep_table.services.compaction.compact import compact
 from skep_table.timeline.instant import Action
 from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.local import LocalWriter

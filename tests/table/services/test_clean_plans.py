@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from skep_table.options import Options
-from skep_table.services.clean import plan_clean
+from skep_table.services.cleaning.clean import plan_clean
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant
 from skep_table.timeline.plans import CleanerPlan

@@ -13,16 +13,16 @@ import pytest
 
 from skep_table.errors import CommitConflictError, OptionError, SchemaError, UnsupportedError
 from skep_table.query import ReadRequest, read
-from skep_table.services.clean import clean
-from skep_table.services.cluster import (
+from skep_table.services.cleaning.clean import clean
+from skep_table.services.clustering.cluster import (
     cluster,
     execute_clustering,
     execute_pending_clusterings,
     pending_clusterings,
     schedule_clustering,
 )
-from skep_table.services.cluster_plan import commits_since_clustering, plan_clustering
-from skep_table.services.rollback import roll_back_instant
+from skep_table.services.clustering.plan import commits_since_clustering, plan_clustering
+from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.timeline.instant import Action, State
 from skep_table.timeline.plans import RequestedReplaceMetadata
 from skep_table.write.local import LocalWriter

@@ -18,15 +18,15 @@ from skep_table.commit.transaction import Transaction
 from skep_table.errors import CommitConflictError, InputError, SkepError, StorageError
 from skep_table.names import BaseFileName
 from skep_table.query import ReadRequest, read
-from skep_table.services.compact import (
+from skep_table.services.compaction.compact import (
     compact,
     execute_compaction,
     execute_pending_compactions,
     pending_compactions,
     schedule_compaction,
 )
-from skep_table.services.compact_plan import plan_compaction
-from skep_table.services.rollback import roll_back_instant
+from skep_table.services.compaction.plan import plan_compaction
+from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.storage import LocalStorage
 from skep_table.timeline.instant import Action, State
 from skep_table.timeline.metadata import WriteOperation

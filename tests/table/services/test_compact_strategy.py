@@ -9,7 +9,7 @@ import pytest
 
 from skep_table.errors import InputError, OptionError
 from skep_table.options import Options
-from skep_table.services.compact_strategy import chooser, is_compaction_due
+from skep_table.services.compaction.strategy import chooser, is_compaction_due
 from skep_table.table_config import TimelineZone
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.layout import layout_1

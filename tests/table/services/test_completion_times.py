@@ -14,22 +14,22 @@ import pytest
 
 from skep_table.errors import CommitConflictError, InputError
 from skep_table.lock import InProcessLock
-from skep_table.services import compact as compact_module
-from skep_table.services import log_compact as log_compact_module
-from skep_table.services.clean import clean
-from skep_table.services.cluster import schedule_clustering
-from skep_table.services.compact import compact, execute_pending_compactions, schedule_compaction
-from skep_table.services.compact_plan import compaction_plan, plan_compaction
-from skep_table.services.fsck import fsck
-from skep_table.services.log_compact import (
+from skep_table.services.cleaning.clean import clean
+from skep_table.services.clustering.cluster import schedule_clustering
+from skep_table.services.compaction import compact as compact_module
+from skep_table.services.compaction import log_compact as log_compact_module
+from skep_table.services.compaction.compact import compact, execute_pending_compactions, schedule_compaction
+from skep_table.services.compaction.log_compact import (
     compact_logs,
     execute_log_compaction,
     pending_log_compactions,
     schedule_log_compaction,
 )
-from skep_table.services.restore import plan_restore, restore
-from skep_table.services.rollback import roll_back_instant
-from skep_table.services.savepoint import create_savepoint
+from skep_table.services.compaction.plan import compaction_plan, plan_compaction
+from skep_table.services.fsck import fsck
+from skep_table.services.undo.restore import plan_restore, restore
+from skep_table.services.undo.rollback import roll_back_instant
+from skep_table.services.undo.savepoint import create_savepoint
 from skep_table.timeline.instant import Action
 from skep_table.write.local import LocalWriter
 
@@ -270,7 +270,7 @@ def test_compactions_are_rolled_back_by_when_they_were_planned(mor_maker: Any) -
 
 
 def test_log_files_of_a_write_are_deleted_one_request_each(mor_maker: Any) -> None:
-    from skep_table.services.rollback import preview_rollback
+    from skep_table.services.undo.rollback import preview_rollback
 
     maker = mor_maker
     maker.upsert(1, "p/a", "q/x")

@@ -17,12 +17,12 @@ from skep_table.bloom.filter import BloomFilter, build_bloom
 from skep_table.context import TableContext
 from skep_table.errors import NotATableError, SkepError
 from skep_table.properties import parse_properties
-from skep_table.services.archive import archive
-from skep_table.services.clean import clean, schedule_clean
-from skep_table.services.compact import compact, execute_pending_compactions, schedule_compaction
+from skep_table.services.cleaning.archive import archive
+from skep_table.services.cleaning.clean import clean, schedule_clean
+from skep_table.services.compaction.compact import compact, execute_pending_compactions, schedule_compaction
 from skep_table.services.fsck import FileFinding, Problem, Repair, fsck_at, repair
-from skep_table.services.rollback import roll_back_instant
-from skep_table.services.savepoint import create_savepoint
+from skep_table.services.undo.rollback import roll_back_instant
+from skep_table.services.undo.savepoint import create_savepoint
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
@@ -349,7 +349,7 @@ def finish_compactions(made: Any) -> None:
 
 
 def test_a_metadata_table_is_not_made_again_from_fewer_files(made: Any) -> None:
-    """It lists the file that is lost, so that reads fail: made again it would hide that rows are missing."""
+    """It lists the file that is lost, so that reads fail: rebuilt it would hide that rows are missing."""
     lost = made.table.view(metadata=False).slices("q")[0]
     path = lost.log_files[-1].path if lost.log_files else lost.base_file.path
     (made.folder / path).unlink()

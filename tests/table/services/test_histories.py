@@ -12,15 +12,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from skep_table.errors import CommitConflictError, InputError
-from skep_table.services.archive import archive
-from skep_table.services.clean import clean, plan_clean, schedule_clean
-from skep_table.services.cluster import cluster, execute_pending_clusterings, schedule_clustering
-from skep_table.services.compact import compact, execute_pending_compactions, schedule_compaction
-from skep_table.services.log_compact import compact_logs
-from skep_table.services.restore import restore
-from skep_table.services.retention import last_clean
-from skep_table.services.rollback import roll_back_instant
-from skep_table.services.savepoint import create_savepoint, delete_savepoint
+from skep_table.services.cleaning.archive import archive
+from skep_table.services.cleaning.clean import clean, plan_clean, schedule_clean
+from skep_table.services.cleaning.retention import last_clean
+from skep_table.services.clustering.cluster import cluster, execute_pending_clusterings, schedule_clustering
+from skep_table.services.compaction.compact import compact, execute_pending_compactions, schedule_compaction
+from skep_table.services.compaction.log_compact import compact_logs
+from skep_table.services.undo.restore import restore
+from skep_table.services.undo.rollback import roll_back_instant
+from skep_table.services.undo.savepoint import create_savepoint, delete_savepoint
 from skep_table.table_config import TableType
 from skep_table.timeline.instant import DATA_ACTIONS
 from skep_table.timeline.metadata import WriteOperation

@@ -14,8 +14,8 @@ from metadata_listings import SCHEMA, frame, new_table
 from skep_table.errors import EntryExistsError, InputError, MetadataTableError, SchemaError, SkepError, UnsupportedError
 from skep_table.query import ReadRequest
 from skep_table.query.explain import explain
-from skep_table.runner import ThreadRunner
-from skep_table.services.indexing import Index, build_index, drop_index, index_named, indexes_of
+from skep_table.runtime.runner import ThreadRunner
+from skep_table.services.metadata.indexing import TableIndex, build_index, drop_index, index_named, indexes_of
 from skep_table.services.metadata_check import check_metadata_table
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
@@ -53,7 +53,7 @@ def test_one_of_a_kind(table: HudiTable, kind: str) -> None:
 @pytest.mark.parametrize("table_version", [8, 9], indirect=True)
 def test_a_secondary_index_comes_with_the_record_index(table: HudiTable) -> None:
     made = build_index(table, index_named("secondary_index", "by_ts", ["ts"]))
-    assert indexes_of(made)[1] == Index("by_ts", "secondary_index", ("ts",), "secondary_index_by_ts")
+    assert indexes_of(made)[1] == TableIndex("by_ts", "secondary_index", ("ts",), "secondary_index_by_ts")
     assert names(table) == ["record_index", "by_ts"]
     LocalWriter(HudiTable.open(table.storage)).upsert(frame(("a", "p", 2), ("d", "p", 3)))
     found = check_metadata_table(table.reload())

@@ -9,12 +9,12 @@ from indexing_acts import ACTS, Act, assert_built, deletes, last, maintains, sch
 from metadata_listings import assert_alike, frame, new_table, reopened, writer
 
 from skep_table.commit.heartbeat import Heartbeat, HeartbeatLimits
-from skep_table.commit.metadata_table import metadata_clock
+from skep_table.commit.parts.metadata_table import metadata_clock
 from skep_table.metadata_write import building_partitions, create_metadata_table, last_compaction, open_own
 from skep_table.metadata_write.dropped import DROPPED_INDEXES
 from skep_table.services.automatic import after_commit
-from skep_table.services.index_build import build_index, execute_pending_indexing
-from skep_table.services.rollback import roll_back_instant
+from skep_table.services.metadata.index_build import build_index, execute_pending_indexing
+from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 from skep_table.timeline.instant import Action
@@ -61,7 +61,7 @@ def test_writers_between_plan_and_build(table: HudiTable, act: Act) -> None:
 
 
 def test_a_write_that_the_index_was_built_of_is_rolled_back(table: HudiTable) -> None:
-    """Its entries can't be taken out of the base files: the indexes are dropped, and made again."""
+    """Its entries can't be taken out of the base files: the indexes are dropped, and rebuilt."""
     instant = scheduled(table)
     upserts(table)
     build_index(reopened(table), instant)

@@ -18,11 +18,11 @@ from skep_table.commit.heartbeat import heartbeat_path
 from skep_table.errors import CommitConflictError, MetadataTableError, SkepError
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, FILES, RECORD_INDEX
 from skep_table.metadata_write import building_partitions, dropped_indexes, last_compaction, open_own
-from skep_table.runner import ThreadRunner
-from skep_table.services.index_build import build_index, execute_pending_indexing
-from skep_table.services.index_plan import schedule_index
-from skep_table.services.metadata_admin import drop_metadata
-from skep_table.services.metadata_services import maintain_metadata_table
+from skep_table.runtime.runner import ThreadRunner
+from skep_table.services.metadata.admin import drop_metadata
+from skep_table.services.metadata.index_build import build_index, execute_pending_indexing
+from skep_table.services.metadata.index_plan import schedule_index
+from skep_table.services.metadata.upkeep import maintain_metadata_table
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 from skep_table.timeline.instant import Action, Instant, State

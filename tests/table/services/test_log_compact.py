@@ -9,16 +9,16 @@ import pytest
 
 from skep_table.errors import CommitConflictError, InputError
 from skep_table.logfile import read_blocks
-from skep_table.services.compact import compact
-from skep_table.services.log_compact import (
+from skep_table.services.compaction.compact import compact
+from skep_table.services.compaction.log_compact import (
     compact_logs,
     execute_log_compaction,
     execute_pending_log_compactions,
     pending_log_compactions,
     schedule_log_compaction,
 )
-from skep_table.services.log_compact_plan import plan_log_compaction
-from skep_table.services.rollback import roll_back_instant
+from skep_table.services.compaction.log_plan import plan_log_compaction
+from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.timeline.instant import Action
 from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.local import LocalWriter

@@ -1,4 +1,4 @@
-"""A metadata table shown, counted, made again and dropped; at each storage call of that it can fail."""
+"""A metadata table shown, counted, rebuilt and dropped; at each storage call of that it can fail."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from skep_table.errors import InputError, MetadataTableError, SkepError
 from skep_table.metadata_table import FOLDER
 from skep_table.metadata_table.partitions import FILES
 from skep_table.metadata_write.definitions import definitions_of, stats_columns
-from skep_table.services.compact import schedule_compaction
-from skep_table.services.metadata_admin import (
+from skep_table.services.compaction.compact import schedule_compaction
+from skep_table.services.metadata.admin import (
     drop_metadata,
     metadata_statistics,
     rebuild_metadata_table,
     show_metadata_table,
 )
+from skep_table.services.metadata.upkeep import maintain_metadata_table
 from skep_table.services.metadata_check import check_metadata_table
-from skep_table.services.metadata_services import maintain_metadata_table
 from skep_table.table import HudiTable
 from skep_table.table_config import METADATA_PARTITIONS, METADATA_PARTITIONS_INFLIGHT, TableType, update_table_config
 

@@ -44,13 +44,13 @@ from skep_table.metadata_table.values import statistics
 from skep_table.metadata_write import open_own, write_delta_commit
 from skep_table.metadata_write.definitions import stats_columns
 from skep_table.schema.types import DoubleType, LongType, StringType
-from skep_table.services.clean import clean, schedule_clean
-from skep_table.services.cluster import cluster
-from skep_table.services.compact import compact, schedule_compaction
-from skep_table.services.metadata_check import Difference, MetadataCheck, Problem, check_metadata_table
+from skep_table.services.cleaning.clean import clean, schedule_clean
+from skep_table.services.clustering.cluster import cluster
+from skep_table.services.compaction.compact import compact, schedule_compaction
+from skep_table.services.metadata_check import Difference, MetadataCheck, MetadataProblem, check_metadata_table
 from skep_table.services.metadata_check.bounds import Described, check_bounds
 from skep_table.services.metadata_check.findings import Findings
-from skep_table.services.rollback import roll_back_instant
+from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.slices.read import read_slice
 from skep_table.table import HudiTable
 from skep_table.table_config import METADATA_PARTITIONS, TableType, update_table_config
@@ -75,7 +75,7 @@ def check(table: HudiTable) -> MetadataCheck:
     return check_metadata_table(reopened(table))
 
 
-def differences(table: HudiTable) -> list[tuple[Problem, str, str, str]]:
+def differences(table: HudiTable) -> list[tuple[MetadataProblem, str, str, str]]:
     return [(each.problem, each.partition, each.path, each.subject) for each in check(table).differences]
 
 
@@ -140,23 +140,29 @@ class TestListing:
     def test_a_file_that_is_not_listed(self, table: HudiTable) -> None:
         file_id, name = first_base(table)
         damage(table, no_longer_listed("q", name))
-        assert differences(table) == [(Problem.MISSING, FILES, "q", name), (Problem.MISSING, FILES, "q", file_id)]
+        assert differences(table) == [
+            (MetadataProblem.MISSING, FILES, "q", name),
+            (MetadataProblem.MISSING, FILES, "q", file_id),
+        ]
 
     def test_a_listed_file_that_is_not_there(self, table: HudiTable) -> None:
         _, name = first_base(table)
         damage(table, listed_also("q", name.replace(name[:8], "00000000"), 9))
-        assert {(problem, path) for problem, _, path, _ in differences(table)} == {(Problem.SURPLUS, "q")}
+        assert {(problem, path) for problem, _, path, _ in differences(table)} == {(MetadataProblem.SURPLUS, "q")}
 
     def test_a_file_that_was_deleted(self, table: HudiTable) -> None:
         file_id, name = first_base(table)
         Path(table.storage.root, "q", name).unlink()
-        assert differences(table) == [(Problem.SURPLUS, FILES, "q", name), (Problem.SURPLUS, FILES, "q", file_id)]
+        assert differences(table) == [
+            (MetadataProblem.SURPLUS, FILES, "q", name),
+            (MetadataProblem.SURPLUS, FILES, "q", file_id),
+        ]
 
     def test_another_size(self, table: HudiTable) -> None:
         _, name = first_base(table)
         damage(table, listed_also("q", name, 10**9))
         (found,) = check(table).differences
-        assert (found.problem, found.subject, found.found) == (Problem.DIFFERS, name, str(10**9))
+        assert (found.problem, found.subject, found.found) == (MetadataProblem.DIFFERS, name, str(10**9))
         assert found.expected == str(Path(table.storage.root, "q", name).stat().st_size)
 
     def test_a_write_that_the_metadata_table_lacks(self, table: HudiTable) -> None:
@@ -164,7 +170,7 @@ class TestListing:
         for file in Path(table.storage.root, FOLDER, ".hoodie").rglob(f"{time}*.deltacommit*"):
             file.unlink()
         found = differences(table)
-        assert found[0] == (Problem.MISSING, FILES, "", FILES)
+        assert found[0] == (MetadataProblem.MISSING, FILES, "", FILES)
         assert {path for _, _, path, _ in found[1:]} == {"p", "r"}
 
     def test_files_of_writes_that_failed_are_none(self, table: HudiTable) -> None:
@@ -183,7 +189,7 @@ class TestListing:
         oldest.unlink()
         found = check(table)
         assert found.differences == ()
-        assert [(each.problem, each.subject) for each in found.notes] == [(Problem.UNFINISHED, oldest.name)]
+        assert [(each.problem, each.subject) for each in found.notes] == [(MetadataProblem.UNFINISHED, oldest.name)]
 
     def test_a_second_file_of_a_task_that_was_tried_again_is_none(self, table: HudiTable) -> None:
         _, name = first_base(table)
@@ -199,7 +205,7 @@ class TestListing:
         assert check(table).differences == ()
         _, name = first_base(table, "")
         damage(table, no_longer_listed("", name))
-        assert (Problem.MISSING, FILES, "", name) in differences(table)
+        assert (MetadataProblem.MISSING, FILES, "", name) in differences(table)
 
     def test_what_awaits_a_compaction_is_listed(self, tmp_path: Path, table_version: int) -> None:
         table = new_table(tmp_path / "mor", MOR)
@@ -222,13 +228,13 @@ class TestListing:
 
     def test_its_folder_is_missing(self, table: HudiTable) -> None:
         shutil.rmtree(Path(table.storage.root, FOLDER))
-        assert differences(table) == [(Problem.MISSING, FILES, "", FOLDER)]
+        assert differences(table) == [(MetadataProblem.MISSING, FILES, "", FOLDER)]
 
     def test_a_damaged_file(self, table: HudiTable) -> None:
         base = next(Path(table.storage.root, FOLDER, FILES).glob("*.hfile"))
         base.write_bytes(base.read_bytes()[:-9])
         (found,) = check(table).differences
-        assert (found.problem, Path(found.subject).name) == (Problem.DAMAGED, base.name)
+        assert (found.problem, Path(found.subject).name) == (MetadataProblem.DAMAGED, base.name)
 
 
 def test_a_table_without_one_is_refused(table: HudiTable) -> None:
@@ -285,7 +291,7 @@ class TestRecordIndex:
         (key, path, file_id), *_ = self.entries(table)
         self.change(table, deletes=(key,))
         (found,) = found_in(table, RECORD_INDEX)
-        assert (found.problem, found.path, found.subject, found.found) == (Problem.MISSING, path, key, None)
+        assert (found.problem, found.path, found.subject, found.found) == (MetadataProblem.MISSING, path, key, None)
         assert found.expected == file_id
 
     def test_keys_that_the_table_does_not_have(self, table: HudiTable) -> None:
@@ -293,7 +299,7 @@ class TestRecordIndex:
         other = str(uuid.uuid4())
         self.change(table, ("nobody", path, f"{file_id}"), ("nobody either", "nowhere", f"{other}-0"))
         found = {each.subject: each for each in found_in(table, RECORD_INDEX)}
-        assert {each.problem for each in found.values()} == {Problem.SURPLUS}
+        assert {each.problem for each in found.values()} == {MetadataProblem.SURPLUS}
         assert found["nobody"].found == file_id
         assert "no longer read" in found["nobody either"].detail
 
@@ -302,7 +308,7 @@ class TestRecordIndex:
         other = next(each for each in others if each[2] != file_id)
         self.change(table, (key, *other[1:]))
         (found,) = found_in(table, RECORD_INDEX)
-        assert (found.problem, found.subject, found.expected) == (Problem.DIFFERS, key, f"{path} {file_id}")
+        assert (found.problem, found.subject, found.expected) == (MetadataProblem.DIFFERS, key, f"{path} {file_id}")
         assert found.found == f"{other[1]} {other[2]}"
 
     def test_entries_where_no_look_up_finds_them(self, table: HudiTable) -> None:
@@ -316,8 +322,8 @@ class TestRecordIndex:
         shutil.copy(newest, newest.with_name(newest.name.replace(group, other)))
         found = found_in(table, RECORD_INDEX)
         assert {each.subject for each in found} == {"nobody"}
-        assert {each.problem for each in found} == {Problem.DIFFERS, Problem.SURPLUS}
-        (stray,) = (each for each in found if each.problem is Problem.DIFFERS)
+        assert {each.problem for each in found} == {MetadataProblem.DIFFERS, MetadataProblem.SURPLUS}
+        (stray,) = (each for each in found if each.problem is MetadataProblem.DIFFERS)
         assert stray.found == other.removeprefix(".")
 
     def test_keys_that_are_in_the_table_twice(self, table: HudiTable) -> None:
@@ -328,7 +334,7 @@ class TestRecordIndex:
         root = Path(table.storage.root)
         shutil.copy(root / first.base_file.path, root / second.base_file.path)
         problems = {each.problem for each in found_in(table, RECORD_INDEX)}
-        assert problems == {Problem.DOUBLE, Problem.SURPLUS}
+        assert problems == {MetadataProblem.DOUBLE, MetadataProblem.SURPLUS}
 
     def test_findings_are_limited_and_counted(self, table: HudiTable, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("skep_table.services.metadata_check.findings.MOST_FINDINGS", 3)
@@ -346,9 +352,9 @@ def test_a_partitioned_record_index(golden: Path, tmp_path: Path) -> None:
     for file in sorted(Path(table.storage.root, FOLDER, RECORD_INDEX).glob(".record-index-*")):
         file.rename(file.with_name(file.name.replace("record-index-", f"record-index-{path}-")))
     found = found_in(table, RECORD_INDEX)
-    assert {each.path for each in found if each.problem is Problem.MISSING} == set(others)
-    assert {each.path for each in found if each.problem is Problem.SURPLUS} == set(others)
-    assert {each.problem for each in found} == {Problem.MISSING, Problem.SURPLUS}
+    assert {each.path for each in found if each.problem is MetadataProblem.MISSING} == set(others)
+    assert {each.path for each in found if each.problem is MetadataProblem.SURPLUS} == set(others)
+    assert {each.problem for each in found} == {MetadataProblem.MISSING, MetadataProblem.SURPLUS}
 
 
 INDEX = "secondary_index_by_city"
@@ -400,18 +406,18 @@ class TestSecondaryIndex:
         damage(table, *self.updates([(key, city)], removed=True), suffix=9999)
         damage(table, *self.updates([("nobody", "nowhere")]), suffix=99999)
         found = {(each.problem, each.subject) for each in found_in(table, INDEX)}
-        assert found == {(Problem.MISSING, f"{city}${key}"), (Problem.SURPLUS, "nowhere$nobody")}
+        assert found == {(MetadataProblem.MISSING, f"{city}${key}"), (MetadataProblem.SURPLUS, "nowhere$nobody")}
 
     def test_nulls_that_hudi_1_0_leaves_out(self, table: HudiTable, version: str) -> None:
         damage(table, *self.updates([("nobody", None)]), suffix=9999)
         found = {(each.problem, each.subject) for each in found_in(table, INDEX)}
-        assert found == (set() if version == "V1" else {(Problem.SURPLUS, "\0$nobody")})
+        assert found == (set() if version == "V1" else {(MetadataProblem.SURPLUS, "\0$nobody")})
 
     def test_entries_where_no_look_up_finds_them(self, table: HudiTable, version: str) -> None:
         """Spread as a whole, where the definition spreads them by their values. In one file group that is the same."""
         self.define(table, "V2")
         problems = {each.problem for each in found_in(table, INDEX)}
-        assert problems == ({Problem.DIFFERS, Problem.MISSING} if version == "V1" else set())
+        assert problems == ({MetadataProblem.DIFFERS, MetadataProblem.MISSING} if version == "V1" else set())
 
     def test_of_decimals_is_compared_in_the_first_version_alone(self, table: HudiTable, version: str) -> None:
         path = Path(table.storage.root, ".hoodie", ".index_defs", "index.json")
@@ -452,25 +458,25 @@ class TestBloomFilters:
     def test_a_filter_that_lacks_keys(self, table: HudiTable) -> None:
         self.change(table, "nobody")
         (found,) = found_in(table, BLOOM_FILTERS)
-        assert (found.problem, found.path, found.subject) == (Problem.DIFFERS, *self.base(table))
+        assert (found.problem, found.path, found.subject) == (MetadataProblem.DIFFERS, *self.base(table))
         assert "the filter lacks" in found.detail
 
     def test_a_file_without_filter(self, table: HudiTable) -> None:
         self.change(table, deleted=True)
         (found,) = found_in(table, BLOOM_FILTERS)
-        assert (found.problem, found.subject) == (Problem.MISSING, self.base(table)[1])
+        assert (found.problem, found.subject) == (MetadataProblem.MISSING, self.base(table)[1])
 
     def test_another_filter_with_all_keys_is_a_note(self, table: HudiTable) -> None:
         path, name = self.base(table)
         rows = pq.read_table(Path(table.storage.root, path, name), columns=["_hoodie_record_key"], partitioning=None)
         self.change(table, *rows.column(0).to_pylist(), "nobody")
         (found,) = found_in(table, BLOOM_FILTERS)
-        assert (found.problem, found.problem.is_note) == (Problem.LOOSE, True)
+        assert (found.problem, found.problem.is_note) == (MetadataProblem.LOOSE, True)
 
     def test_filters_of_files_that_are_deleted_are_a_note(self, table: HudiTable) -> None:
         self.change(table, "a", name=self.base(table)[1].replace("_", "_7", 1))
         (found,) = found_in(table, BLOOM_FILTERS)
-        assert (found.problem, found.found) == (Problem.STALE, "1")
+        assert (found.problem, found.found) == (MetadataProblem.STALE, "1")
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -502,7 +508,7 @@ class TestColumnStatistics:
         for changes in ({"low": true.low + 1}, {"high": true.high - 1}):
             path, name = self.change(table, **changes)
             (found,) = found_in(table, COLUMN_STATS)
-            assert (found.problem, found.path, found.subject) == (Problem.DIFFERS, path, f"{name} ts")
+            assert (found.problem, found.path, found.subject) == (MetadataProblem.DIFFERS, path, f"{name} ts")
             assert "narrower" in found.detail
             assert found.found is not None
             assert str(next(iter(changes.values()))) in found.found
@@ -512,39 +518,42 @@ class TestColumnStatistics:
         _, true = self.summary(table)
         self.change(table, low=true.low - 1)
         (found,) = found_in(table, COLUMN_STATS)
-        assert (found.problem, found.detail) == (Problem.LOOSE, "wider than the values")
+        assert (found.problem, found.detail) == (MetadataProblem.LOOSE, "wider than the values")
 
     def test_counts_that_hide_values(self, table: HudiTable) -> None:
         _, true = self.summary(table)
         self.change(table, nulls=true.values)
         (found,) = found_in(table, COLUMN_STATS)
-        assert (found.problem, found.detail) == (Problem.DIFFERS, "the counts hide all values: queries lose rows")
+        assert (found.problem, found.detail) == (
+            MetadataProblem.DIFFERS,
+            "the counts hide all values: queries lose rows",
+        )
 
     def test_bounds_that_a_writer_left_out_are_a_note(self, table: HudiTable) -> None:
         """As Hudi does for long texts; its own queries lose rows by that, skep's do not."""
         _, true = self.summary(table)
         self.change(table, low=None, high=None, nulls=true.values)
         (found,) = found_in(table, COLUMN_STATS)
-        assert (found.problem, "no bounds" in found.detail) == (Problem.LOOSE, True)
+        assert (found.problem, "no bounds" in found.detail) == (MetadataProblem.LOOSE, True)
 
     def test_one_column_without_a_record(self, table: HudiTable) -> None:
         file, _ = self.summary(table)
         damage(table, column_stats_update({}, [file], ["ts"], table.format.metadata.release))
         (found,) = found_in(table, COLUMN_STATS)
-        assert (found.problem, found.subject, found.found) == (Problem.MISSING, f"{file[1]} ts", None)
+        assert (found.problem, found.subject, found.found) == (MetadataProblem.MISSING, f"{file[1]} ts", None)
 
     def test_a_file_without_any_is_a_note(self, table: HudiTable) -> None:
         file, _ = self.summary(table)
         damage(table, column_stats_update({}, [file], list(stats_columns(table)), table.format.metadata.release))
         (found,) = found_in(table, COLUMN_STATS)
-        assert (found.problem, found.subject) == (Problem.LOOSE, file[1])
+        assert (found.problem, found.subject) == (MetadataProblem.LOOSE, file[1])
 
     def test_records_of_files_that_are_deleted_are_a_note(self, table: HudiTable) -> None:
         (path, name), summary = self.summary(table)
         other = f"{path}/{name}".rpartition("/")[2].replace("_", "_7", 1)
         damage(table, column_stats_update({(path, other): [summary]}, [], [], table.format.metadata.release))
         (found,) = found_in(table, COLUMN_STATS)
-        assert (found.problem, found.subject) == (Problem.STALE, other)
+        assert (found.problem, found.subject) == (MetadataProblem.STALE, other)
 
 
 @pytest.mark.parametrize("release", ["1.0.2", "1.1.1"])
@@ -558,13 +567,15 @@ class TestPartitionStatistics:
             for batch in read_slice(table, slice_, columns=["ts"])
         ]
         true = summary_of("ts", LongType(), pa.chunked_array(rows))
-        for change, problem in ((1, Problem.DIFFERS), (-1, Problem.LOOSE)):
+        for change, problem in ((1, MetadataProblem.DIFFERS), (-1, MetadataProblem.LOOSE)):
             written = {path: [replace(true, low=true.low + change)]}
             damage(table, partition_stats_update(written, [], [], table.format.metadata.release))
             (found,) = found_in(table, PARTITION_STATS)
             assert (found.problem, found.path, found.subject) == (problem, path, f"{path} ts")
         damage(table, partition_stats_update({"gone": [true]}, [], [], table.format.metadata.release))
-        assert (Problem.STALE, "gone") in {(each.problem, each.subject) for each in found_in(table, PARTITION_STATS)}
+        assert (MetadataProblem.STALE, "gone") in {
+            (each.problem, each.subject) for each in found_in(table, PARTITION_STATS)
+        }
 
 
 COLUMNS = {"n": LongType(), "t": StringType(), "f": DoubleType()}

@@ -14,15 +14,17 @@ from counting_storage import CountingStorage
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import SkepError
 from skep_table.instant_time import InstantTime
-from skep_table.services import cluster_plan, compact_plan, log_compact_plan
-from skep_table.services.cluster import cluster, execute_pending_clusterings, schedule_clustering
-from skep_table.services.cluster_plan import plan_clustering
-from skep_table.services.compact import compact, execute_pending_compactions, schedule_compaction
-from skep_table.services.compact_plan import every_slice, plan_compaction
-from skep_table.services.log_compact import compact_logs, schedule_log_compaction
-from skep_table.services.log_compact_plan import plan_log_compaction
+from skep_table.services.clustering import plan as cluster_plan
+from skep_table.services.clustering.cluster import cluster, execute_pending_clusterings, schedule_clustering
+from skep_table.services.clustering.plan import plan_clustering
+from skep_table.services.compaction import log_plan as log_compact_plan
+from skep_table.services.compaction import plan as compact_plan
+from skep_table.services.compaction.compact import compact, execute_pending_compactions, schedule_compaction
+from skep_table.services.compaction.log_compact import compact_logs, schedule_log_compaction
+from skep_table.services.compaction.log_plan import plan_log_compaction
+from skep_table.services.compaction.plan import every_slice, plan_compaction
 from skep_table.services.plan_scope import COVERAGE, Coverage
-from skep_table.services.rollback import roll_back_instant
+from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType

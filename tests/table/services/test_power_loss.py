@@ -27,18 +27,18 @@ from skep_table.instant_time import InstantTime
 from skep_table.names import BaseFileName, LogFileName
 from skep_table.schema.change import AddColumn
 from skep_table.schema.types import StringType
-from skep_table.services.archive import archive
-from skep_table.services.clean import clean
-from skep_table.services.cluster import cluster
-from skep_table.services.compact import compact
+from skep_table.services.cleaning.archive import archive
+from skep_table.services.cleaning.clean import clean
+from skep_table.services.clustering.cluster import cluster
+from skep_table.services.compaction.compact import compact
+from skep_table.services.compaction.log_compact import compact_logs
 from skep_table.services.fsck import Problem, fsck
-from skep_table.services.log_compact import compact_logs
-from skep_table.services.metadata_admin import drop_metadata
+from skep_table.services.metadata.admin import drop_metadata
+from skep_table.services.metadata.upkeep import maintain_metadata_table
 from skep_table.services.metadata_check import check_metadata_table
-from skep_table.services.metadata_services import maintain_metadata_table
-from skep_table.services.restore import restore
-from skep_table.services.rollback import roll_back_instant
-from skep_table.services.savepoint import create_savepoint, delete_savepoint
+from skep_table.services.undo.restore import restore
+from skep_table.services.undo.rollback import roll_back_instant
+from skep_table.services.undo.savepoint import create_savepoint, delete_savepoint
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType, load_table_config, update_table_config

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from skep_table.commit.recovery import roll_back_failed
+from skep_table.commit.undo.recovery import roll_back_failed
 from skep_table.errors import InputError, SkepError, UnsupportedError
 from skep_table.instant_time import InstantTime
 from skep_table.logfile import BlockType, read_blocks
 from skep_table.names import LogFileName
 from skep_table.query import ReadRequest, read
-from skep_table.services.clean import clean, schedule_clean
-from skep_table.services.compact import compact
-from skep_table.services.restore import plan_restore, restore
-from skep_table.services.rollback import check_not_cleaned, preview_rollback, roll_back_instant
-from skep_table.services.savepoint import create_savepoint, delete_savepoint
+from skep_table.services.cleaning.clean import clean, schedule_clean
+from skep_table.services.compaction.compact import compact
+from skep_table.services.undo.restore import plan_restore, restore
+from skep_table.services.undo.rollback import check_not_cleaned, preview_rollback, roll_back_instant
+from skep_table.services.undo.savepoint import create_savepoint, delete_savepoint
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.plans import RestoreMetadata, RollbackMetadata, RollbackPlan, SavepointMetadata
@@ -131,7 +131,7 @@ def test_log_blocks_are_taken_back_by_command(case: str, pending: bool, golden_c
 
 
 def test_hudis_own_metadata_name_the_same_slices(golden_copy: Callable[[str], Any]) -> None:
-    """The rollback that Hudi made of a delta commit, made again from the same files."""
+    """The rollback that Hudi made of a delta commit, rebuilt from the same files."""
     maker = golden_copy("mor_log_rollback")
     rollback = maker.table.timeline.of(Action.ROLLBACK).instants[0]
     plan = maker.table.requested_plan(RollbackPlan, rollback)

@@ -15,12 +15,12 @@ from skep_table.commit.heartbeat import delete_heartbeat
 from skep_table.commit.transaction import Transaction
 from skep_table.errors import CommitConflictError
 from skep_table.names import META_FOLDER
-from skep_table.services import log_compact
 from skep_table.services.automatic import maintain
-from skep_table.services.clean import clean, execute_pending_cleans, schedule_clean
-from skep_table.services.cluster import cluster, execute_pending_clusterings, schedule_clustering
-from skep_table.services.compact import compact, execute_pending_compactions, schedule_compaction
-from skep_table.services.log_compact import (
+from skep_table.services.cleaning.clean import clean, execute_pending_cleans, schedule_clean
+from skep_table.services.clustering.cluster import cluster, execute_pending_clusterings, schedule_clustering
+from skep_table.services.compaction import log_compact
+from skep_table.services.compaction.compact import compact, execute_pending_compactions, schedule_compaction
+from skep_table.services.compaction.log_compact import (
     compact_logs,
     execute_log_compaction,
     execute_pending_log_compactions,

@@ -17,7 +17,7 @@ from pyarrow import orc
 from skep_table.errors import CorruptFileError, FormatError, SkepError
 from skep_table.logfile import BlockType, HeaderKey, format_block
 from skep_table.merge import latest_per_key
-from skep_table.query.sql import parse_predicate
+from skep_table.query.filters.text import parse_predicate
 from skep_table.schema.arrow import from_arrow, to_arrow
 from skep_table.slices import read_slice
 from skep_table.slices.commit_times import CommitTimes

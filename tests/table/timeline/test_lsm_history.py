@@ -18,7 +18,7 @@ from skep_table.storage import LocalStorage
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.layout import layout_2
 from skep_table.timeline.lsm_archive import LsmArchive
-from skep_table.timeline.lsm_files import Manifest, current_manifest
+from skep_table.timeline.lsm_files import HistoryManifest, current_manifest
 from skep_table.timeline.lsm_history import LsmHistory
 from skep_table.timeline.lsm_rows import HistoryRow
 from skep_table.timeline.metadata import CommitMetadata
@@ -73,7 +73,7 @@ def names(folder: Path) -> list[str]:
     return sorted(file.name for file in (folder / FOLDER).iterdir())
 
 
-def manifest(folder: Path) -> Manifest:
+def manifest(folder: Path) -> HistoryManifest:
     return current_manifest(LocalStorage(str(folder)), FOLDER)
 
 

@@ -18,7 +18,7 @@ from skep_table.errors import OptionError, UnsupportedError
 from skep_table.options import Options
 from skep_table.schema.arrow import from_arrow
 from skep_table.table_config import TableConfig
-from skep_table.write.settings import spec_of
+from skep_table.write.planning.settings import spec_of
 
 HUDI: dict[str, Any] = json.loads(Path(__file__).with_name("new_tables.json").read_text())
 TEXTS = ("id", "part", "day", "_event_seq", "_event_bin_file", "_change_operation_type", "Op")

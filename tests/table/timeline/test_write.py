@@ -26,7 +26,6 @@ from skep_table.timeline.write import (
     create_requested,
     delete_completed,
     delete_pending,
-    new_instant_time,
     request_instant,
     transition_to_inflight,
 )
@@ -64,7 +63,8 @@ def files(table: HudiTable) -> list[str]:
 
 
 def test_the_time_is_now_in_milliseconds(table: HudiTable) -> None:
-    assert new_instant_time(table, SetClock(NOON)) == "20261121120000005"
+    instant, _ = request_instant(table, Action.COMMIT, clock=SetClock(NOON))
+    assert instant.requested_time == "20261121120000005"
 
 
 def test_local_tables_have_local_times(tmp_path: Path) -> None:
@@ -103,7 +103,8 @@ def test_times_go_up_when_the_clock_is_set_back(table: HudiTable) -> None:
 )
 def test_a_millisecond_after_the_last(table: HudiTable, last: str, following: str) -> None:
     create_requested(table, Instant(InstantTime(last), Action.COMMIT, State.REQUESTED))
-    assert new_instant_time(table.reload(), SetClock(NOON)) == following
+    instant, _ = request_instant(table.reload(), Action.COMMIT, clock=SetClock(NOON))
+    assert instant.requested_time == following
     assert following > last
 
 

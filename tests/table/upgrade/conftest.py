@@ -15,7 +15,7 @@ from skep_table.commit.create import TableSpec, create_table
 from skep_table.context import TableContext
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
-from skep_table.runner import ThreadRunner
+from skep_table.runtime.runner import ThreadRunner
 from skep_table.storage import LocalStorage, Storage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType

@@ -12,12 +12,12 @@ from layout_1_names import name_as_in_layout_1
 
 from skep_table.errors import CommitConflictError, SkepError, TableVersionError, UnsupportedError
 from skep_table.instant_time import CompletionTime, InstantTime
-from skep_table.services.archive import archive
-from skep_table.services.clean import clean, execute_clean, schedule_clean
-from skep_table.services.cluster import execute_pending_clusterings, schedule_clustering
-from skep_table.services.compact import compact, schedule_compaction
+from skep_table.services.cleaning.archive import archive
+from skep_table.services.cleaning.clean import clean, execute_clean, schedule_clean
+from skep_table.services.clustering.cluster import execute_pending_clusterings, schedule_clustering
+from skep_table.services.compaction.compact import compact, schedule_compaction
 from skep_table.services.fsck import fsck
-from skep_table.services.rollback import roll_back_instant
+from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.storage import LocalStorage, StorageFlags
 from skep_table.storage.remote import RemoteStorage
 from skep_table.table_config import TableType, TimelineZone

@@ -14,7 +14,7 @@ import pytest
 
 from skep_table.errors import FormatError, SchemaError
 from skep_table.metadata_table import MetadataTable
-from skep_table.runner import ThreadRunner
+from skep_table.runtime.runner import ThreadRunner
 from skep_table.storage import LocalStorage, StorageFlags
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action

@@ -26,9 +26,9 @@ from skep_table.table_config import METADATA_PARTITIONS, update_table_config
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation
 from skep_table.timeline.write import complete, create_requested, transition_to_inflight
-from skep_table.write.candidates import CandidateFiles
 from skep_table.write.indexes import KeyLookUp
 from skep_table.write.indexes.record_index import RecordIndex, RecordIndexLookUp
+from skep_table.write.planning.candidates import CandidateFiles
 
 KEPT = {"hoodie.metadata.enable": "true"}
 # The partition was made before others: its number among them.

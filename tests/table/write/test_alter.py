@@ -39,17 +39,17 @@ from skep_table.schema.types import (
     StringType,
     StructType,
 )
-from skep_table.services.archive import archive
-from skep_table.services.cluster import cluster
-from skep_table.services.compact import compact, execute_compaction, schedule_compaction
-from skep_table.services.rollback import roll_back_instant
+from skep_table.services.cleaning.archive import archive
+from skep_table.services.clustering.cluster import cluster
+from skep_table.services.compaction.compact import compact, execute_compaction, schedule_compaction
+from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.slices.history import FOLDER, schema_history
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation
 from skep_table.write.local import LocalWriter
-from skep_table.write.operation import data_action
+from skep_table.write.planning.operation import data_action
 
 SCHEMA = pa.schema(
     [

@@ -15,7 +15,7 @@ from skep_table.lock import InProcessLock
 from skep_table.options import Options
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
-from skep_table.runner import ThreadRunner
+from skep_table.runtime.runner import ThreadRunner
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType

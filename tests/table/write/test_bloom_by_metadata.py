@@ -15,14 +15,14 @@ from golden_metadata import RELEASES
 from own_record_index import KEPT, live_keys
 
 from skep_table.options import Options
-from skep_table.runner import ThreadRunner
+from skep_table.runtime.runner import ThreadRunner
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import METADATA_PARTITIONS, update_table_config
-from skep_table.write.candidates import CandidateFiles, candidate_files
 from skep_table.write.indexes import index_of
 from skep_table.write.indexes.bloom_lookup import BloomIndex, BloomLookUp, MetadataIndexWarning
 from skep_table.write.indexes.tagging import Tagging, locate
+from skep_table.write.planning.candidates import CandidateFiles, candidate_files
 
 # 0.15.0 was made with a list of columns, without the record key.
 RELEASES_OF_KEYS = [release for release in RELEASES if release != "0.15.0"]

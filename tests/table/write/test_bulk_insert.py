@@ -18,9 +18,9 @@ from skep_table.errors import OptionError, UnsupportedError
 from skep_table.options import Options
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.write import arrange
-from skep_table.write.arrange import Arrangement
 from skep_table.write.local import LocalWriter
+from skep_table.write.planning import arrange
+from skep_table.write.planning.arrange import Arrangement
 
 MODE = "hoodie.bulkinsert.sort.mode"
 CLASS = "hoodie.bulkinsert.user.defined.partitioner.class"

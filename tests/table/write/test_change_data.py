@@ -13,18 +13,18 @@ from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import InputError, OptionError, TableMismatchError
 from skep_table.lock import InProcessLock
 from skep_table.options import Options
-from skep_table.runner import ThreadRunner
-from skep_table.services.clean import clean
-from skep_table.services.compact import compact, schedule_compaction
+from skep_table.runtime.runner import ThreadRunner
+from skep_table.services.cleaning.clean import clean
+from skep_table.services.compaction.compact import compact, schedule_compaction
 from skep_table.services.fsck import Problem, fsck
-from skep_table.services.restore import restore
-from skep_table.services.rollback import roll_back_instant
-from skep_table.services.savepoint import create_savepoint
+from skep_table.services.undo.restore import restore
+from skep_table.services.undo.rollback import roll_back_instant
+from skep_table.services.undo.savepoint import create_savepoint
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
-from skep_table.write.bucket import BucketResult
 from skep_table.write.local import LocalWriter
+from skep_table.write.output.bucket import BucketResult
 
 
 @pytest.mark.parametrize("version", [6, 9])

@@ -20,8 +20,8 @@ from skep_table.schema.arrow import to_arrow
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config.keys import CdcMode
-from skep_table.write.change_log import FIELDS
 from skep_table.write.flow import NullInListWarning
+from skep_table.write.output.change_log import FIELDS
 
 KEYED = ("op", "record_key")
 

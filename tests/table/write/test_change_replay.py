@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from skep_table.merge.rows import DELETED
 from skep_table.query import ReadRequest, read
-from skep_table.services.cluster import cluster
-from skep_table.services.compact import compact
-from skep_table.services.rollback import roll_back_instant
+from skep_table.services.clustering.cluster import cluster
+from skep_table.services.compaction.compact import compact
+from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 

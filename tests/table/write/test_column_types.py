@@ -23,7 +23,7 @@ from skep_table.query.read import read
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
-from skep_table.write.columns import MetaColumnWarning
+from skep_table.write.input.columns import MetaColumnWarning
 from skep_table.write.local import LocalWriter
 
 LOSSY = {"skep.write.lossy.casts": True}

@@ -9,7 +9,7 @@ import pytest
 
 from skep_table.errors import SchemaError
 from skep_table.schema.exact import Casts
-from skep_table.write.conform import conform, lists_with_nulls, plain_schema, plain_type
+from skep_table.write.input.conform import conform, lists_with_nulls, plain_schema, plain_type
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_null_in_a_required_column_is_counted() -> None:
 
 
 def test_a_name_given_twice_is_refused() -> None:
-    with pytest.raises(SchemaError, match="column a is there twice"):
+    with pytest.raises(SchemaError, match="column a occurs twice"):
         plain_schema(pa.schema([("a", pa.int32()), ("a", pa.int32())]))
 
 

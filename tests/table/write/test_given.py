@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ from skep_table.options import Options
 from skep_table.query.read import read
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.write.given import arrow_schema, arrow_table, matched_names
+from skep_table.table_config import TableType
+from skep_table.write.flow import NullInListWarning
+from skep_table.write.input.given import arrow_schema, arrow_table, matched_names
 from skep_table.write.local import LocalWriter
 
 ROWS = pa.table({"id": [1, 2], "v": ["a", "b"]})
@@ -109,7 +112,7 @@ def uneven() -> Iterator[pa.RecordBatch]:
         (lambda: pd.DataFrame({"id": [1, 2], "v": [{"x": 1}, {"x": "a"}]}), "column v", "v"),
         (lambda: pd.DataFrame({"id": [1, 2], "v": [1j, 2j]}), "column v", "v"),
         (lambda: pd.DataFrame({"id": pd.arrays.SparseArray([1, 2])}), "column id", "id"),
-        (lambda: pd.DataFrame([[1, 2, 3]], columns=["id", "v", "v"]), "column v is there twice", "v"),
+        (lambda: pd.DataFrame([[1, 2, 3]], columns=["id", "v", "v"]), "column v occurs twice", "v"),
         (lambda: pd.DataFrame([[1]], columns=pd.MultiIndex.from_tuples([("id", "a")])), "2 levels", None),
         (lambda: ROWS.to_pandas()["v"], r"Series is no frame(.|\n)*to_frame", None),
         (lambda: pl.Series("v", [1]), r"Series is no frame(.|\n)*to_frame", None),
@@ -179,3 +182,32 @@ def test_a_column_in_another_case_is_named_and_taken_by_option(
     writer.upsert(rows)
     writer.delete(rows.slice(1))
     assert stored(table) == ROWS.to_pylist()[:1]
+
+
+NESTED = pa.struct([("a", pa.int64()), ("B", pa.list_(pa.struct([("C", pa.string())])))])
+MAPPED = pa.map_(pa.string(), pa.struct([("Key", pa.int64())]))
+OTHER_CASE = pa.struct([("b", pa.list_(pa.struct([("c", pa.string())]))), ("A", pa.int64())])
+MAPPED_OTHER = pa.map_(pa.string(), pa.struct([("kEY", pa.int64())]))
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_members_in_another_case_are_named_and_taken_by_option(tmp_path: Path, kind: str) -> None:
+    """As Spark resolves the members of structs where case does not count."""
+    schema = pa.schema([("id", pa.int64()), ("s", NESTED), ("m", MAPPED)])
+    type_of = {"cow": TableType.COPY_ON_WRITE, "mor": TableType.MERGE_ON_READ}[kind]
+    spec = TableSpec(name="t", schema=schema, record_key=("id",), type=type_of)
+    table = create_table(LocalStorage(str(tmp_path / "t")), spec)
+    first = {"id": 1, "s": {"a": 1, "B": [{"C": "x"}]}, "m": [("k", {"Key": 1})]}
+    LocalWriter(table).upsert(pa.Table.from_pylist([first], schema))
+    given_schema = pa.schema([("ID", pa.int64()), ("S", OTHER_CASE), ("m", MAPPED_OTHER)])
+    given = {"ID": 1, "S": {"A": 5, "b": [{"c": "y"}, None]}, "m": [("k", {"kEY": 2})]}
+    rows = pa.Table.from_pylist([{**given, "S": None}, given], given_schema).slice(1)
+    with pytest.raises(SchemaError, match=r"column s\.a of the table is missing(.|\n)*case\.sensitive=false"):
+        LocalWriter(table.reload()).upsert(rows.rename_columns(["id", "s", "m"]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NullInListWarning)
+        LocalWriter(table.reload().with_options({"skep.write.case.sensitive": "false"})).upsert(rows)
+    found = read(table.reload()).to_arrow().select(["id", "s", "m"])
+    assert found.schema.field("s").type == NESTED
+    expected = {"id": 1, "s": {"a": 5, "B": [{"C": "y"}, None]}, "m": [("k", {"Key": 2})]}
+    assert found.to_pylist() == [expected]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
-from skep_table.runner import ThreadRunner
-from skep_table.services.compact import compact
+from skep_table.runtime.runner import ThreadRunner
+from skep_table.services.compaction.compact import compact
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType

@@ -11,7 +11,7 @@ from counting_storage import METHODS, CountingStorage
 
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.options import Options
-from skep_table.runner import ThreadRunner
+from skep_table.runtime.runner import ThreadRunner
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType

@@ -18,8 +18,8 @@ from skep_table.instant_time import InstantTime
 from skep_table.options import Options
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
-from skep_table.services.archive import archive
-from skep_table.services.rollback import roll_back_instant
+from skep_table.services.cleaning.archive import archive
+from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType

@@ -14,7 +14,7 @@ from counting_storage import CountingStorage
 
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import InputError
-from skep_table.services.archive import archive
+from skep_table.services.cleaning.archive import archive
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.write.idempotency import BATCH_ID, BATCHES_FOLDER, CommitLabel, NoCommit
@@ -106,7 +106,7 @@ def _fail(_candidate: Any) -> None:
 
 
 def test_a_batch_whose_commit_was_rolled_back_can_be_written_again(tmp_path: Path) -> None:
-    from skep_table.commit.rollback import roll_back
+    from skep_table.commit.undo.rollback import roll_back
 
     table = new_table(tmp_path / "t")
     LocalWriter(table).insert(rows(1))

@@ -28,7 +28,7 @@ from skep_table.table_config import TableConfig, TableType
 from skep_table.write.indexes import Index, registry
 from skep_table.write.indexes.bloom_lookup import BloomIndex
 from skep_table.write.local import LocalWriter
-from skep_table.write.options import RECORD_INDEX_MOVES
+from skep_table.write.planning.options import RECORD_INDEX_MOVES
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
 Make = Callable[..., HudiTable]

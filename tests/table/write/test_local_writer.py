@@ -20,14 +20,14 @@ from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import InputError, KeyFieldError, OptionError, SchemaError
 from skep_table.hooks import Committed
 from skep_table.options import Options
-from skep_table.runner import ThreadRunner
+from skep_table.runtime.runner import ThreadRunner
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.write.candidates import CandidateFile, CandidateFiles
 from skep_table.write.flow import EmptyPartitionWarning
 from skep_table.write.indexes.bloom_lookup import BloomLookUp
 from skep_table.write.indexes.tagging import Tagging, locate
 from skep_table.write.local import LocalWriter
+from skep_table.write.planning.candidates import CandidateFile, CandidateFiles
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
 Make = Callable[..., HudiTable]
@@ -267,7 +267,7 @@ def test_what_is_no_frame_is_refused(make: Make) -> None:
         LocalWriter(make()).insert([1, 2])
     with pytest.raises(OptionError, match="FLINK_STATE"):
         Options({"hoodie.index.type": "FLINK_STATE"}).value(
-            __import__("skep_table.write.options").write.options.INDEX_TYPE
+            __import__("skep_table.write.planning.options").write.planning.options.INDEX_TYPE
         )
 
 

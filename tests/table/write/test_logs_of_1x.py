@@ -16,10 +16,10 @@ from skep_table.logfile import BlockType, HeaderKey, LogBlock, format_block, for
 from skep_table.names import BaseFileName, LogFileName
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
-from skep_table.runner import ThreadRunner
+from skep_table.runtime.runner import ThreadRunner
 from skep_table.schema.types import RECORD_KEY
-from skep_table.services.compact import compact, execute_pending_compactions, schedule_compaction
-from skep_table.services.log_compact import compact_logs
+from skep_table.services.compaction.compact import compact, execute_pending_compactions, schedule_compaction
+from skep_table.services.compaction.log_compact import compact_logs
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType

@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.runner import ThreadRunner
+from skep_table.runtime.runner import ThreadRunner
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.write.candidates import CandidateFile, CandidateFiles, candidate_files
 from skep_table.write.indexes.bloom_lookup import BloomLookUp
 from skep_table.write.indexes.contract import Candidates, WrittenKeys
 from skep_table.write.indexes.tagging import Hits, Tagging, locate, resolved, share
 from skep_table.write.local import LocalWriter
+from skep_table.write.planning.candidates import CandidateFile, CandidateFiles, candidate_files
 from skep_table.write.tags import HELD, NOT_HELD
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])
@@ -161,8 +161,8 @@ def test_files_are_numbered_one_partition_after_the_other() -> None:
 
 def test_an_index_gets_the_new_keys_and_statistics_of_each_file(tmp_path: Path) -> None:
     """Of inserts, of small files that are filled up, and of upserts: the keys that the group did not hold."""
-    from skep_table.write import plan
     from skep_table.write.indexes.bloom_lookup import BloomIndex
+    from skep_table.write.planning import plan
 
     written: list[WrittenKeys] = []
 

@@ -26,7 +26,7 @@ import sys
 from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
-from skep_table.runner import ThreadRunner
+from skep_table.runtime.runner import ThreadRunner
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 
@@ -71,7 +71,7 @@ def test_an_upsert_into_a_file_of_half_a_gigabyte_takes_less_than_a_gibibyte(upd
 STREAM = """
 import sys
 from pathlib import Path
-from skep.files import inputs_of, read_files
+from skep.files.inputs import inputs_of, read_files
 from skep_table.options import Options
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from skep_table.commit.changes import completed_since
-from skep_table.commit.conflict import simple
+from skep_table.commit.concurrency.changes import completed_since
+from skep_table.commit.concurrency.conflict import simple
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.transaction import Transaction
 from skep_table.errors import CommitConflictError, OptionError
@@ -21,14 +22,15 @@ from skep_table.logfile import BlockType, LogBlock, read_blocks
 from skep_table.names import LogFileName
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
-from skep_table.runner import ThreadRunner
+from skep_table.runtime.runner import ThreadRunner
 from skep_table.schema.arrow import to_arrow
-from skep_table.services.compact import compact
-from skep_table.services.rollback import roll_back_instant
+from skep_table.services.compaction.compact import compact
+from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 from skep_table.timeline.instant import Action
+from skep_table.write.flow import KeysInLogsWarning
 from skep_table.write.local import LocalWriter
 from skep_table.write.result import WriteResult
 
@@ -464,6 +466,28 @@ def test_inserts_go_to_logs_where_the_index_knows_them(make: Make) -> None:
     assert found(table, query="read_optimized") == {}
     compact(table.with_context(**setting()))
     assert found(table) == found(table, query="read_optimized") == {"a": (2, 2), "b": (1, 1)}
+
+
+@pytest.mark.filterwarnings("ignore::skep_table.write.indexes.memory.InMemoryWarning")
+@pytest.mark.parametrize("kind", ["BLOOM", "GLOBAL_SIMPLE"])
+def test_keys_that_an_index_of_base_files_does_not_find_are_warned_of(kind: str, make: Make) -> None:
+    """As in Hudi, they are written again: until a compaction, only log files have them."""
+    table = make()
+    LocalWriter(table.with_context(**setting(index__type="INMEMORY"))).upsert(rows(("a", "p", 1, 1)))
+    writer = LocalWriter(table.with_context(**setting(index__type=kind)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        writer.insert(rows(("b", "q", 1, 1)))  # looks no key up
+    with pytest.warns(
+        KeysInLogsWarning, match=r"table t: file groups that have log files only: 1, .* in partition 'p'"
+    ):
+        writer.delete(pa.table({"id": ["a"], "part": ["p"]}))
+    assert found(table) == {"a": (1, 1), "b": (1, 1)}
+    compact(table.with_context(**setting()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        writer.delete(pa.table({"id": ["a"], "part": ["p"]}))
+    assert found(table) == {"b": (1, 1)}
 
 
 @pytest.mark.parametrize("moves", [True, False])

@@ -12,8 +12,8 @@ import pytest
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import NotATableError, StorageError
 from skep_table.query import ReadRequest, read
-from skep_table.services.compact import compact
-from skep_table.services.rollback import roll_back_instant
+from skep_table.services.compaction.compact import compact
+from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.storage import Storage, open_storage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType

@@ -16,9 +16,9 @@ from skep_table.errors import DuplicateKeyError, KeyFieldError, OptionError
 from skep_table.options import Options
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
-from skep_table.runner import ThreadRunner
-from skep_table.services.archive import archive
-from skep_table.services.clean import clean
+from skep_table.runtime.runner import ThreadRunner
+from skep_table.services.cleaning.archive import archive
+from skep_table.services.cleaning.clean import clean
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant, State

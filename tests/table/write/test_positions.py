@@ -20,14 +20,14 @@ from skep_table.commit.create import TableSpec, create_table
 from skep_table.merge import custom
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
-from skep_table.runner import ThreadRunner
+from skep_table.runtime.runner import ThreadRunner
 from skep_table.schema.arrow import from_arrow
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
-from skep_table.write.held import positions_among
 from skep_table.write.local import LocalWriter
-from skep_table.write.settings import spec_of
+from skep_table.write.output.held import positions_among
+from skep_table.write.planning.settings import spec_of
 from skep_table.write.tags import NOT_HELD, SEVERAL
 
 SCHEMA = pa.schema({"id": pa.string(), "part": pa.string(), "ts": pa.int64(), "v": pa.int64()})

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from skep_table.basefile import BaseFileOptions
 from skep_table.timeline.metadata import BaseFilesWritten
-from skep_table.write.candidates import CandidateFile
-from skep_table.write.profile import LogSizing, PartitionProfile, Sizing, pack, plan_buckets
-from skep_table.write.sizes import record_bytes
+from skep_table.write.output.sizes import record_bytes
+from skep_table.write.planning.candidates import CandidateFile
+from skep_table.write.planning.profile import LogSizing, PartitionProfile, Sizing, pack, plan_buckets
 from skep_table.write.tags import NEW_KEY
 
 SIZING = Sizing(small_file_bytes=100, max_file_bytes=120, record_bytes=10)  # 12 rows a file

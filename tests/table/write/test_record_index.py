@@ -19,26 +19,26 @@ from hypothesis import strategies as st
 from own_record_index import KEPT, MadeRecordIndex, live_keys, with_record_index
 
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import InputError, OptionError, UnsupportedError
+from skep_table.errors import InputError, KeyFieldError, OptionError, UnsupportedError
 from skep_table.names import FileGroupId
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
-from skep_table.runner import ThreadRunner
-from skep_table.services.cluster import cluster
-from skep_table.services.compact import compact
-from skep_table.services.rollback import roll_back_instant
+from skep_table.runtime.runner import ThreadRunner
+from skep_table.services.clustering.cluster import cluster
+from skep_table.services.compaction.compact import compact
+from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType, update_table_config
 from skep_table.timeline.instant import Action
-from skep_table.write import plan
-from skep_table.write.candidates import CandidateFiles, candidate_files
 from skep_table.write.indexes import KeyLookUp, index_of
 from skep_table.write.indexes.bloom_lookup import BloomIndex, BloomLookUp, MetadataIndexWarning
 from skep_table.write.indexes.contract import NO_CANDIDATES, Candidates
 from skep_table.write.indexes.record_index import RecordIndex, RecordIndexLookUp
 from skep_table.write.indexes.tagging import Tagging, locate
 from skep_table.write.local import LocalWriter
+from skep_table.write.planning import plan
+from skep_table.write.planning.candidates import CandidateFiles, candidate_files
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])
 GLOBAL, LOCAL = RecordIndex(True, True), RecordIndex(False, False)
@@ -480,3 +480,19 @@ def test_parts_of_candidates_are_those_of_their_rows(spans: list[list[int]], bou
 
     assert pairs(part, bounds[0]) == {each for each in pairs(whole, 0) if bounds[0] <= each[2] < bounds[1]}
     assert NO_CANDIDATES.of_keys(0, 5).spans == ()
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_key_that_no_index_holds_is_refused(tmp_path: Path, version: int) -> None:
+    """HFiles, and with them Hudi's own, hold keys of 32,767 bytes at most: their length is a short of Java."""
+    indexed = {"hoodie.metadata.enable": "true", "hoodie.metadata.record.index.enable": "true"}
+    indexed |= {"hoodie.metadata.global.record.level.index.enable": "true"}
+    table = new_table(tmp_path / "t", version=version)
+    writer = LocalWriter(table.with_context(options=Options(indexed)))
+    writer.upsert(rows(["a" * 32_767]))
+    for size in (32_768, 65_536):
+        with pytest.raises(KeyFieldError, match=rf"table t: a key of {size} bytes is too long for record_index"):
+            writer.upsert(rows(["a" * size]))
+    assert read(table.reload(), ReadRequest()).count() == 1
+    LocalWriter(table.reload().with_context(options=Options(indexed))).upsert(rows(["b"]))
+    assert read(table.reload(), ReadRequest()).count() == 2

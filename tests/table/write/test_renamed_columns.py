@@ -15,10 +15,10 @@ from skep_table.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.schema.arrow import from_arrow
 from skep_table.schema.avro import avro_text
-from skep_table.services.archive import archive
-from skep_table.services.cluster import cluster
-from skep_table.services.compact import compact
-from skep_table.services.rollback import roll_back_instant
+from skep_table.services.cleaning.archive import archive
+from skep_table.services.clustering.cluster import cluster
+from skep_table.services.compaction.compact import compact
+from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType

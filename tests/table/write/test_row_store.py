@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from skep_table.write.arrange import Arrangement
 from skep_table.write.context import Memory
-from skep_table.write.range_sort import arranged
-from skep_table.write.row_input import OnceInput, pieces
+from skep_table.write.input.row_input import OnceInput, pieces
+from skep_table.write.planning.arrange import Arrangement
+from skep_table.write.planning.range_sort import arranged
 from skep_table.write.row_store import ARRIVAL, RowStore
 from skep_table.write.rows import by_key
 

@@ -23,7 +23,7 @@ from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import MergeMode
 from skep_table.write.local import LocalWriter
-from skep_table.write.settings import check_settings, spec_of
+from skep_table.write.planning.settings import check_settings, spec_of
 
 WRITE = "hoodie.datasource.write."
 MODE = "hoodie.write.record.merge.mode"

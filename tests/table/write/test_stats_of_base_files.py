@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.services.compact import compact
+from skep_table.services.compaction.compact import compact
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType

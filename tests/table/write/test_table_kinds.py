@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skep.queries import Queries
-from skep.spark import SparkHolder
+from skep.query.over_rows import Queries
+from skep.query.spark import SparkHolder
 from skep_table.basefile import read_footer
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import KeyFieldError, OptionError, UnsupportedError
@@ -22,13 +22,13 @@ from skep_table.logfile import read_blocks
 from skep_table.options import Options
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
-from skep_table.runner import ThreadRunner
+from skep_table.runtime.runner import ThreadRunner
 from skep_table.schema.arrow import to_arrow
 from skep_table.schema.avro import parse_avro
 from skep_table.schema.types import META_FIELDS
-from skep_table.services.cluster import cluster
-from skep_table.services.compact import compact
-from skep_table.services.log_compact import compact_logs
+from skep_table.services.clustering.cluster import cluster
+from skep_table.services.compaction.compact import compact
+from skep_table.services.compaction.log_compact import compact_logs
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from skep.queries import Queries
-from skep.spark import SparkHolder
+from skep.query.over_rows import Queries
+from skep.query.spark import SparkHolder
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import EnvironmentMissingError, OptionError, UnsupportedError, ValidationError
 from skep_table.options import Options

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from skep_table.avro import parse_record
 from skep_table.avro.types import arrow_of
 from skep_table.avro_schemas import schema_of
-from skep_table.metadata_table.partitions import RecordKind, record_kind
+from skep_table.metadata_table.partitions import PartitionKind, record_kind
 from skep_table.metadata_table.records.update import PartitionUpdate
 
 
@@ -42,14 +42,14 @@ def update(partition: str, keys: pa.Array, records: pa.Array, deletes: pa.Array 
     return PartitionUpdate(partition, pa.table({"key": keys, "record": record}), removed.take(pc.sort_indices(removed)))
 
 
-def wrapped(kind: RecordKind, records: pa.Array, numbers: pa.Array | None = None) -> pa.StructArray:
+def wrapped(kind: PartitionKind, records: pa.Array, numbers: pa.Array | None = None) -> pa.StructArray:
     """Records of an index as those members of HoodieMetadataRecord that are set. `numbers` are their types, where they
     differ."""
     kinds = pa.array(np.full(len(records), kind.number, np.int32)) if numbers is None else numbers
     return pa.StructArray.from_arrays([kinds, records], ["type", kind.member])
 
 
-def _kind(partition: str) -> RecordKind:
+def _kind(partition: str) -> PartitionKind:
     kind = record_kind(partition)
     assert kind is not None, partition
     return kind

@@ -172,6 +172,16 @@ def _wrapped(kind: DataType | None, value: Any, *, typed: bool) -> dict[str, Any
     return {wrapper: {"value": value}}
 
 
+def holds_bounds_of(record: Mapping[str, Any], kind: DataType, release: str) -> bool:
+    """Whether the bounds of a stored record, if it has any, are of this type."""
+    held = [name for side in ("minValue", "maxValue") for name, value in (record[side] or {}).items() if value]
+    typed = _is_typed(release)
+    if set(held) - {_wrapper(kind, typed=typed)}:
+        return False
+    stated = record.get(_VALUE_TYPE) if typed and held else None
+    return stated is None or {"additionalInfo": None, **_type_stated(kind)} == stated
+
+
 def _wrapper(kind: DataType, *, typed: bool) -> str | None:
     """The record that holds a value of this type; None for types without statistics."""
     match kind:

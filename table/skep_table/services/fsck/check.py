@@ -7,13 +7,13 @@ from functools import partial
 from typing import Final
 
 from skep_table.context import TableContext
-from skep_table.runner import Runner, ThreadRunner
+from skep_table.runtime.runner import Runner, ThreadRunner
 from skep_table.services.fsck.contents import check_contents
-from skep_table.services.fsck.files import Listed, Newest, check_files, list_files
+from skep_table.services.fsck.files import ListedFiles, Newest, check_files, list_files
 from skep_table.services.fsck.findings import FileFinding, Problem, noted
 from skep_table.services.fsck.instants import damaged_archive, read_timeline
 from skep_table.services.fsck.metadata import check_metadata
-from skep_table.services.fsck.settings import Opened, open_damaged
+from skep_table.services.fsck.settings import DamagedTable, open_damaged
 from skep_table.table import HudiTable
 
 _ATTEMPTS: Final = 3
@@ -35,7 +35,7 @@ def fsck_at(
     deep: bool = False,
     metadata: bool = False,
     properties: Mapping[str, str] | None = None,
-) -> tuple[Opened, list[FileFinding]]:
+) -> tuple[DamagedTable, list[FileFinding]]:
     """The same for a table whose settings may be lost: `properties` are those that its administrator knows.
 
     Where something is found and another action has completed meanwhile, it is repeated: what that deleted or added may
@@ -62,7 +62,7 @@ def _checked(table: HudiTable, runner: Runner, *, deep: bool, metadata: bool) ->
     with guarded(Problem.ARCHIVE, table.layout.archive_folder):
         findings += damaged_archive(table)
     written = newest.written()
-    listed = Listed({})
+    listed = ListedFiles({})
     with guarded(Problem.DAMAGED, ""):
         listed = list_files(table, runner, written)
         findings += check_files(table, runner, written, listed, cleaned)

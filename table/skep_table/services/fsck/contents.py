@@ -16,15 +16,15 @@ from skep_table.instant_time import InstantTime
 from skep_table.keys.stored import StoredKeys
 from skep_table.logfile import BlockType, HeaderKey, LogBlock, read_blocks
 from skep_table.names import BaseFileName, BaseFormat, LogFileName
-from skep_table.runner import Runner
-from skep_table.services.fsck.files import Listed, is_committed
+from skep_table.runtime.runner import Runner
+from skep_table.services.fsck.files import ListedFiles, is_committed
 from skep_table.services.fsck.findings import UNREADABLE, FileFinding, Problem, reason
 from skep_table.storage import FileStatus, Storage
 from skep_table.table import HudiTable, Written
 
 
 def check_contents(
-    table: HudiTable, runner: Runner, newest: Mapping[str, Written], listed: Listed
+    table: HudiTable, runner: Runner, newest: Mapping[str, Written], listed: ListedFiles
 ) -> Iterator[FileFinding]:
     """Every committed base and log file that is there, those before the newest slices included."""
     logs, bases = [], []

@@ -14,7 +14,7 @@ from skep_table.instant_time import InstantTime
 from skep_table.metafile import METAFILES
 from skep_table.names import PARTITION_METAFILE, BaseFileName, BaseFormat, FileGroupId, LogFileName, join
 from skep_table.query.named import belongs_to
-from skep_table.runner import Runner
+from skep_table.runtime.runner import Runner
 from skep_table.services.fsck.findings import UNREADABLE, FileFinding, Problem, reason
 from skep_table.storage import FileStatus, Storage
 from skep_table.table import HudiTable, Written
@@ -55,21 +55,21 @@ class Newest:
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedFiles:
     """The data files of a table's partitions by path. `unmarked` are partitions with files and without a metafile."""
 
     files: Mapping[str, FileStatus]
     unmarked: tuple[str, ...] = ()
 
 
-def list_files(table: HudiTable, runner: Runner, newest: Mapping[str, Written]) -> Listed:
+def list_files(table: HudiTable, runner: Runner, newest: Mapping[str, Written]) -> ListedFiles:
     """Lists every partition, and the folders of others that commits wrote to."""
     partitions = table.view(metadata=False).partitions()
     named = {stat.partition_path for _, stat in newest.values()}
     others = sorted(named.difference(partitions))
     listed = runner.map(table.storage.list_prefix, [*partitions, *others])
     unmarked = [path for path, files in zip(others, listed[len(partitions) :], strict=True) if _lacks_metafile(files)]
-    return Listed({file.path: file for files in listed for file in files}, tuple(unmarked))
+    return ListedFiles({file.path: file for files in listed for file in files}, tuple(unmarked))
 
 
 def _lacks_metafile(files: Iterable[FileStatus]) -> bool:
@@ -78,7 +78,7 @@ def _lacks_metafile(files: Iterable[FileStatus]) -> bool:
 
 
 def check_files(
-    table: HudiTable, runner: Runner, newest: Mapping[str, Written], listed: Listed, cleaned: frozenset[str]
+    table: HudiTable, runner: Runner, newest: Mapping[str, Written], listed: ListedFiles, cleaned: frozenset[str]
 ) -> Iterator[FileFinding]:
     """Files that no commit names, and those of the newest slices that are missing or differ from their commits.
 

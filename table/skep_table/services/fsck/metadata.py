@@ -11,12 +11,11 @@ from skep_table.instant_time import DIGITS, CompletionTime, InstantTime
 from skep_table.metadata_table import FIRST_INSTANTS, FOLDER
 from skep_table.metadata_write import has_metadata_table, open_own
 from skep_table.names import BaseFileName, LogFileName
-from skep_table.runner import Runner
+from skep_table.runtime.runner import Runner
 from skep_table.services.fsck.files import Newest, check_files, list_files
 from skep_table.services.fsck.findings import FileFinding, Problem, noted
 from skep_table.services.fsck.instants import damaged_archive, read_timeline
-from skep_table.services.metadata_check import Difference, check_metadata_table
-from skep_table.services.metadata_check import Problem as MetadataProblem
+from skep_table.services.metadata_check import Difference, MetadataProblem, check_metadata_table
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Instant
 from skep_table.timeline.metadata import CommitMetadata
@@ -61,8 +60,8 @@ def _damages(own: HudiTable, runner: Runner) -> list[FileFinding]:
 
 
 class _Made:
-    """Whether a file is of a partition of the metadata table as it was made last: a partition that was dropped and made
-    again has an artificial time, before those of the commits that wrote to it until then.
+    """Whether a file is of a partition of the metadata table as it was made last: a partition that was dropped and
+    rebuilt has an artificial time, before those of the commits that wrote to it until then.
 
     By the slices that are there where log files are named by their slice, else by when instants completed.
     """

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from skep_table.commit.recovery import refuse_active, roll_back_failed
+from skep_table.commit.undo.recovery import refuse_active, roll_back_failed
 from skep_table.commit.writable import check_writable, take_lock_over
 from skep_table.context import TableContext
 from skep_table.errors import AlreadyExistsError, SkepError
@@ -22,7 +22,7 @@ from skep_table.names import PARTITION_METAFILE, BaseFileName, LogFileName
 from skep_table.services.fsck.findings import UNREADABLE, FileFinding, Problem, Repair, reason
 from skep_table.services.fsck.instants import read_timeline
 from skep_table.services.fsck.settings import open_damaged
-from skep_table.services.metadata_admin import rebuild_metadata_table
+from skep_table.services.metadata.admin import rebuild_metadata_table
 from skep_table.table import HudiTable
 from skep_table.table_config.file import restore_settings
 from skep_table.table_config.keys import BACKUP_PATH, PROPERTIES_PATH
@@ -244,7 +244,7 @@ def _repair_metadata(context: TableContext, progress: _Progress) -> None:
     def rebuild() -> None:
         made = rebuild_metadata_table(HudiTable.in_context(context))
         for finding in progress.of(Problem.METADATA):
-            progress.settle(finding, f"the metadata table is made again: {', '.join(made.kept) or 'not yet'}")
+            progress.settle(finding, f"the metadata table is rebuilt: {', '.join(made.kept) or 'not yet'}")
 
     _attempt(progress, (Problem.METADATA,), rebuild)
 

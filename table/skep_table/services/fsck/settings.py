@@ -18,7 +18,7 @@ from skep_table.timeline.half_moved import refuse_half_moved
 
 
 @dataclass(frozen=True)
-class Opened:
+class DamagedTable:
     """A table for checks. `whole`: the settings that its file is to have; None where that can't be decided.
 
     `stated`: the settings that are found elsewhere, where no file holds them all.
@@ -30,7 +30,7 @@ class Opened:
     stated: StatedSettings | None = None
 
 
-def open_damaged(context: TableContext, given: Mapping[str, str] | None = None) -> Opened:
+def open_damaged(context: TableContext, given: Mapping[str, str] | None = None) -> DamagedTable:
     """Opens a table however damaged its settings are; `given` are settings that its administrator knows.
 
     NotATableError where there is no table, TableVersionError for a version that skep can't read.
@@ -47,7 +47,7 @@ def open_damaged(context: TableContext, given: Mapping[str, str] | None = None) 
         raise NotATableError(f"no Hudi table at {storage.root}", table=storage.root)
     whole = config if config is not None and not found else saved
     if whole is not None:
-        return Opened(_opened(context, whole, findings), whole, findings)
+        return DamagedTable(_opened(context, whole, findings), whole, findings)
     stated = stated_settings(storage, given or {})
     complete = None
     if stated.lacking:
@@ -57,7 +57,7 @@ def open_damaged(context: TableContext, given: Mapping[str, str] | None = None) 
             complete = stated.config()
         except SkepError as error:
             findings.append(FileFinding(Problem.SETTINGS, PROPERTIES_PATH, None, error.message))
-    return Opened(_opened(context, config or stated.for_checks(), findings), complete, findings, stated)
+    return DamagedTable(_opened(context, config or stated.for_checks(), findings), complete, findings, stated)
 
 
 def _settings(storage: Storage, path: str, problem: Problem) -> tuple[TableConfig | None, list[FileFinding]]:

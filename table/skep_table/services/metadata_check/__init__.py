@@ -5,15 +5,15 @@ does: one module for each kind of partition.
 """
 
 from skep_table.services.metadata_check.check import check_metadata_table
-from skep_table.services.metadata_check.findings import Difference, MetadataCheck, PartitionCheck, Problem
+from skep_table.services.metadata_check.findings import Difference, MetadataCheck, MetadataProblem, PartitionCheck
 from skep_table.services.metadata_check.listing import ListedFile, compare_files
 
 __all__ = [
     "Difference",
     "ListedFile",
     "MetadataCheck",
+    "MetadataProblem",
     "PartitionCheck",
-    "Problem",
     "check_metadata_table",
     "compare_files",
 ]

@@ -13,11 +13,11 @@ from skep_table.basefile import read_base, read_footer
 from skep_table.bloom import BloomFilter
 from skep_table.keys.stored import StoredKeys
 from skep_table.metadata_table import MetadataTable
-from skep_table.metadata_table.entries import latest
+from skep_table.metadata_table.entries import alive, latest
 from skep_table.metadata_table.keys import ALL_PARTITIONS, NON_PARTITIONED, file_key, path_key
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, BLOOM_MEMBER
 from skep_table.names import BaseFileName
-from skep_table.services.metadata_check.findings import Findings, Problem
+from skep_table.services.metadata_check.findings import Findings, MetadataProblem
 from skep_table.services.metadata_check.slices import latest_slices
 from skep_table.table import HudiTable
 from skep_table.view import BaseFile
@@ -39,14 +39,14 @@ def check_bloom_filters(table: HudiTable, metadata: MetadataTable, findings: Fin
     stale = _stale(metadata)
     if stale:
         findings.add(
-            Problem.STALE, "", BLOOM_FILTERS, f"{stale} filters of files that are no longer listed", found=stale
+            MetadataProblem.STALE, "", BLOOM_FILTERS, f"{stale} filters of files that are no longer listed", found=stale
         )
 
 
-def _problem(table: HudiTable, base: BaseFile, stated: BloomFilter | None) -> tuple[Problem, str] | None:
+def _problem(table: HudiTable, base: BaseFile, stated: BloomFilter | None) -> tuple[MetadataProblem, str] | None:
     footer = read_footer(table.storage, base.path)
     if stated is None:
-        return (Problem.MISSING, "the base file has no filter here") if footer.bloom is not None else None
+        return (MetadataProblem.MISSING, "the base file has no filter here") if footer.bloom is not None else None
     if footer.bloom is not None and footer.bloom.to_text() == stated.to_text():
         return None
     stored = StoredKeys.of(table.config, table.stored_schema())
@@ -55,8 +55,8 @@ def _problem(table: HudiTable, base: BaseFile, stated: BloomFilter | None) -> tu
         lacking = pc.invert(stated.might_contain(keys))
         if pc.any(lacking).as_py():
             count, first = pc.sum(lacking).as_py(), keys[lacking.index(True).as_py()].as_py()
-            return Problem.DIFFERS, f"the filter lacks {count} keys of the file, {first} among them"
-    return Problem.LOOSE, "another filter than that of the footer, which contains all keys"
+            return MetadataProblem.DIFFERS, f"the filter lacks {count} keys of the file, {first} among them"
+    return MetadataProblem.LOOSE, "another filter than that of the footer, which contains all keys"
 
 
 def _stale(metadata: MetadataTable) -> int:
@@ -64,10 +64,8 @@ def _stale(metadata: MetadataTable) -> int:
     keys = pa.array(list(_keys(zip(*(listed[name].to_pylist() for name in ("key", "name")), strict=True))), pa.string())
     found = 0
     for group in metadata.group_readers(BLOOM_FILTERS):
-        known, records = latest(group.entries(column=BLOOM_MEMBER), BLOOM_MEMBER)
-        if len(records):
-            alive = pc.invert(pc.struct_field(records, "isDeleted").fill_null(False))
-            found += pc.sum(pc.invert(pc.is_in(known.filter(alive), value_set=keys))).as_py() or 0
+        known, _ = alive(*latest(group.entries(column=BLOOM_MEMBER), BLOOM_MEMBER))
+        found += pc.sum(pc.invert(pc.is_in(known, value_set=keys))).as_py() or 0
     return found
 
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from skep_table.metadata_table.records.summaries import Columns, ColumnSummary
 from skep_table.schema.arrow import arrow_type
-from skep_table.services.metadata_check.findings import Findings, Problem
+from skep_table.services.metadata_check.findings import Findings, MetadataProblem
 
 _LONGEST: Final = 1024  # summaries cut texts there, so that longer ones can't be compared with them
 # Java orders characters from there on in another way than their bytes are.
@@ -52,7 +52,7 @@ def check_bounds(
         any_known |= mask
     for each in np.flatnonzero(~any_known).tolist():
         detail = "no statistics: queries look into it"
-        findings.add(Problem.LOOSE, described[each].path, described[each].name, detail)
+        findings.add(MetadataProblem.LOOSE, described[each].path, described[each].name, detail)
     for column, kind in columns.items():
         expected = _expected(described, column, arrow_type(kind))
         findings.checked += int(known[column].sum())
@@ -84,7 +84,9 @@ def _typed(values: list[Any], kind: pa.DataType) -> pa.Array:
     return pa.array(values, kind)
 
 
-def _problems(expected: pa.Table, stated: pa.Table, known: _Mask, any_known: _Mask) -> list[tuple[_Mask, Problem, str]]:
+def _problems(
+    expected: pa.Table, stated: pa.Table, known: _Mask, any_known: _Mask
+) -> list[tuple[_Mask, MetadataProblem, str]]:
     low, high = (_one(expected[name]) for name in ("min_value", "max_value"))
     least, most = (_one(stated[name]) for name in ("min_value", "max_value"))
     values, nulls = (_one(expected[name]).to_numpy() for name in ("value_count", "null_count"))
@@ -106,17 +108,21 @@ def _problems(expected: pa.Table, stated: pa.Table, known: _Mask, any_known: _Ma
         )
     )
     return [
-        (~known & any_known & has_values, Problem.MISSING, "without a record beside others it counts as all null"),
-        (narrow, Problem.DIFFERS, "narrower than the values: queries lose rows"),
-        (hides_nulls, Problem.DIFFERS, "the count of nulls hides nulls: queries for them lose rows"),
-        (hides_values, Problem.DIFFERS, "the counts hide all values: queries lose rows"),
+        (
+            ~known & any_known & has_values,
+            MetadataProblem.MISSING,
+            "without a record beside others it counts as all null",
+        ),
+        (narrow, MetadataProblem.DIFFERS, "narrower than the values: queries lose rows"),
+        (hides_nulls, MetadataProblem.DIFFERS, "the count of nulls hides nulls: queries for them lose rows"),
+        (hides_values, MetadataProblem.DIFFERS, "the counts hide all values: queries lose rows"),
         (
             without_bounds & ~hides_values,
-            Problem.LOOSE,
+            MetadataProblem.LOOSE,
             "no bounds: skep reads it, Hudi takes all values to be null",
         ),
-        (wide & ~narrow, Problem.LOOSE, "wider than the values"),
-        (other_counts, Problem.LOOSE, "other counts"),
+        (wide & ~narrow, MetadataProblem.LOOSE, "wider than the values"),
+        (other_counts, MetadataProblem.LOOSE, "other counts"),
     ]
 
 

@@ -11,18 +11,20 @@ from skep_table.metadata_table import FOLDER, MetadataTable
 from skep_table.metadata_table.partitions import (
     BLOOM_FILTERS,
     COLUMN_STATS,
-    EXPRESSION_INDEX_PREFIX,
+    EXPRESSION,
     FILES,
     PARTITION_STATS,
     RECORD_INDEX,
-    SECONDARY_INDEX_PREFIX,
+    SECONDARY,
+    kind_of,
 )
+from skep_table.metadata_write.definitions import known_secondary
 from skep_table.services.metadata_check.blooms import check_bloom_filters
 from skep_table.services.metadata_check.expressions import check_expression_index, expression_index_of
-from skep_table.services.metadata_check.findings import Findings, MetadataCheck, PartitionCheck, Problem
+from skep_table.services.metadata_check.findings import Findings, MetadataCheck, MetadataProblem, PartitionCheck
 from skep_table.services.metadata_check.listing import check_listing
 from skep_table.services.metadata_check.record_index import check_record_index
-from skep_table.services.metadata_check.secondary_index import check_secondary_index, is_comparable
+from skep_table.services.metadata_check.secondary_index import check_secondary_index
 from skep_table.services.metadata_check.statistics import check_column_stats, check_partition_stats
 from skep_table.table import HudiTable
 
@@ -80,10 +82,12 @@ def _checked(table: HudiTable, wanted: Collection[str] | None) -> MetadataCheck:
 
 def _check_of(table: HudiTable, metadata: MetadataTable, name: str) -> _Check | None:
     """None for a partition whose contents can't be computed here."""
-    if name.startswith(EXPRESSION_INDEX_PREFIX):
+    kind = kind_of(name)
+    if kind is EXPRESSION:
         return check_expression_index if expression_index_of(table, name) is not None else None
-    if name.startswith(SECONDARY_INDEX_PREFIX):
-        return check_secondary_index if is_comparable(table, metadata, name) else None
+    if kind is SECONDARY:
+        index = known_secondary(name, metadata.definitions.get(name), table.stored_schema())
+        return check_secondary_index if index is not None else None
     return _CHECKS.get(name)
 
 
@@ -94,11 +98,11 @@ def _opened(table: HudiTable) -> MetadataTable | PartitionCheck:
         metadata = MetadataTable.open(table)
     except NotATableError:
         detail = "the table's settings name a metadata table, and there is none"
-        findings.add(Problem.MISSING, "", FOLDER, detail)
+        findings.add(MetadataProblem.MISSING, "", FOLDER, detail)
         return findings.done()
     if metadata is None:
         detail = "the table's settings name indexes without the partition files, which readers begin with"
-        findings.add(Problem.MISSING, "", FILES, detail)
+        findings.add(MetadataProblem.MISSING, "", FILES, detail)
         return findings.done()
     return metadata
 
@@ -107,9 +111,9 @@ def _one(table: HudiTable, metadata: MetadataTable, name: str, check: _Check) ->
     findings = Findings(name)
     if name == FILES and not metadata.is_current():
         detail = "it lacks a completed write: skep lists the storage instead, other readers do not see that write"
-        findings.add(Problem.MISSING, "", FILES, detail)
+        findings.add(MetadataProblem.MISSING, "", FILES, detail)
     try:
         check(table, metadata, findings)
     except FormatError as error:
-        findings.add(Problem.DAMAGED, "", str(error.fields.get("path", FOLDER)), error.message)
+        findings.add(MetadataProblem.DAMAGED, "", str(error.fields.get("path", FOLDER)), error.message)
     return findings.done()

@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_table.metadata_table import MetadataTable
-from skep_table.metadata_table.expressions import ExpressionIndex
+from skep_table.metadata_table.records.expression_index import ExpressionIndex
 from skep_table.metadata_table.records.summaries import ColumnSummary, merged
-from skep_table.metadata_write.expression_facts import ExpressionFacts, expression_facts, texts_of_files
-from skep_table.metadata_write.expressions import expression_indexes
+from skep_table.metadata_write.definitions import expression_indexes
+from skep_table.metadata_write.facts.expressions import ExpressionFacts, expression_facts, texts_of_files
 from skep_table.names import LogFileName
 from skep_table.schema.arrow import arrow_type
 from skep_table.services.metadata_check.bounds import Described, check_bounds
-from skep_table.services.metadata_check.findings import Findings, Problem
+from skep_table.services.metadata_check.findings import Findings, MetadataProblem
 from skep_table.services.metadata_check.slices import latest_slices
 from skep_table.storage import FileStatus
 from skep_table.table import HudiTable
@@ -45,12 +45,7 @@ def check_expression_index(table: HudiTable, metadata: MetadataTable, findings: 
 
 def _files_by_partition(table: HudiTable) -> Iterator[tuple[str, list[_File]]]:
     for path, slices in itertools.groupby(latest_slices(table), key=lambda slice_: slice_.partition_path):
-        files = [
-            FileStatus(each.path, each.size_bytes, 0)
-            for slice_ in slices
-            for each in (*((slice_.base_file,) if slice_.base_file is not None else ()), *slice_.log_files)
-        ]
-        yield path, [(path, file) for file in files]
+        yield path, [(path, file) for slice_ in slices for file in slice_.files]
 
 
 # -- statistics --------------------------------------------------------------------------------------------------------
@@ -90,7 +85,7 @@ def _described(
         summary = each.summaries.get(index.partition)
         if summary is None:
             unsure = True
-            findings.add(Problem.LOOSE, each.partition_path, each.name, "not compared: the values are not sure")
+            findings.add(MetadataProblem.LOOSE, each.partition_path, each.name, "not compared: the values are not sure")
         elif summary.values + summary.nulls:
             whole = replace(summary, values=summary.values + summary.nulls)
             found.append(Described(each.partition_path, each.name, {index.column: whole}))
@@ -119,16 +114,16 @@ def _check_filters(
         findings.checked += 1
         stated = filters.get((path, file.name))
         if texts is None:
-            findings.add(Problem.LOOSE, path, file.name, "not compared: a value is empty, or not sure")
+            findings.add(MetadataProblem.LOOSE, path, file.name, "not compared: a value is empty, or not sure")
         elif stated is None:
             if len(texts):
-                findings.add(Problem.LOOSE, path, file.name, "no filter: queries look into it")
+                findings.add(MetadataProblem.LOOSE, path, file.name, "no filter: queries look into it")
         else:
             lacking = pc.invert(stated.might_contain(texts))
             if pc.any(lacking).as_py():
                 first = texts.filter(lacking)[0].as_py()
                 detail = f"the filter lacks {pc.sum(lacking).as_py()} values of the file, {first} among them"
-                findings.add(Problem.DIFFERS, path, file.name, detail)
+                findings.add(MetadataProblem.DIFFERS, path, file.name, detail)
 
 
 def _is_cdc(name: str) -> bool:

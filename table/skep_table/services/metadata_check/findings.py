@@ -15,7 +15,7 @@ from skep_table.instant_time import InstantTime
 MOST_FINDINGS: Final = 1000  # of each partition of the metadata table; further ones are counted
 
 
-class Problem(str, Enum):
+class MetadataProblem(str, Enum):
     """How a metadata table and the files disagree. The last three change no answer of a query, and are notes."""
 
     MISSING = "missing"  # the metadata table lacks it
@@ -30,7 +30,7 @@ class Problem(str, Enum):
     @property
     def is_note(self) -> bool:
         """Whether no answer of a query depends on it."""
-        return self in (Problem.LOOSE, Problem.STALE, Problem.UNFINISHED)
+        return self in (MetadataProblem.LOOSE, MetadataProblem.STALE, MetadataProblem.UNFINISHED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Difference:
     column. `found` is what the metadata table states, `expected` what the files hold; None for nothing.
     """
 
-    problem: Problem
+    problem: MetadataProblem
     partition: str
     path: str
     subject: str
@@ -99,7 +99,7 @@ class Findings:
 
     def add(
         self,
-        problem: Problem,
+        problem: MetadataProblem,
         path: str,
         subject: str,
         detail: str = "",

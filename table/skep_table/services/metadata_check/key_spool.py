@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from skep_table.slices.spill import Place, SpillFile
+from skep_table.slices.spill import SpillFile, SpillRange
 
 _SCHEMA: Final = pa.schema([("key", pa.string()), ("slice", pa.int64())])
 
@@ -22,7 +22,7 @@ class KeySpool:
     """
 
     file: SpillFile
-    _places: dict[tuple[str | None, int], list[Place]] = field(default_factory=dict)
+    _places: dict[tuple[str | None, int], list[SpillRange]] = field(default_factory=dict)
 
     def add(self, group_set: str | None, groups: npt.NDArray[np.int64], keys: pa.Array, slice_number: int) -> None:
         """Adds keys of one slice, each with the number of its file group."""

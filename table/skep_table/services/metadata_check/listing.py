@@ -14,7 +14,7 @@ from skep_table.instant_time import InstantTime
 from skep_table.logfile import BlockType, read_blocks
 from skep_table.metadata_table import MetadataTable
 from skep_table.names import BaseFileName, LogFileName, join
-from skep_table.services.metadata_check.findings import Findings, Problem
+from skep_table.services.metadata_check.findings import Findings, MetadataProblem
 from skep_table.storage import FileStatus
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action
@@ -33,7 +33,7 @@ class ListedFile:
     name: str
     stored: int | None
     stated: int | None
-    problem: Problem | None = None
+    problem: MetadataProblem | None = None
     detail: str = ""
 
 
@@ -57,15 +57,17 @@ def check_listing(table: HudiTable, metadata: MetadataTable, findings: Findings)
         unfinished = set()
         for each in _compared(named, path, _sizes(files), _sizes(stated)):
             findings.checked += 1
-            if each.problem is Problem.UNFINISHED:
+            if each.problem is MetadataProblem.UNFINISHED:
                 unfinished.add(each.name)
-            if each.problem is not None and (each.problem is not Problem.UNFINISHED or each.stated is not None):
+            if each.problem is not None and (each.problem is not MetadataProblem.UNFINISHED or each.stated is not None):
                 findings.add(each.problem, path, each.name, each.detail, found=each.stated, expected=each.stored)
         files, stated = ([each for each in found if each.name not in unfinished] for found in (files, stated))
         if path in listed and path not in there and not stated:
-            findings.add(Problem.STALE, path, path, "the metadata table has the partition, and it has no folder")
+            findings.add(
+                MetadataProblem.STALE, path, path, "the metadata table has the partition, and it has no folder"
+            )
         if path not in listed and any(_is_data(each.name) for each in files):
-            findings.add(Problem.MISSING, path, path, "the metadata table lacks the partition", expected=path)
+            findings.add(MetadataProblem.MISSING, path, path, "the metadata table lacks the partition", expected=path)
         if path not in listed:
             stated = []
         _check_slices(path, _slices(path, files, stored.states), _slices(path, stated, stored.states), findings)
@@ -84,18 +86,20 @@ def _compared(named: _Named, path: str, files: Mapping[str, int], sizes: Mapping
         yield ListedFile(path, name, stored, stated, problem, detail)
 
 
-def _problem(named: _Named, path: str, name: str, stored: int | None, stated: int | None) -> tuple[Problem | None, str]:
+def _problem(
+    named: _Named, path: str, name: str, stored: int | None, stated: int | None
+) -> tuple[MetadataProblem | None, str]:
     if stored is None:
         if name in named.being_cleaned.get(path, ()):
-            return Problem.UNFINISHED, "a clean is deleting it"
-        return Problem.SURPLUS, "listed, and there is no such file"
+            return MetadataProblem.UNFINISHED, "a clean is deleting it"
+        return MetadataProblem.SURPLUS, "listed, and there is no such file"
     if stated is None:
         if named.is_committed(path, name, stored, 0):
-            return Problem.MISSING, "a committed file that is not listed"
-        return Problem.UNFINISHED, "of a write that failed or is going on"
+            return MetadataProblem.MISSING, "a committed file that is not listed"
+        return MetadataProblem.UNFINISHED, "of a write that failed or is going on"
     if stored == stated or named.only_grew(path, name, stored, stated):
         return None, ""
-    return Problem.DIFFERS, "another size in bytes"
+    return MetadataProblem.DIFFERS, "another size in bytes"
 
 
 def _is_data(name: str) -> bool:
@@ -115,7 +119,13 @@ def _check_slices(
     for file_id in sorted(expected.keys() | found.keys()):
         ours, theirs = expected.get(file_id), found.get(file_id)
         if ours != theirs:
-            problem = Problem.MISSING if theirs is None else Problem.SURPLUS if ours is None else Problem.DIFFERS
+            problem = (
+                MetadataProblem.MISSING
+                if theirs is None
+                else MetadataProblem.SURPLUS
+                if ours is None
+                else MetadataProblem.DIFFERS
+            )
             findings.add(problem, path, file_id, "the latest file slice", found=_text(theirs), expected=_text(ours))
 
 

@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from skep_table.metadata_table import MetadataTable, group_numbers
 from skep_table.metadata_table.entries import GroupReader, latest
 from skep_table.metadata_table.partitions import RECORD_INDEX, RECORD_INDEX_MEMBER
-from skep_table.metadata_table.record_index import file_ids
-from skep_table.services.metadata_check.findings import Findings, Problem
+from skep_table.metadata_table.records.record_index import file_ids
+from skep_table.services.metadata_check.findings import Findings, MetadataProblem
 from skep_table.services.metadata_check.key_spool import KeySpool
 from skep_table.services.metadata_check.slices import keyed_slices
 from skep_table.slices.options import SPILL_FOLDER
@@ -45,7 +45,7 @@ def check_record_index(table: HudiTable, metadata: MetadataTable, findings: Find
                 spool.add(partition, group_numbers(keys, len(sets[partition])), keys, len(slices))
             elif len(keys):
                 detail = "the index has no file groups of the partition"
-                findings.add(Problem.MISSING, path, each.slice.file_id, detail, expected=f"{len(keys)} keys")
+                findings.add(MetadataProblem.MISSING, path, each.slice.file_id, detail, expected=f"{len(keys)} keys")
             slices.append(each.slice)
         places = _Places.of(slices)
         for partition, groups in sets.items():
@@ -103,7 +103,7 @@ def _check_group(held: pa.Table, group: _Group, places: _Places, findings: Findi
     for key, number in findings.some(keys, slices, missing):
         slice_ = places.slices[number]
         detail = "a key of the table that the index lacks"
-        findings.add(Problem.MISSING, slice_.partition_path, key, detail, expected=slice_.file_id)
+        findings.add(MetadataProblem.MISSING, slice_.partition_path, key, detail, expected=slice_.file_id)
     twice = _twice(keys)
     stated = places.numbers(paths, ids)
     named = np.full(len(keys), _NO_SLICE)
@@ -114,15 +114,15 @@ def _check_group(held: pa.Table, group: _Group, places: _Places, findings: Findi
         found = f"{paths[entry].as_py()} {ids[entry].as_py()}"
         detail = "the key is in another file group"
         expected = f"{slice_.partition_path} {slice_.file_id}"
-        findings.add(Problem.DIFFERS, slice_.partition_path, key, detail, found=found, expected=expected)
+        findings.add(MetadataProblem.DIFFERS, slice_.partition_path, key, detail, found=found, expected=expected)
     for key, number in findings.some(keys, slices, moved & twice):
         slice_ = places.slices[number]
         detail = "the table has the key in several file groups, of which the index can name one"
-        findings.add(Problem.DOUBLE, slice_.partition_path, key, detail, expected=slice_.file_id)
+        findings.add(MetadataProblem.DOUBLE, slice_.partition_path, key, detail, expected=slice_.file_id)
     surplus = pc.invert(pc.is_in(known, value_set=keys)).to_numpy(zero_copy_only=False)
     for key, entry in findings.some(known, np.arange(len(known)), surplus):
         detail = "the table has no such key" if stated[entry] != _NO_SLICE else "of a file group that is no longer read"
-        findings.add(Problem.SURPLUS, paths[entry].as_py() or "", key, detail, found=ids[entry].as_py())
+        findings.add(MetadataProblem.SURPLUS, paths[entry].as_py() or "", key, detail, found=ids[entry].as_py())
 
 
 def _without_strays(entries: pa.Table, group: _Group, findings: Findings) -> pa.Table:
@@ -133,7 +133,9 @@ def _without_strays(entries: pa.Table, group: _Group, findings: Findings) -> pa.
     for key, number in findings.some(keys, numbers, strays):
         detail = "the entry is in a file group of the index where no look-up finds it"
         expected = f"file group {number} of {group.of}"
-        findings.add(Problem.DIFFERS, group.partition or "", key, detail, found=group.reader.file_id, expected=expected)
+        findings.add(
+            MetadataProblem.DIFFERS, group.partition or "", key, detail, found=group.reader.file_id, expected=expected
+        )
     return entries.filter(pa.array(~strays)).combine_chunks()
 
 

@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 
 from skep_table.metadata_table import MetadataTable, group_numbers
 from skep_table.metadata_table.definitions import IndexDefinition
-from skep_table.metadata_table.entries import latest
+from skep_table.metadata_table.entries import alive, latest
 from skep_table.metadata_table.partitions import SECONDARY_INDEX_MEMBER
-from skep_table.metadata_table.records.secondary_index import has_known_texts, secondary_keys, sharded_parts
-from skep_table.services.metadata_check.findings import Findings, Problem
+from skep_table.metadata_table.records.secondary_index import secondary_keys, sharded_parts
+from skep_table.services.metadata_check.findings import Findings, MetadataProblem
 from skep_table.services.metadata_check.key_spool import KeySpool
 from skep_table.services.metadata_check.slices import keyed_slices
 from skep_table.slices.options import SPILL_FOLDER
@@ -29,18 +29,8 @@ from skep_table.view import FileSlice
 _WITHOUT_VALUE: Final = "\0$"  # how entries of nulls begin: a NUL within a value is escaped
 
 
-def is_comparable(table: HudiTable, metadata: MetadataTable, partition: str) -> bool:
-    """Whether the entries of the index can be computed here."""
-    definition = metadata.definitions.get(partition)
-    if definition is None or len(definition.source_fields) != 1:
-        return False
-    (column,) = definition.source_fields
-    schema = table.stored_schema()
-    return column in schema and has_known_texts(schema[column].type, by_value=definition.is_by_value)
-
-
 def check_secondary_index(table: HudiTable, metadata: MetadataTable, findings: Findings) -> None:
-    """Compares all file groups of an index that `is_comparable`, one after the other."""
+    """Compares all file groups of an index whose entries can be computed here, one after the other."""
     definition = metadata.definitions[findings.partition]
     groups = metadata.group_readers(findings.partition)
     with closing(SpillFile(table.options.value(SPILL_FOLDER))) as file:
@@ -52,15 +42,13 @@ def check_secondary_index(table: HudiTable, metadata: MetadataTable, findings: F
             spool.add(None, _numbers(entries, definition, len(groups)), entries, len(slices))
             slices.append(found.slice)
         for number, group in enumerate(groups):
-            known, records = latest(group.entries(column=SECONDARY_INDEX_MEMBER), SECONDARY_INDEX_MEMBER)
-            if len(records):
-                known = known.filter(pc.invert(pc.struct_field(records, "isDeleted").fill_null(False)))
+            known, _ = alive(*latest(group.entries(column=SECONDARY_INDEX_MEMBER), SECONDARY_INDEX_MEMBER))
             numbers = _numbers(known, definition, len(groups))
             strays = numbers != number
             for key, where in findings.some(known, numbers, strays):
                 detail = "the entry is in a file group of the index where no look-up finds it"
                 expected = f"file group {where} of {len(groups)}"
-                findings.add(Problem.DIFFERS, "", key, detail, found=group.file_id, expected=expected)
+                findings.add(MetadataProblem.DIFFERS, "", key, detail, found=group.file_id, expected=expected)
             held, mine = spool.part(None, number), known.filter(pa.array(~strays))
             if not definition.is_by_value:
                 # Hudi 1.0 leaves rows without a value out. No query looks for them by the index.
@@ -74,10 +62,10 @@ def _check_group(held: pa.Table, known: pa.Array, slices: list[FileSlice], findi
     for key, number in findings.some(keys, numbers, missing):
         slice_ = slices[number]
         detail = "a row of the table that the index lacks"
-        findings.add(Problem.MISSING, slice_.partition_path, key, detail, expected=slice_.file_id)
+        findings.add(MetadataProblem.MISSING, slice_.partition_path, key, detail, expected=slice_.file_id)
     surplus = pc.invert(pc.is_in(known, value_set=keys)).to_numpy(zero_copy_only=False)
     for key, _ in findings.some(known, np.zeros(len(known), np.int64), surplus):
-        findings.add(Problem.SURPLUS, "", key, "the table has no such row")
+        findings.add(MetadataProblem.SURPLUS, "", key, "the table has no such row")
 
 
 def _with_value(entries: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:

@@ -10,30 +10,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_table.metadata_table import MetadataTable
-from skep_table.metadata_table.entries import latest
+from skep_table.metadata_table.entries import alive, latest
 from skep_table.metadata_table.keys import ALL_PARTITIONS
 from skep_table.metadata_table.partitions import COLUMN_STATS, PARTITION_STATS, STATS_MEMBER
 from skep_table.metadata_table.records.summaries import Columns, ColumnSummary, merged, summaries_of_rows
 from skep_table.metadata_write.definitions import stats_columns
-from skep_table.metadata_write.file_facts import FileFacts, facts_of_files
+from skep_table.metadata_write.facts.files import FileFacts, facts_of_files
 from skep_table.schema.arrow import arrow_type
 from skep_table.services.metadata_check.bounds import Described, check_bounds
-from skep_table.services.metadata_check.findings import Findings, Problem
+from skep_table.services.metadata_check.findings import Findings, MetadataProblem
 from skep_table.services.metadata_check.slices import latest_slices
 from skep_table.slices.read import read_slice
-from skep_table.storage import FileStatus
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
 
 _FILES_AT_ONCE: Final = 256
 
-_File = tuple[str, FileStatus]
-
 
 def check_column_stats(table: HudiTable, metadata: MetadataTable, findings: Findings) -> None:
     """Compares those of the files of the latest slices. Records of files that are no longer listed are a note."""
     columns = stats_columns(table)
-    every = (file for slice_ in latest_slices(table) for file in _files(slice_))
+    every = ((slice_.partition_path, file) for slice_ in latest_slices(table) for file in slice_.files)
     while files := list(itertools.islice(every, _FILES_AT_ONCE)):
         found = list(_described(facts_of_files(table, files, columns, blooms=False), findings))
         names = [(each.path, each.name) for each in found]
@@ -72,7 +69,7 @@ def _partition(
     findings: Findings,
 ) -> Described | None:
     """By the facts of its files, or by merged rows, where these hold more than is stated and logs may replace rows."""
-    files = (file for slice_ in slices for file in _files(slice_))
+    files = ((path, file) for slice_ in slices for file in slice_.files)
     unsure = Findings(findings.partition)
     found = list(_described(facts_of_files(table, files, columns, blooms=False), unsure))
     whole = _together(path, (each.of(column) for each in found for column in columns))
@@ -82,7 +79,7 @@ def _partition(
     known = table.stored_schema().with_meta()
     if all(each in known for each in columns):
         return _by_rows(table, path, slices, columns)
-    findings.add(Problem.LOOSE, path, path, "not compared: it has statistics of members of structs")
+    findings.add(MetadataProblem.LOOSE, path, path, "not compared: it has statistics of members of structs")
     return None
 
 
@@ -112,14 +109,9 @@ def _described(facts: Iterable[FileFacts], findings: Findings) -> Iterator[Descr
         if each.summaries:
             yield Described(each.partition_path, each.name, {summary.column: summary for summary in each.summaries})
         else:
-            findings.add(Problem.LOOSE, each.partition_path, each.name, "not compared: what readers find is not sure")
-
-
-def _files(slice_: FileSlice) -> Iterator[_File]:
-    if slice_.base_file is not None:
-        yield slice_.partition_path, FileStatus(slice_.base_file.path, slice_.base_file.size_bytes, 0)
-    for log in slice_.log_files:
-        yield slice_.partition_path, FileStatus(log.path, log.size_bytes, 0)
+            findings.add(
+                MetadataProblem.LOOSE, each.partition_path, each.name, "not compared: what readers find is not sure"
+            )
 
 
 def _note_stale(metadata: MetadataTable, partition: str, live: pa.Array | pa.ChunkedArray, findings: Findings) -> None:
@@ -127,10 +119,9 @@ def _note_stale(metadata: MetadataTable, partition: str, live: pa.Array | pa.Chu
     of files that it cleans."""
     stale: Collection[str] = set()
     for group in metadata.group_readers(partition):
-        _, records = latest(group.entries(column=STATS_MEMBER), STATS_MEMBER)
+        _, records = alive(*latest(group.entries(column=STATS_MEMBER), STATS_MEMBER))
         if len(records):
-            alive = pc.invert(pc.struct_field(records, "isDeleted").fill_null(False))
-            names = pc.struct_field(records, "fileName").filter(alive)
+            names = pc.struct_field(records, "fileName")
             stale = {*stale, *pc.unique(names.filter(pc.invert(pc.is_in(names, value_set=live)))).to_pylist()}
     for name in sorted(stale):
-        findings.add(Problem.STALE, "", name, "statistics of what is no longer listed")
+        findings.add(MetadataProblem.STALE, "", name, "statistics of what is no longer listed")

@@ -23,14 +23,15 @@ from skep_table.bloom import BloomFilter
 from skep_table.keys.stored import StoredKeys
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.partitions import BLOOM_FILTERS
-from skep_table.query.pruning import in_byte_order
-from skep_table.runner import Runner
+from skep_table.query.pruning.slices import in_byte_order
+from skep_table.runtime.runner import Runner
 from skep_table.schema.types import RECORD_KEY
 from skep_table.storage import Storage
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
-from skep_table.write.candidates import CandidateFile, CandidateFiles
-from skep_table.write.held import (
+from skep_table.write.indexes.contract import Candidates, Index, KeyLookUp, LookedUp, by_partition
+from skep_table.write.keyed import single
+from skep_table.write.output.held import (
     KEYS_AT_A_TIME,
     Mask,
     keys_in_rows,
@@ -39,8 +40,7 @@ from skep_table.write.held import (
     positions_among,
     stored_keys,
 )
-from skep_table.write.indexes.contract import Candidates, Index, KeyLookUp, LookedUp, by_partition
-from skep_table.write.keyed import single
+from skep_table.write.planning.candidates import CandidateFile, CandidateFiles
 from skep_table.write.tags import HELD, NEW_KEY, NOT_HELD, Positions
 
 # A filter is decoded and tested for so many keys in about the time in which a file of so many times more is read.

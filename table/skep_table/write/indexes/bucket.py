@@ -24,9 +24,9 @@ from skep_table.keys.buckets import (
 from skep_table.options import Options
 from skep_table.table import HudiTable
 from skep_table.table_config import TableConfig
-from skep_table.write.candidates import CandidateFile, CandidateFiles
 from skep_table.write.indexes.contract import Index, KeyLookUp, LookedUp, by_partition
-from skep_table.write.options import BUCKET_ENGINE, INDEX_TYPE, IndexType
+from skep_table.write.planning.candidates import CandidateFile, CandidateFiles
+from skep_table.write.planning.options import BUCKET_ENGINE, INDEX_TYPE, IndexType
 from skep_table.write.tags import tag_of_new_group
 
 

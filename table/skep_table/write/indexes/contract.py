@@ -35,13 +35,13 @@ import pyarrow.compute as pc
 
 from skep_table.instant_time import InstantTime
 from skep_table.keys.buckets import UUID_NAMES, GroupNames
-from skep_table.runner import Runner
+from skep_table.runtime.runner import Runner
 from skep_table.schema.types import PARTITION_PATH, RECORD_KEY
 from skep_table.table import HudiTable
-from skep_table.write.candidates import CandidateFiles
 from skep_table.write.keyed import partition_codes, rows_by, single
+from skep_table.write.output.written import WrittenKeys
+from skep_table.write.planning.candidates import CandidateFiles
 from skep_table.write.tags import NEW_KEY, Positions
-from skep_table.write.written import WrittenKeys
 
 FileNumbers = npt.NDArray[np.int64]
 """By row: the number of the file that holds its key, or a tag below zero (`write/tags.py`)."""

@@ -18,8 +18,8 @@ from skep_table.merge.rows import PARTIAL, Mask, deleted
 from skep_table.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY, Schema
 from skep_table.slices import read_slice
 from skep_table.table import HudiTable
-from skep_table.write.candidates import CandidateFiles
 from skep_table.write.keyed import comparable, named, partition_codes, rows_by, single
+from skep_table.write.planning.candidates import CandidateFiles
 from skep_table.write.tags import Located, Tags
 
 # Columns of prepped rows that a row which moves does not keep: it is new, and whole.

@@ -17,18 +17,20 @@ import numpy as np
 import pyarrow as pa
 
 from skep_table.basefile import read_footer
-from skep_table.commit.index_entries import entries_are_kept, entries_begin, entries_count, uncounted
+from skep_table.commit.parts.index_entries import entries_are_kept, entries_begin, entries_count, uncounted
+from skep_table.distribution import install_command
 from skep_table.errors import EnvironmentMissingError, OptionError, StorageError, TableMismatchError
 from skep_table.instant_time import InstantTime
 from skep_table.names import FileGroupId
 from skep_table.options import Options
 from skep_table.schema.types import RECORD_KEY
 from skep_table.table import HudiTable
-from skep_table.write.candidates import CandidateFiles
 from skep_table.write.indexes.bloom_lookup import BloomLookUp
 from skep_table.write.indexes.contract import Index, KeyLookUp, LookedUp
 from skep_table.write.keyed import single
-from skep_table.write.options import (
+from skep_table.write.output.written import WrittenKeys
+from skep_table.write.planning.candidates import CandidateFiles
+from skep_table.write.planning.options import (
     HBASE_GATEWAY,
     HBASE_GET_BATCH,
     HBASE_MOVES,
@@ -37,7 +39,6 @@ from skep_table.write.options import (
     HBASE_TABLE,
 )
 from skep_table.write.tags import NEW_KEY, Positions
-from skep_table.write.written import WrittenKeys
 
 COMMIT, GROUP, PARTITION = b"_s:commit_ts", b"_s:file_name", b"_s:partition_path"
 _VERIFIED_FILES: Final = 8
@@ -104,7 +105,7 @@ class Gateway:
             from thriftpy2.thrift import TException
         except ImportError as error:
             raise EnvironmentMissingError(
-                "happybase is not installed", hint="pip install 'skep[hbase]'", package="happybase"
+                "happybase is not installed", hint=install_command("hbase"), package="happybase"
             ) from error
         try:
             with closing(happybase.Connection(self.host, self.port, timeout=_TIMEOUT_MS)) as connection:

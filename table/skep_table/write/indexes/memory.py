@@ -13,9 +13,9 @@ from skep_table.schema.types import RECORD_KEY
 from skep_table.slices import read_slice
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
-from skep_table.write.candidates import CandidateFiles
 from skep_table.write.indexes.contract import FileNumbers, Index, KeyLookUp, LookedUp, numbers_of
 from skep_table.write.keyed import single
+from skep_table.write.planning.candidates import CandidateFiles
 from skep_table.write.tags import NEW_KEY
 
 # table → (partition path, file id) → the files of the slice, and its keys
@@ -72,7 +72,7 @@ def _refreshed(table: HudiTable, files: CandidateFiles, before: _Known) -> _Know
         slices = {slice_.file_id: slice_ for slice_ in view.slices(path)}
         for file in of_path:
             slice_ = slices[file.file_id]
-            made_of = (*([slice_.base_file.path] if slice_.base_file else []), *(log.path for log in slice_.log_files))
+            made_of = tuple(file.path for file in slice_.files)
             old = before.get((path, file.file_id))
             keys = old[1] if old is not None and old[0] == made_of else _keys(table, slice_)
             now[path, file.file_id] = made_of, keys

@@ -11,11 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.runner import Runner
+from skep_table.runtime.runner import Runner
 from skep_table.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
-from skep_table.write.candidates import CandidateFiles
 from skep_table.write.indexes.contract import KeyLookUp, LookedUp, numbers_of
 from skep_table.write.keyed import named, partition_codes, rows_by, single
+from skep_table.write.planning.candidates import CandidateFiles
 from skep_table.write.tags import MISSING_GROUP, NEW_KEY, Positions
 
 if TYPE_CHECKING:

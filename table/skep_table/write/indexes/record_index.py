@@ -17,16 +17,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.commit.metadata_table import keeps_metadata_table
+from skep_table.commit.parts.metadata_table import keeps_metadata_table
 from skep_table.errors import OptionError
 from skep_table.metadata_table import MetadataTable, group_numbers
-from skep_table.metadata_table.record_index import RecordIndexGroup
+from skep_table.metadata_table.records.record_index import RecordIndexGroup
 from skep_table.options import Options
 from skep_table.schema.types import PARTITION_PATH, RECORD_KEY
 from skep_table.table import METADATA_ENABLE, HudiTable
 from skep_table.table_config import TableConfig
-from skep_table.write.candidates import CandidateFiles
-from skep_table.write.held import names_positions
 from skep_table.write.indexes.bloom_lookup import BloomLookUp, MetadataIndexWarning
 from skep_table.write.indexes.contract import (
     NO_CANDIDATES,
@@ -39,7 +37,9 @@ from skep_table.write.indexes.contract import (
     numbers_of,
 )
 from skep_table.write.keyed import single
-from skep_table.write.options import INDEX_TYPE, RECORD_INDEX_MOVES, IndexType
+from skep_table.write.output.held import names_positions
+from skep_table.write.planning.candidates import CandidateFiles
+from skep_table.write.planning.options import INDEX_TYPE, RECORD_INDEX_MOVES, IndexType
 from skep_table.write.tags import NEW_KEY, Positions
 
 _STALE: Final = NEW_KEY - 1

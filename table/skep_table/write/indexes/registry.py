@@ -14,7 +14,14 @@ from skep_table.write.indexes.bloom_lookup import BloomIndex
 from skep_table.write.indexes.bucket import BucketIndex
 from skep_table.write.indexes.contract import Index
 from skep_table.write.indexes.memory import InMemoryIndex
-from skep_table.write.options import BLOOM_BY_METADATA, BLOOM_MOVES, INDEX_CLASS, INDEX_TYPE, SIMPLE_MOVES, IndexType
+from skep_table.write.planning.options import (
+    BLOOM_BY_METADATA,
+    BLOOM_MOVES,
+    INDEX_CLASS,
+    INDEX_TYPE,
+    SIMPLE_MOVES,
+    IndexType,
+)
 
 GROUP: Final = "skep.indexes"
 _OTHER_BUCKETS: Final = {

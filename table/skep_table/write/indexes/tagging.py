@@ -2,8 +2,8 @@
 
 An index with shards names the shard of each key first; each shard is looked into by one task, too.
 
-`locate` does it for rows that this process holds, with the tasks of a runner; `skep_writer/tagging.py` does the same by
-Spark's shuffle. Whatever the number of tasks, each candidate file is read once.
+`locate` does it for rows that this process holds, with the tasks of a runner; `skep_writer/writing/tagging.py` does the
+same by Spark's shuffle. Whatever the number of tasks, each candidate file is read once.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from skep_table.runner import Runner, ThreadRunner
-from skep_table.write.candidates import CandidateFiles
+from skep_table.runtime.runner import Runner, ThreadRunner
 from skep_table.write.indexes.contract import Candidates, FileNumbers, KeyLookUp, LookedUp, Span
 from skep_table.write.indexes.global_tagging import Relocation
 from skep_table.write.keyed import partition_codes
-from skep_table.write.profile import pack
+from skep_table.write.planning.candidates import CandidateFiles
+from skep_table.write.planning.profile import pack
 from skep_table.write.tags import NEW_KEY, NOT_HELD, Located, Positions, positions_joined, unread
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""What everything above shares: names, settings, arguments of calls, texts for people."""

@@ -1,0 +1,11 @@
+"""Where the options are registered that reading does not need: imported for the first key that is not known yet.
+
+Their import takes a fifth of a second.
+"""
+
+from __future__ import annotations
+
+from skep_table.options import REGISTRY
+
+REGISTRY.add_later("skep.handles.writing", "skep_table.services.automatic", "skep_table.upgrade", "skep_sync.feed")
+REGISTRY.add_later("skep_stream.metrics_options")

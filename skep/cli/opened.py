@@ -1,0 +1,274 @@
+"""The table of a command: by its path, or by its name in the metastore; with its lock and its syncs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from skep.base.names import TableName, is_path
+from skep.cli.output import FAILED, Output, OutputOption, print_rows
+from skep.cli.quick import arrow_alone
+from skep.cli.scope import MetastoreOption, WarehouseOption, connected, settings_of
+from skep_table.errors import InputError, NotATableError, SkepError
+
+if TYPE_CHECKING:
+    from skep.handles.table import Table
+    from skep.lake import Lake
+    from skep.services.runner import Services
+    from skep_catalog.entities import TableEntry as Entry
+    from skep_catalog.entries import View
+    from skep_table.table import HudiTable
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+TableTarget = Annotated[str, typer.Argument(metavar="TABLE", help="Its path, or [database.]table in the metastore.")]
+OptionalTarget = Annotated[
+    str | None, typer.Argument(metavar="[TABLE]", help="Its path, or [database.]table in the metastore.")
+]
+ServiceSettings = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="KEY=VALUE", help="A Hudi key of the service or a storage setting; repeatable."),
+]
+AllTables = Annotated[bool, typer.Option("--all", help="All Hudi tables of the metastore (of --database).")]
+OfDatabase = Annotated[str | None, typer.Option("--database", help="With --all: only its tables.")]
+OnSpark = Annotated[bool, typer.Option("--spark", help="Run the tasks on Spark, as configured; else on threads here.")]
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenTables:
+    """The tables of a command: one, or all of the metastore, each opened when its turn has come."""
+
+    openers: Mapping[str, Callable[[], Table]]
+    every: bool = False
+    lake: Lake | None = None
+
+    def print_each(
+        self, work: Callable[[Table], Iterable[Mapping[str, Any]]], output: Output, columns: Sequence[str]
+    ) -> None:
+        """Prints the rows of each table. With --all, one that fails is reported, and the command fails at the end."""
+        rows: list[Mapping[str, Any]] = []
+        failed = False
+        for name, opened in self.openers.items():
+            try:
+                rows += work(opened())
+            except SkepError as error:
+                if not self.every:
+                    raise
+                failed = True
+                typer.echo(f"error: {name}: {error}", err=True)
+        if rows or output is not Output.TABLE:
+            print_rows(rows, output, columns)
+        elif not failed:
+            typer.echo("nothing to do", err=True)
+        if failed:
+            raise typer.Exit(FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What commands on one table take besides its name."""
+
+    option: ServiceSettings = None
+    metastore: MetastoreOption = None
+    warehouse: WarehouseOption = None
+    output: OutputOption = Output.TABLE
+
+    def opened(self, table: str) -> AbstractContextManager[Table]:
+        """With its lock and its syncs."""
+        return opened_table(table, self.option, self.metastore, self.warehouse)
+
+    def tables(self, table: str) -> AbstractContextManager[ChosenTables]:
+        """The same, with the lake that it is in."""
+        return opened_tables(table, self.option, self.metastore, self.warehouse)
+
+    def read_only(self, table: str) -> tuple[HudiTable, View | None]:
+        """For commands that only read it, see `read_only_table`."""
+        return read_only_table(table, self.option, self.metastore, self.warehouse)
+
+    def located(self, table: str) -> tuple[str, dict[str, str]]:
+        """Where it lies, and the options to open it with."""
+        return located(table, settings_of(self.option), self.metastore, self.warehouse)
+
+    def print(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+        """See `print_rows`."""
+        print_rows(rows, self.output, columns)
+
+
+@dataclass(frozen=True, slots=True)
+class ManyGiven:
+    """What commands on one table or all of the metastore take besides its name."""
+
+    every: AllTables = False
+    database: OfDatabase = None
+    option: ServiceSettings = None
+    metastore: MetastoreOption = None
+    warehouse: WarehouseOption = None
+    output: OutputOption = Output.TABLE
+
+    def opened(self, table: str | None, *pairs: str) -> AbstractContextManager[ChosenTables]:
+        """The tables, with further options as `KEY=VALUE`."""
+        more = [*(self.option or ()), *pairs]
+        return opened_tables(table, more, self.metastore, self.warehouse, every=self.every, database=self.database)
+
+
+@contextmanager
+def opened_tables(
+    target: str | None,
+    pairs: Iterable[str] | None,
+    metastore: str | None,
+    warehouse: str | None,
+    *,
+    every: bool = False,
+    database: str | None = None,
+) -> Iterator[ChosenTables]:
+    """One table, or all of the metastore. InputError when neither is asked for, or both.
+
+    A table that is named by its path and that the configured metastore knows is locked and synced there.
+    """
+    if every == (target is not None):
+        raise InputError("name a table, or --all of the metastore, one of them", option="--all")
+    from skep.base.config import load
+
+    arrow_alone()
+    options = settings_of(list(pairs or ()))
+    configured = load({"metastore": metastore, "warehouse": warehouse}).settings
+    with ExitStack() as stack:
+
+        def lake() -> Lake:
+            from skep.lake import connect
+
+            return stack.enter_context(connect(metastore, warehouse, options=options))
+
+        if target is None:
+            found = lake()
+            yield ChosenTables(
+                {name: partial(found.table, name) for name in found.tables(database)}, every=True, lake=found
+            )
+            return
+        if is_path(target) and configured.metastore is None:
+            from skep.handles.by_path import open_table
+
+            by_path = open_table(target, **{**configured.options, **options})
+            yield ChosenTables({target: lambda: by_path})
+            return
+        found = lake()
+        given = {**configured.options, **options}
+        table = _by_location(found, target, given) if is_path(target) else found.table(target)
+        yield ChosenTables({target: lambda: table}, lake=found)
+
+
+@contextmanager
+def opened_table(
+    target: str, pairs: Iterable[str] | None, metastore: str | None, warehouse: str | None
+) -> Iterator[Table]:
+    """One table; see `opened_tables`."""
+    with opened_tables(target, pairs, metastore, warehouse) as chosen:
+        (opened,) = chosen.openers.values()
+        yield opened()
+
+
+def located(
+    target: str, options: Mapping[str, str], metastore: str | None, warehouse: str | None
+) -> tuple[str, dict[str, str]]:
+    """Where a table lies, and the options to open it with. Given by its path, no metastore and no settings count."""
+    location, found, _ = _registered(target, options, metastore, warehouse)
+    return location, found
+
+
+def _registered(
+    target: str, options: Mapping[str, str], metastore: str | None, warehouse: str | None
+) -> tuple[str, dict[str, str], Entry | None]:
+    if is_path(target):
+        return target, dict(options), None
+    from skep.metastore.entries import named_entry
+
+    with connected(metastore, warehouse) as (client, settings):
+        name = TableName.parse(target, settings.database)
+        entry = named_entry(client, name)
+        if not entry.storage.location:
+            raise NotATableError(f"table {name} has no location in the metastore", table=str(name))
+        return entry.storage.location, {**settings.options, **options}, entry
+
+
+def read_only_table(
+    target: str, pairs: list[str] | None, metastore: str | None, warehouse: str | None
+) -> tuple[HudiTable, View | None]:
+    """A table for commands that only read it, and the view of the metastore that its name is; None for a path."""
+    import skep.base.known_options  # noqa: F401 - options that reading has no use for are known, too
+    from skep_catalog.entries import view_of
+    from skep_table.options import Options
+    from skep_table.table import HudiTable
+
+    arrow_alone()
+    given = Options(settings_of(pairs))
+    given.check()
+    location, options, entry = _registered(target, given, metastore, warehouse)
+    Options(options).check()
+    table = HudiTable.open(location, options)
+    return table, None if entry is None else view_of(entry, table.config)
+
+
+@contextmanager
+def running(table: Table, *, spark: bool = False) -> Iterator[Services]:
+    """The table's services on threads, with a bar on a terminal, or on Spark."""
+    services = table.services()
+    if spark:
+        from skep_writer.services import service_runner
+
+        yield replace(services, runner=service_runner(services.spark.session))
+        return
+    from skep.cli import progress
+
+    if not progress.is_wanted():
+        yield services
+        return
+    with progress.shown(table.name) as display:
+        forget = table.events.listen(display.listen)
+        try:
+            yield replace(services, runner=_Watched(display.bars, table.name))
+        finally:
+            forget()
+
+
+class _Watched:
+    """Threads whose tasks move a bar."""
+
+    def __init__(self, bars: Any, name: str) -> None:
+        self._bars = bars
+        self._name = name
+
+    def map(self, function: Callable[[T], R], tasks: Iterable[T]) -> Sequence[R]:
+        from skep_table.runtime.runner import ThreadRunner
+
+        listed = list(tasks)
+        bar = self._bars.add_task(self._name, total=len(listed), visible=len(listed) > 1)
+
+        def watched(task: T) -> R:
+            result = function(task)
+            self._bars.advance(bar)
+            return result
+
+        try:
+            return ThreadRunner().map(watched, listed)
+        finally:
+            self._bars.remove_task(bar)
+
+
+def _by_location(lake: Lake, path: str, options: Mapping[str, str]) -> Table:
+    """The metastore's table where it is the one at `path`, else that without a metastore."""
+    from skep.handles.by_path import open_table
+    from skep_sync.planning.locations import same_location
+
+    by_path = open_table(path, **options)
+    config = by_path.hudi.config
+    database, name = config.database or lake.database, config.name.lower()
+    entry = lake.metastore.find_table(database, name)
+    if entry is None or not entry.storage.location or not same_location(entry.storage.location, by_path.path):
+        return by_path
+    return lake.table(f"{database}.{name}")

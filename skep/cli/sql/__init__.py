@@ -1,0 +1,1 @@
+"""`skep sql`, and its shell."""

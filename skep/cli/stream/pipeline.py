@@ -1,0 +1,111 @@
+"""`skep pipeline`: the pipelines of skep.toml run and shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from skep.cli.output import FAILED, Output, OutputOption, print_rows
+from skep.cli.scope import App, MetastoreOption, WarehouseOption, until_signalled
+from skep_table.errors import SkepError
+
+if TYPE_CHECKING:
+    from skep.flows.pipelines import Pipeline
+    from skep_stream.rounds import Round
+
+app = App(no_args_is_help=True, help="What changes in one table, through a query, into another.")
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[NAME]…", help="Pipelines of skep.toml, else all of them.", show_default=False),
+]
+_ROUND = ("pipeline", "instant", "rows", "from", "to", "inserted", "updated", "seconds")
+_STATUS = ("pipeline", "source", "table", "instant", "next", "waiting_commits", "newest", "held_by")
+
+
+def register(parent: typer.Typer) -> None:
+    """Adds the commands of this module."""
+    parent.add_typer(app, name="pipeline")
+
+
+@app.command()
+def run(
+    names: Names = None,
+    every: Annotated[
+        float | None, typer.Option(metavar="SECONDS", min=0.1, help="Look for changes until it is stopped.")
+    ] = None,
+    metastore: MetastoreOption = None,
+    warehouse: WarehouseOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Bring the targets up to their sources, those first that others read.
+
+    Each round is one commit of the target, which also has the position in the source: a run that was killed is run
+    again. A pipeline that fails leaves its target as it is; the others run, and the exit code is 1.
+    """
+    failed = False
+    with _pipelines(names, metastore, warehouse) as found:
+        stop = until_signalled() if every is not None else None
+        while True:
+            rows: list[dict[str, Any]] = []
+            failed = False
+            for name, each in found.items():
+                try:
+                    rows += [_facts(name, done) for done in each.run()]
+                except SkepError as error:
+                    failed = True
+                    typer.echo(f"error: {name}: {error}", err=True)
+            if rows or stop is None:
+                print_rows(rows, output, _ROUND)
+            if stop is None or stop.wait(every):
+                break
+    if failed:
+        raise typer.Exit(FAILED)
+
+
+@app.command("status")
+def show(
+    names: Names = None,
+    metastore: MetastoreOption = None,
+    warehouse: WarehouseOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show where the pipelines are, and how many commits of their sources wait; nothing is written."""
+    with _pipelines(names, metastore, warehouse) as found:
+        print_rows([{"pipeline": name, **each.status()} for name, each in found.items()], output, _STATUS)
+
+
+@contextmanager
+def _pipelines(
+    names: Sequence[str] | None, metastore: str | None, warehouse: str | None
+) -> Iterator[dict[str, Pipeline]]:
+    """Those of the settings; with a lake where one of them names a table by name, not by path."""
+    from skep.base.config import load
+    from skep.base.names import is_path
+    from skep.flows.pipelines import Pipeline, specs_of
+    from skep_table.options import Options
+
+    settings = load({"metastore": metastore, "warehouse": warehouse}).settings
+    specs = specs_of(settings.pipeline, names or ())
+    if all(is_path(each) for spec in specs.values() for each in (spec.source, spec.target)):
+        yield {name: Pipeline(spec, None, Options(settings.options)) for name, spec in specs.items()}
+        return
+    from skep.lake import connect
+
+    with connect(metastore, warehouse) as lake:
+        yield {name: Pipeline(spec, lake) for name, spec in specs.items()}
+
+
+def _facts(name: str, done: Round) -> dict[str, Any]:
+    result = done.result
+    counts = {} if result is None else {**result.counts, "seconds": round(result.seconds, 3)}
+    return {
+        "pipeline": name,
+        "instant": None if result is None else str(result.instant.requested_time),
+        "rows": done.rows,
+        "from": done.last.checkpoint,
+        "to": done.checkpoint,
+        **counts,
+    }

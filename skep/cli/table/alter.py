@@ -1,0 +1,129 @@
+"""`skep alter`: columns of a table are renamed, dropped, added, moved or retyped; no file is rewritten."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from skep.cli.opened import Given, TableTarget
+from skep.cli.scope import App
+from skep_table.errors import InputError
+
+if TYPE_CHECKING:
+    from skep.handles.table import Table
+    from skep_table.write.result import WriteResult
+
+app = App(no_args_is_help=True, help="Change the columns of a table: readers find them by their ids.")
+
+Column = Annotated[str, typer.Argument(metavar="COLUMN", help="Its name; `s.x` in a struct, `l.element`, `m.value`.")]
+Type = Annotated[str, typer.Argument(metavar="TYPE", help="As SQL writes it: bigint, decimal(12,2).")]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnPosition:
+    """A place in the order of columns."""
+
+    after: Annotated[str | None, typer.Option(help="The column before it.")] = None
+    first: Annotated[bool, typer.Option("--first", help="In a struct: before all others.")] = False
+
+    def of_column(self) -> str | None:
+        """As `Table.add_column` takes it. InputError for two places."""
+        if self.first and self.after is not None:
+            raise InputError("a column has one place", option="--first", hint="--first or --after, not both")
+        return "" if self.first else self.after
+
+
+@app.command()
+def rename(
+    table: TableTarget,
+    column: Column,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The new name.")],
+    given: Given,
+) -> None:
+    """Give a column another name."""
+    _alter(lambda found: found.rename_column(column, name), table, given)
+
+
+@app.command()
+def drop(
+    table: TableTarget,
+    columns: Annotated[list[str], typer.Argument(metavar="COLUMN...", help="Their names.")],
+    given: Given,
+) -> None:
+    """Take columns out of a table; files keep the values until they are rewritten."""
+    _alter(lambda found: found.drop_columns(*columns), table, given)
+
+
+@app.command("type")
+def change_type(
+    table: TableTarget,
+    column: Column,
+    type: Type,
+    given: Given,
+) -> None:
+    """Give a column a type that holds its values: int, long, float, double, decimal, string, in this order."""
+    _alter(lambda found: found.change_type(column, type), table, given)
+
+
+@app.command()
+def add(
+    table: TableTarget,
+    column: Column,
+    type: Type,
+    place: ColumnPosition,
+    given: Given,
+    comment: Annotated[str | None, typer.Option(help="A comment on it.")] = None,
+) -> None:
+    """Add a column, without values so far."""
+    after = place.of_column()
+    _alter(lambda found: found.add_column(column, type, after=after, comment=comment), table, given)
+
+
+@app.command()
+def move(
+    table: TableTarget,
+    column: Column,
+    place: ColumnPosition,
+    given: Given,
+) -> None:
+    """Give a column another place in the order of columns."""
+    after = place.of_column()
+    if after is None:
+        raise InputError("name the new place", option="--after", hint="--after COLUMN, or --first in a struct")
+    _alter(lambda found: found.move_column(column, after), table, given)
+
+
+@app.command("comment")
+def comment_column(
+    table: TableTarget,
+    column: Column,
+    text: Annotated[str, typer.Argument(metavar="TEXT")],
+    given: Given,
+) -> None:
+    """Put a comment on a column."""
+    _alter(lambda found: found.comment_column(column, text), table, given)
+
+
+@app.command("nullable")
+def allow_null(
+    table: TableTarget,
+    column: Column,
+    given: Given,
+) -> None:
+    """Allow nulls in a column that had none."""
+    _alter(lambda found: found.allow_null(column), table, given)
+
+
+def register(app_: typer.Typer) -> None:
+    """Adds `alter` and what it may change."""
+    app_.add_typer(app, name="alter")
+
+
+def _alter(change: Callable[[Table], WriteResult], table: str, given: Given) -> None:
+    with given.opened(table) as found:
+        result = change(found)
+        row = {"instant": str(result.instant.requested_time), "columns": ", ".join(result.schema.names())}
+        given.print([row], ("instant", "columns"))

@@ -1,0 +1,138 @@
+"""`skep schema`, `timeline`, `files` and `properties`: what a table consists of."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from skep.cli import progress
+from skep.cli.opened import TableTarget
+from skep.cli.table.read import NoMetadata, ReadGiven
+
+_INSTANT_COLUMNS = ("requested_time", "completion_time", "action", "state")
+_DETAIL_COLUMNS = ("operation", "partitions", "files", "rows_written", "rows_deleted", "bytes_written")
+_FILE_COLUMNS = ("partition", "file_id", "base_instant", "base_file", "base_bytes", "log_files", "log_bytes")
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands of this module."""
+    app.command("schema")(schema)
+    app.command("timeline")(timeline)
+    app.command("files")(files)
+    app.command("properties")(properties)
+
+
+def schema(
+    table: TableTarget,
+    as_of: Annotated[str | None, typer.Option(metavar="TIME", help="The schema as of this time.")] = None,
+    avro: Annotated[bool, typer.Option("--avro", help="Print the Avro schema instead.")] = False,
+    *,
+    given: ReadGiven,
+) -> None:
+    """Print the columns of a table."""
+    from skep_table.query.request import instant_text
+    from skep_table.schema.arrow import to_arrow
+    from skep_table.schema.avro import to_avro
+
+    opened, _ = given.read_only(table)
+    found = opened.schema(instant_text(as_of, opened.config.timezone.value) if as_of else None)
+    if avro:
+        progress.make_way()
+        typer.echo(json.dumps(to_avro(found), indent=2))
+        return
+    types = to_arrow(found)
+    rows = [
+        {
+            "column": field.name,
+            "type": str(types.field(field.name).type),
+            "nullable": field.nullable,
+            "comment": field.doc or "",
+        }
+        for field in found.fields
+    ]
+    given.print(rows, ("column", "type", "nullable", "comment"))
+
+
+def timeline(
+    table: TableTarget,
+    details: Annotated[bool, typer.Option("--details", "-d", help="Also what each commit wrote.")] = False,
+    archived: Annotated[bool, typer.Option("--archived", help="Archived instants too.")] = False,
+    limit: Annotated[int | None, typer.Option(metavar="N", help="Only the last N instants.")] = None,
+    *,
+    given: ReadGiven,
+) -> None:
+    """Print the instants of a table, oldest first."""
+    opened, _ = given.read_only(table)
+    past = opened.timeline.archived() if archived else ()
+    instants = [*past, *opened.timeline.instants]
+    rows = []
+    for instant in instants[-limit:] if limit else instants:
+        row: dict[str, Any] = {
+            "requested_time": instant.requested_time,
+            "completion_time": instant.completion_time,
+            "action": instant.action.value,
+            "state": instant.state.name.lower(),
+        }
+        rows.append(row | (_details(opened, instant) if details else {}))
+    given.print(rows, _INSTANT_COLUMNS + (_DETAIL_COLUMNS if details else ()))
+
+
+def _details(table: Any, instant: Any) -> dict[str, Any]:
+    from skep_table.timeline.instant import DATA_ACTIONS
+
+    if not instant.is_completed or instant.action not in DATA_ACTIONS:
+        return {}
+    metadata = table.commit_metadata(instant)
+    stats = metadata.stats
+    return {
+        "operation": metadata.operation_type and metadata.operation_type.value,
+        "partitions": len(metadata.partitions),
+        "files": len(stats),
+        "rows_written": sum(stat.num_writes for stat in stats),
+        "rows_deleted": sum(stat.num_deletes for stat in stats),
+        "bytes_written": sum(stat.total_write_bytes for stat in stats),
+    }
+
+
+def files(
+    table: TableTarget,
+    partition: Annotated[str | None, typer.Option(metavar="PATH", help="Only this partition path.")] = None,
+    as_of: Annotated[str | None, typer.Option(metavar="TIME", help="The files as of this time.")] = None,
+    no_metadata: NoMetadata = False,
+    *,
+    given: ReadGiven,
+) -> None:
+    """Print the latest file slice of each file group."""
+    from skep_table.query.request import instant_text
+
+    opened, _ = given.read_only(table)
+    moment = instant_text(as_of, opened.config.timezone.value) if as_of else None
+    view = opened.view(as_of=moment, metadata=not no_metadata)
+    partitions = view.partitions() if partition is None else [partition]
+    rows = []
+    for name in partitions:
+        for found in view.slices(name):
+            base = found.base_file
+            rows.append(
+                {
+                    "partition": name,
+                    "file_id": found.file_id,
+                    "base_instant": found.base_instant,
+                    "base_file": str(base.name) if base else None,
+                    "base_bytes": base.size_bytes if base else None,
+                    "log_files": len(found.log_files),
+                    "log_bytes": sum(log.size_bytes for log in found.log_files),
+                }
+            )
+    given.print(rows, _FILE_COLUMNS)
+
+
+def properties(table: TableTarget, *, given: ReadGiven) -> None:
+    """Print the table's properties (.hoodie/hoodie.properties)."""
+    from skep_table.storage import open_storage
+    from skep_table.table_config import load_table_config
+
+    config = load_table_config(open_storage(*given.located(table)))
+    given.print([{"key": key, "value": value} for key, value in sorted(config.raw.items())], ("key", "value"))

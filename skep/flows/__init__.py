@@ -1,0 +1,1 @@
+"""Rows that keep coming: streams, pipelines, pulls."""

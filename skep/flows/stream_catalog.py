@@ -1,0 +1,33 @@
+"""The metastore of a stream: that of Hudi's sync options, else that of the settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from skep_sync.options import URIS
+from skep_table.errors import OptionError
+from skep_table.options import Options
+from skep_table.schema.types import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class MetastoreColumns:
+    """Connects for each call: a stream goes on for long, and its schemas are read once or twice in a round."""
+
+    options: Options
+
+    def schema(self, database: str, table: str) -> Schema:
+        """See `skep_stream.protocols.MetastoreCatalog`. OptionError where no metastore is named."""
+        from skep_catalog.client import Metastore
+        from skep_catalog.stated_columns import stated_schema
+
+        with Metastore.connect(self._address(), self.options) as client:
+            return stated_schema(client.table(database, table))
+
+    def _address(self) -> str:
+        from skep.base.config import load
+
+        address = self.options.value(URIS) or load().settings.metastore
+        if not address:
+            raise OptionError(f"columns of a table in the metastore need {URIS.key}", option=URIS.key)
+        return address

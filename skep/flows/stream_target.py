@@ -1,0 +1,189 @@
+"""The target of a stream as `skep` provides it."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+
+from skep.base.background import wait_for
+from skep.handles.by_path import OPERATION, FrameWriter, removed_when_refused, table_services
+from skep.handles.writing import writer_for
+from skep.query.spark import SparkHolder
+from skep_stream.options import ERROR_FAILURE, ERROR_NAME, ERROR_PATH, ERROR_TABLE, WriteFailure
+from skep_stream.rounds import schema_of_rows
+from skep_table.commit.create import create_table
+from skep_table.errors import NotATableError, OptionError, SkepError
+from skep_table.events import Events
+from skep_table.format import MergeSource, StreamerKeys, format_of, format_of_version
+from skep_table.options import Options
+from skep_table.schema.arrow import nullable, to_arrow
+from skep_table.schema.types import Schema
+from skep_table.storage import open_storage
+from skep_table.table import HudiTable
+from skep_table.timeline.instant import Action
+from skep_table.timeline.metadata import WriteOperation
+from skep_table.write.planning.merge_options import MERGE_MODE, ORDERING, PAYLOAD, STRATEGY
+from skep_table.write.planning.plan import plan_write
+from skep_table.write.planning.settings import TABLE_NAME, TABLE_VERSION, check_settings, spec_of
+from skep_table.write.result import WriteResult
+
+log = logging.getLogger("skep.stream")
+_ORDERING_OF_0_15: Final = "ts"
+_PAYLOAD_OF_0_15: Final = "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload"
+
+
+class OtherNameWarning(UserWarning):
+    """The target table has another name than the one given."""
+
+
+class TableTarget:
+    """The target table at a path: made by the first commit, then written with the settings that it has."""
+
+    def __init__(self, path: str, options: Options, spark: SparkHolder, events: Events) -> None:
+        self.path = path
+        self.options = options
+        self._spark = spark
+        self._events = events
+        self._known: HudiTable | None = None
+
+    def table(self) -> HudiTable | None:
+        """See `StreamTarget`."""
+        if self._known is not None:
+            self._known = self._known.reload()
+            return self._known
+        try:
+            self._known = HudiTable.open(self.path, self.options).with_context(events=self._events)
+        except NotATableError:
+            return None
+        return self._known
+
+    def checkpoint_keys(self) -> StreamerKeys:
+        """See `StreamTarget`."""
+        if self._known is not None:
+            return self._known.format.streamer_keys
+        return format_of_version(self.options.value(TABLE_VERSION)).streamer_keys
+
+    def check(self, operation: WriteOperation, schema: Schema) -> None:
+        """See `StreamTarget`."""
+        if self._known is not None and operation is not WriteOperation.DELETE_PARTITION:
+            check_columns(self._known, operation, schema, self._options_for(self._known))
+
+    def write(
+        self,
+        operation: WriteOperation,
+        frame: pa.Table,
+        schema: Schema | None,
+        extra: Mapping[str, str],
+        batch_id: str | None = None,
+    ) -> WriteResult:
+        """See `StreamTarget`. TableMismatchError where the table there has other settings."""
+        table = self.table()
+        if table is not None:
+            frame = frame.cast(nullable(frame.schema))  # rows that are there have no value in a column that is new
+            options = self._options_for(table)
+            check_settings(table.config, table.storage.root, options)
+            return self._written(table.with_options(options), operation, frame, extra, batch_id)
+        options = self._options_of_new(frame)
+        name = options.value(TABLE_NAME)
+        spec = spec_of(options, name, schema or schema_of_rows(frame, name))
+        table = create_table(open_storage(self.path, options), spec, options).with_context(events=self._events)
+        with removed_when_refused(table):
+            return self._written(table, operation, frame, extra, batch_id)
+
+    def wait_for_services(self, compactions: int, clusterings: int) -> None:
+        """Waits for the services in the background where so many plans are pending; 0 waits for all."""
+        table = self.table()
+        if table is None:
+            return
+        pending = table.timeline.pending()
+        most = ((compactions, (Action.COMPACTION,)), (clusterings, (Action.CLUSTERING, Action.REPLACE_COMMIT)))
+        if any(len(pending.of(*actions)) >= limit for limit, actions in most):
+            wait_for(table.storage.root)
+
+    def _written(
+        self,
+        table: HudiTable,
+        operation: WriteOperation,
+        frame: pa.Table,
+        extra: Mapping[str, str],
+        batch_id: str | None,
+    ) -> WriteResult:
+        writer = writer_for(frame, table, replace(table_services(table), spark=self._spark))
+        if operation is WriteOperation.DELETE_PARTITION:
+            result = writer.delete_partitions(writer.partitions_of(frame), extra_metadata=extra, batch_id=batch_id)
+        else:
+            result = writer.write(operation, frame, extra_metadata=extra, batch_id=batch_id)
+        self._known = (result.table or table).in_context_of(table)
+        return result
+
+    def _options_for(self, table: HudiTable) -> Options:
+        """As given; the name is the table's, and its payload class, where it could name one and does not, Hudi's."""
+        config, given = table.config, self.options
+        more: dict[str, object] = {}
+        if given.value(TABLE_NAME) != config.name:
+            warnings.warn(
+                f"the table at {self.path} is {config.name}, not {given.value(TABLE_NAME)}",
+                OtherNameWarning,
+                stacklevel=4,
+            )
+            more[TABLE_NAME.key] = config.name
+        by_class = format_of(config).merge_source is MergeSource.PAYLOAD_CLASS
+        if by_class and config.payload_class is None and not _merges(given):
+            more[PAYLOAD.key] = _PAYLOAD_OF_0_15
+        return given.with_values(more)
+
+    def _options_of_new(self, frame: pa.Table) -> Options:
+        given = self.options
+        more: dict[str, object] = {}
+        if not given.is_set(ORDERING) and _ORDERING_OF_0_15 in frame.schema.names:
+            more[ORDERING.key] = _ORDERING_OF_0_15
+        by_class = format_of_version(given.value(TABLE_VERSION)).merge_source is MergeSource.PAYLOAD_CLASS
+        if by_class and not _merges(given):
+            more[PAYLOAD.key] = _PAYLOAD_OF_0_15
+        return given.with_values(more)
+
+
+def check_columns(table: HudiTable, operation: WriteOperation, schema: Schema, options: Options) -> None:
+    """SchemaError where a write of rows with these columns would be refused."""
+    plan_write(table, operation, nullable(to_arrow(schema)), options)
+
+
+def _merges(options: Options) -> bool:
+    """Whether the options state how rows merge."""
+    return options.is_set(PAYLOAD) or options.is_set(MERGE_MODE) or options.is_set(STRATEGY)
+
+
+class RejectedRecords:
+    """The error table of a stream: records without a key, made with the first of them."""
+
+    def __init__(self, path: str, name: str, options: Options, target: str) -> None:
+        self._path = path
+        self._target = target
+        storage = {key: value for key, value in options.items() if not key.startswith(("hoodie.", "skep."))}
+        self._options = Options({**storage, TABLE_NAME.key: name})
+        self._logs = options.value(ERROR_FAILURE) is WriteFailure.LOG_ERROR
+
+    def write(self, rejected: pa.Table, batch_id: str) -> None:
+        """See `ErrorTable`."""
+        writer = FrameWriter(rejected).options(**self._options).option(OPERATION.key, "insert").mode("append")
+        try:
+            writer.save(self._path, batch_id=f"{self._target} {batch_id}")
+        except SkepError:
+            if not self._logs:
+                raise
+            log.exception("%d rejected records can't be kept at %s", rejected.num_rows, self._path)
+
+
+def error_table(options: Options, target: str) -> RejectedRecords | None:
+    """The error table that the options name. OptionError for one without a folder."""
+    if not options.value(ERROR_TABLE):
+        return None
+    path = options.value(ERROR_PATH)
+    if not path:
+        raise OptionError(f"{ERROR_TABLE.key} needs {ERROR_PATH.key}", option=ERROR_PATH.key)
+    return RejectedRecords(path, options.value(ERROR_NAME) or f"{options.value(TABLE_NAME)}_errors", options, target)

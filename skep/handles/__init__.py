@@ -1,0 +1,1 @@
+"""Tables by name and by path, their writes, and the statements over them."""

@@ -1,0 +1,1 @@
+"""PySpark jobs that were written for Hudi."""

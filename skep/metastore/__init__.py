@@ -1,0 +1,1 @@
+"""Entries, locks and syncs of a lake's metastore."""

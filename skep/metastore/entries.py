@@ -1,0 +1,35 @@
+"""The Hudi tables among the entries of a metastore."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from skep_sync.planning.planner import is_hudi
+from skep_table.errors import NoSuchTableError
+from skep_table.nearest import did_you_mean
+
+if TYPE_CHECKING:
+    from skep.base.names import TableName
+    from skep_catalog.client import Metastore
+    from skep_catalog.entities import TableEntry as Entry
+
+VIEWS: Final = ("_ro", "_rt")  # of a merge-on-read table, behind its name
+
+
+def hudi_entries(metastore: Metastore, database: str | None = None) -> Iterator[Entry]:
+    """Those of one database, or of all, in the order of their names. Views of merge-on-read tables are left out."""
+    for name in [database.lower()] if database else metastore.databases():
+        known = {entry.name: entry for entry in metastore.tables_of(name) if is_hudi(entry)}
+        views = {entry + view for entry in known for view in VIEWS}
+        yield from (known[entry] for entry in sorted(known.keys() - views))
+
+
+def named_entry(metastore: Metastore, name: TableName) -> Entry:
+    """The entry of a table that a user names. NoSuchTableError with the nearest name."""
+    try:
+        return metastore.table(name.database, name.name)
+    except NoSuchTableError as error:
+        known = metastore.tables(name.database) if name.database in metastore.databases() else ()
+        hint = did_you_mean(name.name, known) or error.hint
+        raise NoSuchTableError(error.message, hint=hint, **error.fields) from None

@@ -1,0 +1,1 @@
+"""Rows and queries: frames, conditions and SQL, in this process or by Spark."""

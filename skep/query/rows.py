@@ -1,0 +1,157 @@
+"""The rows of one read of a table: in this process, or as a frame of Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from skep.base.display import ROWS_SHOWN, first_rows, print_table, rows_html
+from skep.query.spark import SparkHolder
+from skep_table.basefile.footer import share_of_columns
+from skep_table.options import at_least, option
+from skep_table.query.explain import Explanation, explain
+from skep_table.query.options import QueryType
+from skep_table.query.plan import plan
+from skep_table.query.pruning.steps import PruningStep, Steps
+from skep_table.query.read import read
+from skep_table.query.request import ReadRequest
+from skep_table.query.result import ReadResult, needed
+from skep_table.table import HudiTable
+
+if TYPE_CHECKING:
+    import polars
+    import pyarrow.dataset as ds
+    from pyspark.sql import DataFrame
+
+EMBEDDED_BYTES: Final = option(
+    "skep.sql.embedded.max.bytes",
+    at_least(0),
+    4 << 30,
+    doc="Queries that read more bytes of files than this, in the columns that they need, are left to Spark.",
+    accepts="a number of bytes",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FilesChosen:
+    """Of a read: the file slices that may hold rows of the answer, among those of the table that the query sees.
+
+    `steps` are those of planning: the first has all file slices, the last those that are read.
+    """
+
+    table: str
+    where: str | None
+    steps: tuple[PruningStep, ...]
+
+    @property
+    def read(self) -> int:
+        """How many file slices are read."""
+        return self.steps[-1].slices
+
+    @property
+    def of(self) -> int:
+        """How many file slices there are."""
+        return self.steps[0].slices
+
+    def __str__(self) -> str:
+        found = f"{self.table}: {self.read} of {self.of} file slices are read"
+        head = found if self.where is None else f"{found}, by {self.where}"
+        fewer = [f"  {step.by}: {step.slices}" for before, step in pairwise(self.steps) if step.slices < before.slices]
+        return "\n".join([head, *fewer])
+
+
+def columns_among(listed: Sequence[str], names: frozenset[str]) -> tuple[str, ...]:
+    """The columns that are among `names` (in lower case), one at least: a read has some."""
+    return tuple(name for name in listed if name.lower() in names) or tuple(listed[:1])
+
+
+class Rows(ReadResult):
+    """The rows of one read. Each `to_…` reads again; nothing is read before.
+
+    A notebook shows the first rows, which it reads; so does `show`.
+    """
+
+    def __init__(self, table: HudiTable, request: ReadRequest, spark: SparkHolder) -> None:
+        inner = read(table, request)
+        super().__init__(inner.schema, inner.to_batches, inner.count)
+        self._table, self._request, self._spark = table, request, spark
+
+    def __repr__(self) -> str:
+        return f"Rows({', '.join(self.schema.names)})"
+
+    def _repr_html_(self) -> str:
+        return rows_html(*first_rows(self.to_reader(), ROWS_SHOWN))
+
+    def show(self, limit: int = ROWS_SHOWN) -> None:
+        """Prints the first rows."""
+        print_table(first_rows(self.to_reader(), limit)[0])
+
+    @property
+    def where(self) -> str | None:
+        """The filter of the read."""
+        return self._request.where
+
+    def files_chosen(self) -> FilesChosen:
+        """How many file slices the read needs, and how many it would need without its filter. Lists the table."""
+        steps = Steps()
+        plan(self._table, self._request, steps)
+        return FilesChosen(self._table.config.name, self.where, tuple(steps.found))
+
+    def explain(self) -> Explanation:
+        """What the read would open, and by what each part of the table is left out; `print` shows it as a table.
+
+        Lists the table, and opens the footers of the files left. UnsupportedError for CDC queries.
+        """
+        return explain(self._table, self._request)
+
+    def bytes_read(self) -> int:
+        """About how many bytes of files the read needs. Lists the table.
+
+        The share of the columns is that in the largest of the Parquet files; logs count in full.
+        """
+        if self._request.query is QueryType.CDC:
+            return 0
+        slices = [task.slice for task in plan(self._table, self._request)]
+        logs = sum(log.size_bytes for found in slices for log in found.log_files)
+        bases = [found.base_file for found in slices if found.base_file is not None]
+        size = sum(base.size_bytes for base in bases)
+        if self._request.columns is None or not bases:
+            return logs + size
+        largest = max(bases, key=lambda base: base.size_bytes)
+        needed = {name.lower() for name in self._request.columns}
+        return logs + int(size * share_of_columns(self._table.storage, largest.path, needed))
+
+    def narrowed(self, names: frozenset[str] | None) -> Rows:
+        """With the columns among `names` (in lower case) only, one at least; None keeps all."""
+        if names is None or self._request.query is QueryType.CDC:
+            return self
+        columns = columns_among(self.schema.names, names)
+        return Rows(self._table, replace(self._request, columns=columns), self._spark)
+
+    def filtered(self, where: str | None) -> Rows:
+        """With a filter, of the same snapshot of the table. None keeps all; a filter that is there stays.
+
+        Of changes as such (CDC) all rows are kept.
+        """
+        if where is None or self._request.query is QueryType.CDC:
+            return self
+        both = where if self.where is None else f"({self.where}) AND ({where})"
+        return Rows(self._table, replace(self._request, where=both), self._spark)
+
+    def to_pyarrow_dataset(self) -> ds.Dataset:
+        """A dataset of pyarrow: its scans read the columns that they name, and the files that their filter leaves."""
+        from skep.query.dataset import RowsDataset
+
+        return RowsDataset(self)
+
+    def scan_polars(self) -> polars.LazyFrame:
+        """A lazy frame of Polars. It reads the columns that a query needs, and the files that its filters leave."""
+        return needed("polars", "polars").scan_pyarrow_dataset(self.to_pyarrow_dataset())
+
+    def to_spark(self) -> DataFrame:
+        """A lazy frame of the lake's session; files are read by its tasks."""
+        from skep_writer import to_spark
+
+        return to_spark(self._table, self._request, self._spark.session)

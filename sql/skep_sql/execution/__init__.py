@@ -1,0 +1,1 @@
+"""Statements carried out: what each changes or shows."""

@@ -1,0 +1,197 @@
+"""ALTER TABLE: names, properties, partitions and columns."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from skep_sql.answer import Answer
+from skep_sql.bind import Scope, look_up, table_to_change
+from skep_sql.execution.tables import partition_paths, partitions_to_drop
+from skep_sql.parsing.statements import AlterTable, ColumnSpec
+from skep_sql.protocols import TargetTable
+from skep_sql.settings import SessionSettings
+from skep_sql.types import arrow_field, column_type
+from skep_table.errors import InputError, UnsupportedError
+from skep_table.options import Options
+from skep_table.schema.arrow import to_arrow
+from skep_table.schema.change import (
+    AddColumn,
+    AllowNull,
+    ChangeType,
+    ColumnChange,
+    CommentColumn,
+    DropColumn,
+    MoveColumn,
+    RenameColumn,
+    column_at,
+    has_column,
+)
+from skep_table.schema.policy import SCHEMA_ON_READ
+from skep_table.schema.types import Field, Schema, type_text
+from skep_table.timeline.metadata import WriteOperation
+from skep_table.write.planning.options import EMPTY_COMMITS
+from skep_table.write.planning.settings import path_settings
+from skep_table.write.result import WriteResult
+
+
+def alter(statement: AlterTable, scope: Scope, settings: SessionSettings) -> Answer:
+    """UnsupportedError for changes that are not built."""
+    catalog = scope.catalog
+    table_to_change(scope, statement.name)
+    full = look_up(catalog, statement.name)
+    if statement.action == "rename":
+        new = statement.new_name
+        assert new is not None
+        database = full.partition(".")[0]
+        catalog.rename_table(full, str(new) if len(new.parts) > 1 else f"{database}.{new}")
+        return Answer()
+    if statement.action in ("set properties", "unset properties"):
+        _properties(statement, scope, full)
+        return Answer()
+    if statement.action == "drop partition":
+        target = catalog.table(full)
+        writes = []
+        for partition in statement.partitions:
+            paths = partitions_to_drop(partition, target.hudi, target.name)
+            if paths:
+                writes.append(target.drop_partitions(paths, settings.hoodie))
+        return Answer(writes=tuple(writes))
+    if statement.action in ("add columns", "rename column", "drop column", "alter column"):
+        return Answer(writes=_columns(statement, scope.catalog.table(full), settings, full))
+    if statement.action == "add partition":
+        _check_partitions(statement, scope, full)
+        return Answer()
+    raise UnsupportedError(f"ALTER TABLE … {statement.action.upper()} is not supported", table=full)
+
+
+def _columns(
+    statement: AlterTable, target: TargetTable, settings: SessionSettings, full: str
+) -> tuple[WriteResult, ...]:
+    """Changes of columns: by their ids where the session or the table has schema on read, else what needs none."""
+    text = settings.get(SCHEMA_ON_READ.key)
+    options = target.hudi.options if text is None else Options({SCHEMA_ON_READ.key: text})
+    on = options.value(SCHEMA_ON_READ)
+    if statement.action == "add columns" and not on:
+        return (_add_columns(statement, target, settings, full),)
+    changes = _changes(statement, target.hudi.schema(), full)
+    if not on and not all(isinstance(change, CommentColumn) for change in changes):
+        raise UnsupportedError(
+            f"table {full}: ALTER TABLE … {statement.action.upper()} needs schema on read, by which readers find"
+            " columns by their ids",
+            hint=f"SET {SCHEMA_ON_READ.key}=true",
+            table=full,
+            option=SCHEMA_ON_READ.key,
+        )
+    return (target.alter(changes, settings.hoodie),) if changes else ()
+
+
+def _changes(statement: AlterTable, schema: Schema, full: str) -> list[ColumnChange]:
+    match statement.action:
+        case "add columns":
+            for column in statement.columns:
+                _refuse_required(column, full)
+            return [
+                AddColumn(column.name, column_type(column), column.comment, column.after)
+                for column in statement.columns
+            ]
+        case "drop column":
+            names = [column.name for column in statement.columns]
+            if statement.if_exists:
+                names = [name for name in names if has_column(schema, name)]
+            return [DropColumn(name) for name in names]
+    path = statement.column
+    assert path is not None
+    changes: list[ColumnChange] = []
+    if statement.action == "alter column":
+        changes = _changes_of_one(statement, path, column_at(schema, path))
+    new = statement.new_column
+    if new is not None and (statement.action == "rename column" or new.lower() != path.lower()):
+        changes.append(RenameColumn(path, new))  # the last: the others name the column as it was
+    return changes
+
+
+def _changes_of_one(statement: AlterTable, path: str, column: Field) -> list[ColumnChange]:
+    """Those of ALTER COLUMN and CHANGE COLUMN that differ from what the column is."""
+    changes: list[ColumnChange] = []
+    if statement.type is not None:
+        wanted = column_type(ColumnSpec(path, statement.type))
+        if type_text(wanted) != type_text(column.type):
+            changes.append(ChangeType(path, wanted))
+    if statement.nullable is False and column.nullable:
+        raise InputError(
+            f"column {path}: cannot update column Nullability: optional to required: rows may have no value for it",
+            column=path,
+        )
+    if statement.nullable and not column.nullable:
+        changes.append(AllowNull(path))
+    if statement.comment is not None and statement.comment != column.doc:
+        changes.append(CommentColumn(path, statement.comment))
+    if statement.after is not None:
+        changes.append(MoveColumn(path, statement.after))
+    return changes
+
+
+def _refuse_required(column: ColumnSpec, full: str) -> None:
+    if not column.nullable:
+        raise InputError(
+            f"table {full}: column {column.name} can't be NOT NULL: the rows that are there have no value for it",
+            column=column.name,
+        )
+
+
+def _properties(statement: AlterTable, scope: Scope, full: str) -> None:
+    catalog = scope.catalog
+    paths = path_settings(statement.properties)
+    hoodie = [key for key in statement.properties if key.startswith("hoodie.") and key not in paths]
+    fixed = [
+        key
+        for key in statement.properties
+        if key.lower() in ("type", "primarykey", "precombinefield", "orderingfields")
+    ]
+    if fixed:
+        raise InputError(
+            f"table {full}: {fixed[0]} can't be changed", hint="make another table: CREATE TABLE … AS", option=fixed[0]
+        )
+    if hoodie:
+        raise UnsupportedError(
+            f"table {full}: {hoodie[0]} as a table property is not supported",
+            hint=f"SET {hoodie[0]}=… holds for the session; skep's options hold for a lake",
+            option=hoodie[0],
+        )
+    remove = statement.action == "unset properties"
+    if remove and not statement.if_exists:
+        facts = catalog.facts(full)
+        missing = [key for key in statement.properties if facts is None or key not in facts.parameters]
+        if missing:
+            raise InputError(f"table {full} has no property {missing[0]}", hint="UNSET TBLPROPERTIES IF EXISTS (…)")
+    catalog.set_parameters(full, {key: None if remove else value for key, value in statement.properties.items()})
+
+
+def _add_columns(statement: AlterTable, target: TargetTable, settings: SessionSettings, full: str) -> WriteResult:
+    """One commit without rows, whose schema has the new columns behind the others."""
+    schema = to_arrow(target.hudi.schema())
+    known = {name.lower() for name in schema.names}
+    fields = []
+    for column in statement.columns:
+        if "." in column.name or column.after is not None:
+            what = f"within {column.name}" if "." in column.name else "… FIRST and AFTER"
+            raise UnsupportedError(
+                f"table {full}: ADD COLUMNS {what} needs schema on read",
+                hint=f"SET {SCHEMA_ON_READ.key}=true",
+                column=column.name,
+                option=SCHEMA_ON_READ.key,
+            )
+        if column.name.lower() in known:
+            raise InputError(f"table {full}: column {column.name} is there already", column=column.name)
+        _refuse_required(column, full)
+        known.add(column.name.lower())
+        fields.append(arrow_field(column))
+    options = {**settings.hoodie, EMPTY_COMMITS.key: "true"}
+    return target.write(WriteOperation.INSERT, pa.schema([*schema, *fields]).empty_table(), options)
+
+
+def _check_partitions(statement: AlterTable, scope: Scope, full: str) -> None:
+    """A partition of a Hudi table comes with its first row; until then nothing needs to be there."""
+    table = scope.catalog.table(full).hudi
+    for partition in statement.partitions:
+        partition_paths(partition, table, full)

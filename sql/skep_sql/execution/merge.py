@@ -1,0 +1,393 @@
+"""MERGE INTO: source and table joined over one snapshot, each row given to the first clause that fits, one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from skep_sql.assign import assigned
+from skep_sql.bind import Scope, bind, given_rows, table_to_change
+from skep_sql.execution.change import META, TARGET, check_has_meta, check_ordering_rises, rule_of, values_to_set
+from skep_sql.parsing.statements import Assignment, Merge, MergeClause, Node
+from skep_sql.protocols import QueryEngine, Relation, TargetTable
+from skep_table.errors import InputError
+from skep_table.keys import KeyGenerator
+from skep_table.merge.rows import DELETED, PARTIAL
+from skep_table.nearest import did_you_mean
+from skep_table.query.options import QueryType
+from skep_table.schema.arrow import to_arrow
+from skep_table.schema.types import PARTITION_PATH, RECORD_KEY
+from skep_table.table import HudiTable
+from skep_table.write.indexes import index_of
+from skep_table.write.result import WriteResult
+
+_CLAUSE: Final = "_skep_clause"
+_ROW: Final = "_skep_row"
+_SOURCE: Final = "skep_source"
+_OLD: Final = "_skep_t_"
+
+
+@dataclass(frozen=True, slots=True)
+class MergeInto:
+    """A merge as it is carried out. `source` is what `QueryEngine.numbered` makes its rows of: a query, or a frame."""
+
+    target: TargetTable
+    alias: str
+    source: exp.Query
+    source_alias: str
+    on: Node
+    clauses: tuple[MergeClause, ...]
+
+
+def run_merge(statement: Merge, scope: Scope, engine: QueryEngine, options: Mapping[str, object]) -> WriteResult:
+    """InputError for clauses that can't be carried out, before anything is read or written."""
+    target = table_to_change(scope, statement.name)
+    alias = statement.alias or statement.name.parts[-1]
+    merge = MergeInto(target, alias, statement.source, statement.source_alias, statement.on, statement.clauses)
+    return merge_rows(merge, scope, engine, options)
+
+
+def merge_rows(merge: MergeInto, scope: Scope, engine: QueryEngine, options: Mapping[str, object]) -> WriteResult:
+    """One commit. Rows of the source that update one stored row compete by the merge rule, else the last one wins.
+
+    InputError for new rows with a key that is stored, or of which there are several: ON does not compare keys then.
+    """
+    table = merge.target.hudi
+    check_has_meta(table, merge.target, "MERGE")
+    _check_order(merge.clauses, merge.target.name)
+    if merge.alias.lower() == merge.source_alias.lower():
+        raise InputError(
+            f"table {merge.target.name} and the source have the same name, {merge.alias}",
+            hint="give one of them an alias: MERGE INTO t USING … AS s",
+        )
+    bound = bind(merge.source, scope)
+    known = engine.schema(bound.query, bound.relations).names
+    sets = _Plan(merge, table.with_options(options), known, engine).columns_set  # refused before the write begins
+
+    def compute(snapshot: HudiTable) -> pa.Table:
+        pinned = replace(scope, pinned={**scope.pinned, merge.target.name: snapshot})
+        source = bind(merge.source, pinned)
+        numbered = engine.numbered(source.query, source.relations, _ROW)
+        plan = _Plan(merge, snapshot.with_options(options), known, engine)
+        relation: Relation = merge.target.rows(snapshot, query=QueryType.SNAPSHOT)
+        functions = {TARGET: lambda *_: relation, _SOURCE: lambda *_: numbered}
+        joined = bind(plan.query(), replace(pinned, functions={**scope.functions, **functions}))
+        return plan.changes(engine.rows(joined.query, joined.relations))
+
+    return merge.target.change(compute, options, sets)
+
+
+def _check_order(clauses: Sequence[MergeClause], name: str) -> None:
+    for kind in ("matched", "not matched", "not matched by source"):
+        same = [clause for clause in clauses if clause.when == kind]
+        if any(clause.condition is None for clause in same[:-1]):
+            raise InputError(
+                f"table {name}: only the last WHEN {kind.upper()} may be without a condition", found=kind.upper()
+            )
+
+
+class _Plan:
+    """The joined query, and how its rows become changes."""
+
+    def __init__(self, merge: MergeInto, table: HudiTable, source: Sequence[str], engine: QueryEngine) -> None:
+        self._merge = merge
+        self._engine = engine
+        self._table = table
+        self._name = merge.target.name
+        self._schema = to_arrow(table.schema())
+        self._source = list(source)
+        config = table.config
+        self._schema_names = frozenset(self._schema.names)
+        index = index_of(config, table.options)
+        keys, places = (
+            {name.partition(".")[0] for name in names} for names in (config.record_key_fields, config.partition_fields)
+        )
+        self._fixed, self._places = (keys, places) if index.is_global and index.moves else (keys | places, set[str]())
+        self._values = [self._values_of(clause) for clause in merge.clauses]
+
+    def _values_of(self, clause: MergeClause) -> dict[str, Node]:
+        """Column → expression."""
+        if clause.action == "delete":
+            return {}
+        given = clause.assignments
+        if given is None:
+            if clause.when == "not matched by source":
+                raise InputError(f"table {self._name}: WHEN NOT MATCHED BY SOURCE has no source for UPDATE SET *")
+            given = tuple(Assignment(name, self._source_column(name)) for name in self._schema.names)
+        found = {v.column: v.expression for v in values_to_set(given, self._table, self._name, self._merge.alias)}
+        if clause.action == "insert":
+            self._check_insert(found)
+        return found
+
+    def _source_column(self, name: str) -> Node:
+        found = next((each for each in self._source if each == name), None) or next(
+            (each for each in self._source if each.lower() == name.lower()), None
+        )
+        if found is None:
+            meant = did_you_mean(name, self._source)
+            raise InputError(
+                f"table {self._name}: the source of MERGE has no column {name}, which * means",
+                hint=f"{meant} Name the columns: UPDATE SET {name} = …, INSERT (…) VALUES (…)"
+                if meant
+                else "name the columns: UPDATE SET a = …, INSERT (…) VALUES (…)",
+                column=name,
+                found=", ".join(self._source),
+            )
+        return exp.column(
+            exp.to_identifier(found, quoted=True), table=exp.to_identifier(self._merge.source_alias, quoted=True)
+        )
+
+    def _check_insert(self, values: Mapping[str, Node]) -> None:
+        rule = rule_of(self._table)
+        for kind, names in (
+            ("record key", self._table.config.record_key_fields),
+            ("ordering", rule.ordering_fields),
+        ):
+            for name in names:
+                if name.partition(".")[0] not in values:
+                    raise InputError(
+                        f"table {self._name}: MERGE: INSERT gives {kind} column {name} no value",
+                        column=name,
+                        found=", ".join(values),
+                    )
+        for field in self._schema:
+            if not field.nullable and field.name not in values:
+                raise InputError(
+                    f"table {self._name}: MERGE: INSERT gives column {field.name}, which is NOT NULL, no value",
+                    column=field.name,
+                )
+
+    @property
+    def columns_set(self) -> frozenset[str]:
+        """Those that its updates change."""
+        clauses = zip(self._merge.clauses, self._values, strict=True)
+        return frozenset(name for clause, values in clauses if clause.action == "update" for name in values)
+
+    # -- the query
+
+    def query(self) -> exp.Query:
+        """Meta columns of the table and those of its columns that rows keep, the number and the clause of each row, and
+        per clause the new values."""
+        merge = self._merge
+        in_table = exp.Not(this=exp.Is(this=self._of_table(RECORD_KEY), expression=exp.Null()))
+        in_source = exp.Not(
+            this=exp.Is(
+                this=exp.column(_ROW, table=exp.to_identifier(merge.source_alias, quoted=True)), expression=exp.Null()
+            )
+        )
+        number = exp.Case()
+        for at, clause in enumerate(merge.clauses):
+            condition: Node = {
+                "matched": exp.and_(in_table.copy(), in_source.copy()),
+                "not matched": exp.Not(this=exp.paren(in_table.copy())),
+                "not matched by source": exp.Not(this=exp.paren(in_source.copy())),
+            }[clause.when]
+            if clause.condition is not None:
+                condition = exp.and_(condition, clause.condition.copy())
+            number = number.when(condition, exp.Literal.number(at))
+        number = number.else_(exp.Literal.number(-1))
+        columns = [exp.alias_(self._of_table(name), f"{_OLD}{name}", quoted=True) for name in META]
+        old = self._names_read()
+        columns += [exp.alias_(self._of_table(name), f"{_OLD}{name}", quoted=True) for name in old]
+        columns.append(exp.column(_ROW, table=exp.to_identifier(merge.source_alias, quoted=True)))
+        columns.append(exp.alias_(number, _CLAUSE))
+        for at, values in enumerate(self._values):
+            for place, name in enumerate(self._schema.names):
+                if name in values:
+                    chosen = exp.Case().when(
+                        exp.EQ(this=number.copy(), expression=exp.Literal.number(at)), values[name].copy()
+                    )
+                    columns.append(exp.alias_(chosen, f"_skep_v{at}_{place}"))
+        kinds = {clause.when for clause in merge.clauses}
+        join = "FULL" if "not matched by source" in kinds else "LEFT" if "not matched" in kinds else "INNER"
+        joined = exp.Join(this=given_rows(TARGET, merge.alias), on=merge.on.copy())
+        if join == "INNER":
+            joined.set("kind", "INNER")
+        else:
+            joined.set("side", join)
+        query: exp.Query = exp.select(*columns).from_(given_rows(_SOURCE, merge.source_alias))
+        query.append("joins", joined)
+        return query
+
+    def _of_table(self, name: str) -> Node:
+        return exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(self._merge.alias, quoted=True))
+
+    def _names_read(self) -> list[str]:
+        """The columns of stored rows that a clause keeps, or compares with what it sets."""
+        read: set[str] = set()
+        for clause, values in zip(self._merge.clauses, self._values, strict=True):
+            if clause.action != "insert":
+                read |= self._schema_names - values.keys() | self._fixed | self._places
+        return [name for name in self._schema.names if name in read]
+
+    # -- its rows
+
+    def changes(self, rows: pa.Table) -> pa.Table:
+        """The rows that a clause took, as `TableWriter.change` takes them: by clause, and by row of the source."""
+        parts, inserted = [], []
+        for at, clause in enumerate(self._merge.clauses):
+            places = enumerate(self._schema.names)
+            used = [*(f"{_OLD}{name}" for name in (*META, *self._names_read())), _ROW]
+            used += [f"_skep_v{at}_{place}" for place, name in places if name in self._values[at]]
+            taken = rows.select(used).filter(pc.equal(rows.column(_CLAUSE), at))
+            found = self._changed(at, clause, taken.sort_by(_ROW))
+            parts.append(found)
+            if clause.action == "insert":
+                inserted.append(found)
+        changed = pa.concat_tables(parts)
+        return self._replacing(changed, pa.concat_tables(inserted)) if inserted else changed
+
+    def _changed(self, at: int, clause: MergeClause, rows: pa.Table) -> pa.Table:
+        values = self._values[at]
+        made: dict[str, pa.ChunkedArray] = {name: rows.column(f"{_OLD}{name}").cast(pa.string()) for name in META}
+        for place, field in enumerate(self._schema):
+            if field.name in values:
+                given, by_name = rows.column(f"_skep_v{at}_{place}"), clause.assignments is None
+                column = assigned(given, field.type, field.name, self._name, self._engine, by_name=by_name)
+            elif clause.action == "insert":
+                column = pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
+            else:
+                column = rows.column(f"{_OLD}{field.name}").cast(field.type)
+            if column.null_count and not field.nullable and clause.action != "delete":
+                raise InputError(
+                    f"table {self._name}: column {field.name} is NOT NULL, MERGE gives {column.null_count} rows null",
+                    column=field.name,
+                )
+            made[field.name] = column
+        made[DELETED] = pa.chunked_array([pa.repeat(clause.action == "delete", rows.num_rows)])
+        made[PARTIAL] = pa.chunked_array([pa.repeat(clause.action == "update", rows.num_rows)])
+        changed = pa.table(made)
+        if clause.action == "update":
+            self._check_fixed(changed, rows, values)
+            return self._moved(changed, rows, values)
+        return changed
+
+    def _check_fixed(self, changed: pa.Table, rows: pa.Table, values: Mapping[str, Node]) -> None:
+        """A row keeps its key and its partition."""
+        for name in self._fixed & set(values):
+            old, new = rows.column(f"{_OLD}{name}").cast(changed.schema.field(name).type), changed.column(name)
+            same = _same(old, new)
+            if pc.all(same).as_py() is False:
+                at = pc.index(same, False).as_py()
+                raise InputError(
+                    f"table {self._name}: MERGE would change column {name} of key"
+                    f" {changed.column(RECORD_KEY)[at].as_py()} from {old[at]} to {new[at]}: key and partition columns"
+                    " of a stored row stay",
+                    hint="delete the row and insert it again",
+                    column=name,
+                    found=str(new[at]),
+                    expected=str(old[at]),
+                )
+
+    def _moved(self, changed: pa.Table, rows: pa.Table, values: Mapping[str, Node]) -> pa.Table:
+        """Updated rows, of which those for another partition are new ones, which a global index moves there."""
+        stays = pa.chunked_array([pa.repeat(True, rows.num_rows)])
+        for name in self._places & set(values):
+            old = rows.column(f"{_OLD}{name}").cast(changed.schema.field(name).type)
+            stays = pc.and_(stays, _same(old, changed.column(name)))
+        if pc.all(stays).as_py() is not False:
+            return changed
+        for name in (*META, PARTIAL):
+            at, column = changed.schema.get_field_index(name), changed.column(name)
+            other = pa.scalar(False) if name == PARTIAL else pa.scalar(None, column.type)
+            changed = changed.set_column(at, name, pc.if_else(stays, column, other))
+        return changed
+
+    def _replacing(self, changed: pa.Table, new: pa.Table) -> pa.Table:
+        """The changes, where a new row takes the place of a stored one that another clause deletes.
+
+        InputError for a new row whose key another row has, or that the merge rule would drop.
+        """
+        if not new.num_rows or self._compares_keys():
+            return changed
+        generator = KeyGenerator.of(self._table.config, self._table.options)
+        keys = generator.record_keys(new)
+        places = _joined(generator.partition_paths(new), keys)
+        is_deleted = changed.column(DELETED)
+        deleted = changed.filter(is_deleted)
+        at = pc.index_in(places, _joined(deleted.column(PARTITION_PATH), deleted.column(RECORD_KEY)))
+        self._check_new(places, _single(keys), pc.is_null(at))
+        replaces = pc.is_valid(at)
+        if not pc.any(replaces).as_py():
+            return changed
+        before, after = deleted.take(at.filter(replaces)), new.filter(replaces)
+        after = after.set_column(after.schema.get_field_index(RECORD_KEY), RECORD_KEY, before.column(RECORD_KEY))
+        for name in rule_of(self._table).ordering_fields:
+            check_ordering_rises(before, after, name, self._table, self._name)
+        stored = _joined(changed.column(PARTITION_PATH), changed.column(RECORD_KEY))
+        return changed.filter(pc.invert(pc.and_(is_deleted, pc.is_in(stored, places.filter(replaces)))))
+
+    def _check_new(self, places: pa.Array, keys: pa.Array, stays: pa.Array) -> None:
+        """Where ON does not compare keys, a row without a match may have a key that is stored, and would replace it.
+
+        `places`: of each new row partition and key. `stays`: whether no clause deletes the stored row there.
+        """
+        stored = self._merge.target.rows(self._table, query=QueryType.SNAPSHOT, columns=META).to_arrow()
+        held = pc.and_(pc.is_in(places, _joined(stored.column(PARTITION_PATH), stored.column(RECORD_KEY))), stays)
+        numbers = pc.value_counts(places)
+        twice = numbers.field("values").filter(pc.greater(numbers.field("counts"), 1))
+        again = pc.or_(held, pc.is_in(places, twice))
+        if pc.any(again).as_py():
+            at = pc.index(again, True).as_py()
+            what = "is stored already" if held[at].as_py() else "another row of the source has, too"
+            raise InputError(
+                f"table {self._name}: MERGE: INSERT of a row without a match with key {keys[at].as_py()}, which {what}:"
+                " one of them would be lost, since rows of one key are one row",
+                hint=f"ON compares {', '.join(self._table.config.record_key_fields)} with the source, or the table has"
+                " another key",
+                found=keys[at].as_py(),
+            )
+
+    def _compares_keys(self) -> bool:
+        """Whether ON holds only for equal keys, in equal partitions if it names these, and INSERT keeps their values:
+        then rows without a match have new keys."""
+        config = self._table.config
+        if not config.record_key_fields:
+            return True
+        pairs = set()
+        parts = self._merge.on.flatten() if isinstance(self._merge.on, exp.And) else [self._merge.on]
+        compared = {name.lower() for name in (*config.record_key_fields, *config.partition_fields)}
+        for part in parts:
+            inner = part.unnest()
+            if not (
+                isinstance(inner, exp.EQ) and isinstance(inner.left, exp.Column) and isinstance(inner.right, exp.Column)
+            ):
+                return False
+            one, other = (inner.left, inner.right)
+            if other.table.lower() == self._merge.alias.lower():
+                one, other = other, one
+            if one.table.lower() != self._merge.alias.lower() or one.name.lower() not in compared:
+                return False
+            pairs.add((one.name.lower(), other.name.lower()))
+        in_on = {one for one, _ in pairs}
+        kept = [*config.record_key_fields, *(name for name in config.partition_fields if name.lower() in in_on)]
+        for clause, values in zip(self._merge.clauses, self._values, strict=True):
+            if clause.action != "insert":
+                continue
+            for name in kept:
+                value = values.get(name)
+                if not isinstance(value, exp.Column) or (name.lower(), value.name.lower()) not in pairs:
+                    return False
+        return True
+
+
+def _same(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Where values are equal, or both null."""
+    return pc.or_(pc.fill_null(pc.equal(one, other), False), pc.and_(pc.is_null(one), pc.is_null(other)))
+
+
+def _joined(paths: pa.ChunkedArray | pa.Array, keys: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """Partition and key of each row as one text."""
+    return pc.binary_join_element_wise(_single(paths).cast(pa.string()), _single(keys).cast(pa.string()), "\0")
+
+
+def _single(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    combined = column.combine_chunks()
+    return combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks)

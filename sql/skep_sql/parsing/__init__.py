@@ -1,0 +1,1 @@
+"""Statements from text: words, tokens, statements as values; no name is looked up."""

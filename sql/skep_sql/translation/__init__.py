@@ -1,0 +1,1 @@
+"""Queries of Spark's dialect as queries of DuckDB with the same meaning."""

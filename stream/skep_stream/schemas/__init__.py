@@ -1,0 +1,1 @@
+"""Schema providers, and the registry of schemas."""

@@ -1,0 +1,1 @@
+"""Sources without files and messages: Hudi tables, databases, queries, incremental pulls."""

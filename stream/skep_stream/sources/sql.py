@@ -1,0 +1,42 @@
+"""Queries as sources: all their rows in each round, without a checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from skep_stream.options import SOURCE_QUERY, SOURCE_QUERY_CHECKPOINT, SOURCE_QUERY_FILE
+from skep_stream.properties import read_text
+from skep_stream.protocols import Batch, BatchEngine, Position, StreamContext
+from skep_table.clock import Clock, SystemClock
+from skep_table.errors import OptionError
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySource:
+    """One query. Without a checkpoint nothing is committed unless `--allow-commit-on-no-checkpoint-change` is given."""
+
+    engine: BatchEngine
+    text: str
+    clock: Clock | None = None
+
+    def fetch(self, last: Position, limit: int) -> Batch:  # noqa: ARG002 - a query has no parts
+        """All its rows."""
+        now = None if self.clock is None else str(int(self.clock.now().timestamp() * 1000))
+        return Batch(self.engine.query(self.text, {}), now or last.checkpoint)
+
+
+def query_source(context: StreamContext) -> QuerySource:
+    """SqlSource."""
+    text = context.options.value(SOURCE_QUERY)
+    if not text:
+        raise OptionError(f"SqlSource needs {SOURCE_QUERY.key}", option=SOURCE_QUERY.key)
+    return QuerySource(context.engine, text)
+
+
+def query_file_source(context: StreamContext) -> QuerySource:
+    """SqlFileBasedSource."""
+    path = context.options.value(SOURCE_QUERY_FILE)
+    if not path:
+        raise OptionError(f"SqlFileBasedSource needs {SOURCE_QUERY_FILE.key}", option=SOURCE_QUERY_FILE.key)
+    clock = SystemClock() if context.options.value(SOURCE_QUERY_CHECKPOINT) else None
+    return QuerySource(context.engine, read_text(path, context.options).strip().rstrip(";"), clock)

@@ -1,0 +1,1 @@
+"""Metastores that follow other writers: timelines watched, callbacks received, what is pending worked off."""

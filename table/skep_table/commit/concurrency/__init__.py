@@ -1,0 +1,1 @@
+"""What decides between writers of one table."""

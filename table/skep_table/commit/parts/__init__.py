@@ -1,0 +1,1 @@
+"""What takes part in a commit beside the timeline."""

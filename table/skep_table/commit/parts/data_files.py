@@ -1,0 +1,88 @@
+"""The data files of an instant: made durable before it completes, and found again, by its markers, to delete them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+from skep_table.commit.parts.markers import list_markers
+from skep_table.context import TableContext
+from skep_table.instant_time import InstantTime
+from skep_table.names import META_FOLDER, PARTITION_METAFILE, BaseFileName, LogFileName, join
+from skep_table.properties import parse_properties
+from skep_table.storage import Storage
+from skep_table.table import HudiTable
+from skep_table.timeline.metadata import CommitMetadata
+
+
+def sync_written(storage: Storage, metadata: CommitMetadata) -> None:
+    """Makes the data files of a commit durable, and the metafiles of partitions that may be new. StorageError.
+
+    A power loss after the completed file then can't leave a commit without its files.
+    """
+    new = {stat.partition_path for stat in metadata.stats if stat.prev_commit in (None, "", "null")}
+    written = (path for stat in metadata.stats for path in stat.paths)
+    storage.sync([*written, *(join(path, PARTITION_METAFILE) for path in sorted(new))])
+
+
+def files_of_instant(table: HudiTable, instant_time: InstantTime) -> list[str]:
+    """Data files with the instant's time in their names, finished or not, as paths relative to the table.
+
+    By the markers; by a listing of all partitions where there are none.
+    """
+    markers = list_markers(table.storage, instant_time)
+    if markers is not None:
+        return sorted({marker.data_path for marker in markers})
+    look = partial(_bearing, table.storage, instant_time)
+    listed = table.context.runner.map(look, table.view(metadata=False).partitions())
+    return sorted(path for paths in listed for path in paths)
+
+
+def _bearing(storage: Storage, instant_time: InstantTime, partition: str) -> list[str]:
+    found = []
+    for file in storage.list_prefix(partition):
+        name = BaseFileName.parse(file.name) or LogFileName.parse(file.name)
+        if name is not None and name.instant_time == instant_time:
+            found.append(file.path)
+    return found
+
+
+def is_of_base_file(path: str) -> bool:
+    """Whether a path is that of a base file, or of the change log beside one."""
+    name = path.rpartition("/")[2]
+    log = LogFileName.parse(name)
+    return BaseFileName.parse(name) is not None or (log is not None and log.cdc)
+
+
+def delete_files(context: TableContext, paths: Iterable[str]) -> list[str]:
+    """Deletes files and returns those that existed, by a listing of each folder."""
+    wanted = list(paths)
+    folders = sorted({path.rpartition("/")[0] for path in wanted})
+    existing = {file.path for files in context.runner.map(context.storage.list_prefix, folders) for file in files}
+    context.storage.delete_many(wanted)
+    return [path for path in wanted if path in existing]
+
+
+def delete_new_partitions(storage: Storage, paths: Iterable[str], instant_time: InstantTime) -> None:
+    """Deletes the metafiles and folders of partitions that the instant created, and that are empty."""
+    for partition in sorted({path.rpartition("/")[0] for path in paths}):
+        metafile = join(partition, PARTITION_METAFILE)
+        there = [file.path for file in storage.list_prefix(partition)]
+        if there == [metafile] and _came_with(storage, metafile, instant_time):
+            storage.delete(metafile)
+            for folder in _upwards(partition):
+                if storage.list_prefix(folder, recursive=True):
+                    break
+                storage.delete_folder(folder)
+
+
+def _came_with(storage: Storage, metafile: str, instant_time: InstantTime) -> bool:
+    return parse_properties(storage.read(metafile)).get("commitTime") == instant_time
+
+
+def _upwards(partition: str) -> Iterator[str]:
+    """The partition's folder and those above it, without the table's own."""
+    while partition:
+        assert partition != META_FOLDER
+        yield partition
+        partition = partition.rpartition("/")[0]

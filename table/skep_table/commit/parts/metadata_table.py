@@ -1,0 +1,252 @@
+"""The metadata table that a table keeps: what a write would not keep in step is dropped before it, and rebuilt.
+
+All of this is for the holder of the table's lock.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from skep_table.clock import Clock, LateClock
+from skep_table.commit.concurrency.indexing_executors import reserved_partitions
+from skep_table.commit.instants import timeline_clock
+from skep_table.commit.options import METADATA_TABLE_POLICY, Concurrency, MetadataTablePolicy
+from skep_table.errors import MetadataTableError, SkepError
+from skep_table.metadata_table.definitions import IndexDefinition
+from skep_table.metadata_table.partitions import COLUMN_STATS, FILES, RECORD_INDEX, SINGLE, is_named, with_led
+from skep_table.metadata_write import (
+    INDEX_ASYNC,
+    Definitions,
+    building_partitions,
+    create_metadata_table,
+    delete_metadata_table,
+    drop_indexes,
+    dropped_indexes,
+    has_metadata_table,
+    naming_dropped,
+    open_own,
+    partitions_of_options,
+    secondary_indexes,
+    waits_for,
+)
+from skep_table.metadata_write.definitions import (
+    definitions_of,
+    expression_indexes,
+    new_stats_columns,
+    secondary_of_options,
+)
+from skep_table.metadata_write.options import warn_of_ineffective
+from skep_table.options import Options
+from skep_table.table import METADATA_ENABLE, HudiTable
+from skep_table.table_config import update_table_config
+
+_EARLIER_SECONDS: Final = 0.001
+
+log = logging.getLogger("skep.commit")
+
+
+def keeps_metadata_table(options: Options) -> bool:
+    """Whether writes keep a metadata table that is there in step; otherwise they drop it."""
+    return options.value(METADATA_ENABLE) or not options.is_set(METADATA_ENABLE)
+
+
+def metadata_clock(table: HudiTable) -> Clock:
+    """The clock by which actions on the metadata table complete: a millisecond before that of the table.
+
+    A compaction there takes the time at which the table's last action completed, and has to lie after all of its own.
+    """
+    return LateClock(timeline_clock(table), _EARLIER_SECONDS)
+
+
+def drop_unkept(table: HudiTable) -> HudiTable:
+    """Drops what this write would not keep in step, and what does not agree with the table any more.
+
+    That is the whole metadata table where it is not to be kept, or where some writer has not kept it; otherwise the
+    indexes of which skep can't write the entries. Returns the snapshot after it. MetadataTableError where the options
+    forbid that.
+    """
+    keeps = keeps_metadata_table(table.options)
+    if not has_metadata_table(table.config):
+        return table if keeps else name_dropped(table, {})
+    if not keeps:
+        return drop_metadata_table(table)
+    if table.metadata_table() is None:
+        return delete_and_warn(table, "it does not list all commits, and is rebuilt")
+    unkept = sorted((built_or_building(table) - _maintained(table)) | _without_groups(table))
+    if not unkept:
+        return table
+    _check_may_drop(table, f"the indexes {', '.join(unkept)} in its metadata table")
+    return drop_and_warn(table, unkept, "skep does not keep them in step")
+
+
+def to_make_again(table: HudiTable, partitions: Collection[str]) -> Definitions:
+    """What the settings are to name when these partitions are dropped, to be rebuilt: what was dropped before, too.
+
+    With them are the definitions that the options would not give them.
+    """
+    if not keeps_metadata_table(table.options):
+        return {}
+    kept = set(partitions) & _maintained(table)
+    defined = definitions_of(table) if kept - {FILES} else {}
+    usual = {name for name in kept if name not in defined or _is_usual(table, defined[name])}
+    return {**dropped_indexes(table.config), **{name: None if name in usual else defined[name] for name in kept}}
+
+
+def _is_usual(table: HudiTable, definition: IndexDefinition) -> bool:
+    """Whether column statistics are of the columns that they would be made of. These may change their names."""
+    return definition.name == COLUMN_STATS and set(definition.source_fields) == set(new_stats_columns(table))
+
+
+def create_missing(table: HudiTable) -> HudiTable:
+    """Makes what was dropped to be rebuilt, and what the options enable, unless pending actions must end first.
+
+    Warns of options that switch off what is kept, or on what is not made.
+    """
+    table = _create_dropped(table)
+    warn_of_ineffective(table)
+    if not table.options.value(METADATA_ENABLE):
+        return table
+    secondary = secondary_of_options(table)
+    return _create(table, {*partitions_of_options(table), *secondary}, secondary)
+
+
+def create_again(table: HudiTable) -> HudiTable:
+    """As `create_missing`, after an action that had to drop something, and that is complete whether it can be made or
+    not."""
+    try:
+        return create_missing(table)
+    except SkepError as error:
+        log.warning("table %s: its metadata table is not rebuilt: %s", table.config.name, error.message)
+        return table.reload()
+
+
+def _create_dropped(table: HudiTable) -> HudiTable:
+    """Makes what the settings name as dropped. What the table can't have is named no longer; a write goes on then."""
+    dropped, name = dropped_indexes(table.config), table.config.name
+    if not dropped or not keeps_metadata_table(table.options):
+        return table
+    definitions = {partition: definition for partition, definition in dropped.items() if definition is not None}
+    can_wait = True
+    try:
+        table = _create(table, dropped.keys(), definitions)
+    except SkepError as error:
+        log.warning("table %s: its metadata table is not rebuilt: %s", name, error.message)
+        table = table.reload()
+        if not isinstance(error, MetadataTableError):
+            return table
+        can_wait = False
+    missing = dropped.keys() - built_or_building(table)
+    waiting = missing if waits_for(table) else reserved_partitions(table)
+    later = {each for each in missing if can_wait and (each in waiting or _is_built_aside(table, each))}
+    if lost := sorted(missing - later):
+        log.warning("table %s: the indexes %s are not rebuilt", name, ", ".join(lost))
+    return name_dropped(table, {each: dropped[each] for each in later})
+
+
+def _create(table: HudiTable, partitions: Collection[str], definitions: Mapping[str, IndexDefinition]) -> HudiTable:
+    # Secondary indexes are maintained once the record index is there, which is made with them.
+    wanted = (_maintained(table) & set(partitions)) | set(filter(is_named, definitions))
+    wanted -= {name for name in wanted if _is_built_aside(table, name)}
+    if wanted <= built_or_building(table):
+        return table
+    return create_metadata_table(table, metadata_clock(table), wanted, definitions, reserved_partitions(table))
+
+
+def name_dropped(table: HudiTable, indexes: Definitions) -> HudiTable:
+    """The snapshot whose settings name these, and no others, as dropped."""
+    change = naming_dropped(indexes)
+    if all(table.config.raw.get(key) == text for key, text in change.items()):
+        return table
+    update_table_config(table.storage, change)
+    return table.reload()
+
+
+def built_or_building(table: HudiTable) -> set[str]:
+    """The partitions that the settings name: readers use those that are built, writes keep all of them."""
+    return {*table.config.metadata_partitions, *building_partitions(table.config)}
+
+
+def _is_built_aside(table: HudiTable, partition: str) -> bool:
+    return table.options.value(INDEX_ASYNC) and can_be_built_aside(partition)
+
+
+def can_be_built_aside(partition: str) -> bool:
+    """Whether an indexing action can build a partition while writers go on."""
+    return partition in SINGLE and partition != FILES
+
+
+def _without_groups(table: HudiTable) -> frozenset[str]:
+    """The partitions that the settings name as being built, and in which no write finds a file group for its entries.
+
+    An indexer that died leaves them, or one of Hudi that makes its file groups later: what is written until then would
+    be missing there.
+    """
+    building = building_partitions(table.config)
+    if not building:
+        return frozenset()
+    view = open_own(table).view(metadata=False)
+    return frozenset(name for name in building if not view.slices(name))
+
+
+def _maintained(table: HudiTable) -> frozenset[str]:
+    """The partitions that writes can keep in step.
+
+    Keys of the record index are read from the column that has them, and secondary indexes lead to it.
+    """
+    kept = frozenset(name for name, kind in SINGLE.items() if kind.fits(table.config, table.format.metadata))
+    kept |= {index.partition for index in expression_indexes(table)}
+    if RECORD_INDEX not in kept & set(table.config.metadata_partitions):
+        return kept
+    return kept | {index.partition for index in secondary_indexes(table)}
+
+
+def drop_and_warn(table: HudiTable, dropped: Collection[str], why: str, *, again: bool = False) -> HudiTable:
+    """Drops these indexes, and secondary ones with the record index; the next writer makes them `again`."""
+    there = built_or_building(table)
+    going = set(with_led(dropped, there))
+    drop_indexes(table, there - going, to_make_again(table, going) if again else None)
+    left = table.reload()
+    name, names = table.config.name, sorted(built_or_building(table) - built_or_building(left))
+    log.warning("table %s: the indexes %s of its metadata table are dropped; %s", name, ", ".join(names), why)
+    table.context.events.emit("write.indexes_dropped", table=name, indexes=names)
+    return left
+
+
+def drop_metadata_table(table: HudiTable, *, again: bool = False) -> HudiTable:
+    """Drops the metadata table as Hudi does before a write that does not maintain it: its listing would be outdated.
+
+    Returns the snapshot after it; the next writer makes it `again`. MetadataTableError when the options forbid it.
+    """
+    if not has_metadata_table(table.config):
+        return table
+    _check_may_drop(table, "a metadata table")
+    return delete_and_warn(table, "a Hudi writer with metadata enabled rebuilds it", again=again)
+
+
+def delete_and_warn(table: HudiTable, why: str, *, again: bool = True) -> HudiTable:
+    """Drops all of it, whatever the options are, and returns the snapshot after that."""
+    name, partitions = table.config.name, table.config.metadata_partitions
+    delete_metadata_table(table.storage, to_make_again(table, partitions) if again else {})
+    log.warning("table %s: its metadata table is dropped; %s", name, why)
+    table.context.events.emit("write.metadata_table_dropped", table=name, partitions=partitions)
+    return table.reload()
+
+
+def _check_may_drop(table: HudiTable, what: str) -> None:
+    name, options = table.config.name, table.options
+    if Concurrency.of(options).is_shared:
+        raise MetadataTableError(
+            f"table {name} has {what}, and other writers may be keeping it",
+            hint="run all writers with the same hoodie.metadata options, and without indexes in the metadata table",
+            table=name,
+            found=table.config.metadata_partitions,
+        )
+    if options.value(METADATA_TABLE_POLICY) is MetadataTablePolicy.REFUSE:
+        raise MetadataTableError(
+            f"table {name} has {what}, which this write would have to drop",
+            hint=f"{METADATA_TABLE_POLICY.key}={MetadataTablePolicy.DROP.value} allows it",
+            table=name,
+            found=table.config.metadata_partitions,
+        )

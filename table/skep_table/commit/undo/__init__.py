@@ -1,0 +1,1 @@
+"""Instants that failed, or are to be taken back: rollback, restore, recovery."""

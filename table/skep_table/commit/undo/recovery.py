@@ -1,0 +1,109 @@
+"""Before a write begins: interrupted restores and rollbacks are finished, failed writes are rolled back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Final
+
+from skep_table.commit.concurrency.changes import is_clustering
+from skep_table.commit.heartbeat import FOLDER as HEARTBEATS
+from skep_table.commit.heartbeat import ActiveWriters, HeartbeatLimits, delete_heartbeat
+from skep_table.commit.options import Concurrency, FailedWritesPolicy
+from skep_table.commit.parts.markers import delete_markers
+from skep_table.commit.undo.restore import finish_restore
+from skep_table.commit.undo.rollback import finish_rollback, pending_rollback_plan, roll_back
+from skep_table.errors import AlreadyExistsError, CommitConflictError
+from skep_table.instant_time import BEFORE_ALL, InstantTime
+from skep_table.names import META_FOLDER
+from skep_table.storage import Storage
+from skep_table.table import HudiTable
+from skep_table.timeline.instant import Action, Instant
+
+_TEMPORARY: Final = f"{META_FOLDER}/.temp"
+
+
+def roll_back_failed(table: HudiTable) -> HudiTable:
+    """Finishes interrupted restores and rollbacks, then rolls back the writes of dead writers. The lock is held.
+
+    An active writer is never rolled back. Pending table services (compaction, clustering, clean) are left to their next
+    execution. Returns the snapshot after it.
+    """
+    table = finish_interrupted(table)
+    # Without pending instants only heartbeats that were left behind are of interest, if there are any. With one its
+    # heartbeat may be younger than the first page of the listing that shows the instant.
+    needed = bool(len(table.timeline.pending())) or table.may_have_folder(HEARTBEATS)
+    writers = _active_writers(table) if needed else None
+    if writers is not None and Concurrency.of(table.options).failed_writes is not FailedWritesPolicy.NEVER:
+        pending = [i for i in table.timeline.data().pending().instants if not writers.is_active(i.requested_time)]
+        for instant in [i for i in pending if not is_clustering(table, i)]:
+            table.context.lock.ensure_held()
+            roll_back(table, instant)
+            delete_heartbeat(table.storage, instant.requested_time)
+            table = table.reload()
+    delete_stale_markers(table)
+    for time in writers.expired() if writers is not None else ():
+        if not table.timeline.pending().contains(time):
+            delete_heartbeat(table.storage, time)
+    return table
+
+
+def finish_interrupted(table: HudiTable) -> HudiTable:
+    """Finishes interrupted restores and rollbacks. Called with the lock held. Returns the snapshot after it.
+
+    A writer that fails rolls back its own write without the lock, and renews its heartbeat until that is done.
+    """
+    for restore in table.timeline.pending().of(Action.RESTORE).instants:
+        finish_restore(table, restore)
+        table = table.reload()
+    rollbacks = table.timeline.pending().of(Action.ROLLBACK).instants
+    writers = _active_writers(table) if rollbacks else None
+    for rollback in rollbacks:
+        plan = pending_rollback_plan(table, rollback)
+        target = plan.instant_to_rollback.commit_time if plan and plan.instant_to_rollback else BEFORE_ALL
+        if writers is None or writers.is_active(target):
+            continue
+        with suppress(AlreadyExistsError):  # a process without a heartbeat has finished it
+            finish_rollback(table, rollback)
+        table = table.reload()
+    return table
+
+
+def refuse_active(table: HudiTable, instants: Iterable[Instant]) -> None:
+    """CommitConflictError when one of these instants is pending, and its writer is active."""
+    pending = [instant for instant in instants if not instant.is_completed]
+    writers = _active_writers(table) if pending else None
+    for instant in pending:
+        if writers is not None and writers.is_active(instant.requested_time):
+            raise CommitConflictError(
+                f"table {table.config.name}: the writer of {instant.action.value} {instant.requested_time} is active",
+                hint="end it, and its write is rolled back",
+                table=table.config.name,
+                instant=instant.requested_time,
+            )
+
+
+def _active_writers(table: HudiTable) -> ActiveWriters:
+    return ActiveWriters(table.storage, HeartbeatLimits.of(table.options), table.context.clock)
+
+
+def delete_stale_markers(table: HudiTable) -> None:
+    """Deletes the marker folders of writers that died after their instant was completed or undone.
+
+    A writer without the lock may have shown its instant after `table` was listed, and its markers after that: where a
+    folder belongs to no instant of `table` and lies after its end, the timeline is listed again.
+    """
+    marked = _marked_instants(table.storage) if table.may_have_folder(_TEMPORARY) else []
+    last = table.timeline.last()
+    if last is None or any(time.is_after(last.requested_time) for time in marked):
+        table = table.reload() if marked else table
+    pending = {instant.requested_time for instant in table.timeline.pending().instants}
+    for time in marked:
+        if time not in pending:
+            delete_markers(table.storage, time)
+
+
+def _marked_instants(storage: Storage) -> list[InstantTime]:
+    found = storage.list_folder(_TEMPORARY)
+    signs = [file.name.removesuffix(".open") for file in found.files if file.name.endswith(".open")]
+    return [InstantTime(name) for name in sorted({*found.folders, *signs})]

@@ -1,0 +1,1 @@
+"""What the indexes record of files and keys, as it is found in them."""

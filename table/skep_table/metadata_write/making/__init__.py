@@ -1,0 +1,1 @@
+"""A new metadata table, or new partitions of one."""

@@ -1,0 +1,1 @@
+"""Conditions over the columns of a table."""

@@ -1,0 +1,1 @@
+"""What a filter leaves: partitions, file groups, file slices."""

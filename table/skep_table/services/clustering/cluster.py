@@ -1,0 +1,163 @@
+"""Clustering: rewrites small files into large ones, sorted so that queries read neighbouring rows.
+
+A plan (a requested replace commit) names groups of file slices; carrying it out writes new file groups and replaces the
+old ones. Readers and writers go on meanwhile: a plan whose input was written to is given up, never a write undone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+
+from skep_table.commit.concurrency.changes import is_clustering
+from skep_table.commit.undo.recovery import finish_interrupted
+from skep_table.commit.writable import check_writable, prepared
+from skep_table.errors import UnsupportedError
+from skep_table.keys.buckets import GroupNames
+from skep_table.names import FileGroupId
+from skep_table.options import Options
+from skep_table.services.clustering.files import ClusterJob, GroupTask, cluster_group
+from skep_table.services.clustering.options import EXECUTION_STRATEGY, SORT_COLUMNS, TARGET_FILE_BYTES, known_class
+from skep_table.services.clustering.plan import check_sort_columns, plan_clustering
+from skep_table.services.execution import Execution, delete_unreadable
+from skep_table.services.planned_slices import PlannedSlices
+from skep_table.services.rewriting import Rewritten, context_of, metadata_of
+from skep_table.services.scheduling import schedule
+from skep_table.services.strategies import EXECUTION_GROUP, find_strategy
+from skep_table.table import HudiTable
+from skep_table.timeline.instant import Action, Instant
+from skep_table.timeline.metadata import WriteOperation
+from skep_table.timeline.plans import ClusteringGroup, ClusteringPlan, RequestedReplaceMetadata
+from skep_table.view import FileSlice
+from skep_table.write.planning.options import INDEX_TYPE
+
+log = logging.getLogger("skep.cluster")
+
+
+def cluster(table: HudiTable) -> list[Rewritten]:
+    """Executes pending plans, then plans a clustering and executes it."""
+    done = execute_pending_clusterings(table)
+    instant = schedule_clustering(table)
+    if instant is not None and (clustered := execute_clustering(table, instant)) is not None:
+        done.append(clustered)
+    return done
+
+
+def schedule_clustering(table: HudiTable) -> Instant | None:
+    """Writes a plan onto the timeline; None when there is nothing to cluster."""
+    with table.context.locked():
+        table = finish_interrupted(prepared(table))
+        check_clusterable(table, table.options)
+        plan = plan_clustering(table)
+        if plan is None:
+            return None
+        instant = schedule(table, table.layout.clustering, plan)
+    table.context.events.emit("cluster.scheduled", instant=instant.requested_time)
+    return instant
+
+
+def check_clusterable(table: HudiTable, options: Options) -> None:
+    """UnsupportedError for a table that is not written, or whose file groups are made by the keys."""
+    check_writable(table.config, table.storage.root)
+    if GroupNames.of(table.config, options).by_key:
+        raise UnsupportedError(
+            f"table {table.config.name} has a bucket index: its file groups are made by the keys, not by size",
+            table=table.config.name,
+            option=INDEX_TYPE.key,
+        )
+
+
+def pending_clusterings(table: HudiTable) -> list[Instant]:
+    """Pending clusterings, oldest first: requested and inflight."""
+    return [i for i in table.timeline.pending().of(Action.REPLACE_COMMIT, Action.CLUSTERING) if is_clustering(table, i)]
+
+
+def execute_pending_clusterings(table: HudiTable) -> list[Rewritten]:
+    """Executes the pending clusterings, also those whose executor died."""
+    table = table.reload()
+    done = [execute_clustering(table, instant) for instant in pending_clusterings(table)]
+    return [clustered for clustered in done if clustered is not None]
+
+
+def execute_clustering(table: HudiTable, instant: Instant) -> Rewritten | None:
+    """Executes a planned clustering. None when it was completed or rolled back meanwhile.
+
+    CommitConflictError when a file that it is to replace was written to since: the plan is taken off the timeline then.
+    """
+    plan = _plan_of(table, instant)
+    if plan is None:
+        delete_unreadable(table, instant, _plan_of)
+        return None
+    inputs = PlannedSlices(table, instant, _inputs_of(plan))
+
+    def check(fresh: HudiTable) -> None:
+        check_writable(fresh.config, fresh.storage.root)
+        inputs.check(fresh)
+
+    execution = Execution.begin(table, instant, check)
+    if execution is None:
+        return None
+    with execution, table.context.events.step("cluster", instant=instant.requested_time) as found:
+        table = execution.table
+        job = _job(table, execution.instant, plan)
+        written = table.context.runner.map(partial(cluster_group, job), _tasks(plan, inputs.slices))
+        metadata = metadata_of(table, job.context, [stat for stats in written for stat in stats])
+        clustered = execution.complete(replace(metadata, partition_to_replace_file_ids=_replaced(inputs.slices)))
+        found.update(replaced=clustered.replaced, files=clustered.slices)
+    name, time = table.config.name, instant.requested_time
+    log.info("table %s: %s clustered %d file groups into %d", name, time, clustered.replaced, clustered.slices)
+    return clustered
+
+
+def _plan_of(table: HudiTable, instant: Instant) -> ClusteringPlan | None:
+    requested = table.requested_plan(RequestedReplaceMetadata, instant)
+    return requested.clustering_plan if requested else None
+
+
+def _inputs_of(plan: ClusteringPlan) -> dict[FileGroupId, frozenset[str]]:
+    """The names of the files of each slice."""
+    return {
+        FileGroupId(slice_.partition_path or "", slice_.file_id or ""): frozenset(
+            path.rpartition("/")[2] for path in (slice_.data_file_path, *slice_.delta_file_paths) if path
+        )
+        for group in plan.input_groups
+        for slice_ in group.slices
+    }
+
+
+def _replaced(groups: Iterable[FileGroupId]) -> dict[str, tuple[str, ...]]:
+    """The file ids by partition path."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for partition, file_id in groups:
+        found[partition].append(file_id)
+    return {partition: tuple(ids) for partition, ids in sorted(found.items())}
+
+
+def _job(table: HudiTable, instant: Instant, plan: ClusteringPlan) -> ClusterJob:
+    params = dict(plan.strategy.strategy_params or {}) if plan.strategy else {}
+    name = known_class("Spark", "Java", "Flink")((plan.strategy and plan.strategy.strategy_class_name) or "")
+    built_in = EXECUTION_STRATEGY.default
+    strategy = None if name in ("", built_in) else find_strategy(EXECUTION_GROUP, name, EXECUTION_STRATEGY, [built_in])
+    columns = Options(params).value(SORT_COLUMNS)
+    context = context_of(table, instant, WriteOperation.CLUSTER, table.options.value(TARGET_FILE_BYTES))
+    check_sort_columns(table, columns, context.schema)
+    return ClusterJob(table, context, params, strategy)
+
+
+def _tasks(plan: ClusteringPlan, slices: Mapping[FileGroupId, FileSlice]) -> list[GroupTask]:
+    """Largest group first."""
+    tasks = [task for number, group in enumerate(plan.input_groups) for task in _tasks_of_group(number, group, slices)]
+    return sorted(tasks, key=lambda task: -sum(slice_.size_bytes for slice_ in task.slices))
+
+
+def _tasks_of_group(number: int, group: ClusteringGroup, current: Mapping[FileGroupId, FileSlice]) -> list[GroupTask]:
+    """One, unless another's plan has slices of several partitions in one group."""
+    found: dict[str, list[FileSlice]] = defaultdict(list)
+    for info in group.slices:
+        partition = info.partition_path or ""
+        found[partition].append(current[FileGroupId(partition, info.file_id or "")])
+    outputs = max(1, (group.num_output_file_groups or 1) // max(1, len(found)))
+    return [GroupTask(number, partition, tuple(slices), outputs) for partition, slices in found.items()]

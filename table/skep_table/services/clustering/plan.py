@@ -1,0 +1,313 @@
+"""Which files a clustering rewrites together: partitions, small files in them, groups (format guide 2.6)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from skep_table.commit.concurrency.changes import groups_in_writing, is_clustering
+from skep_table.errors import OptionError, SchemaError
+from skep_table.names import FileGroupId
+from skep_table.options import Options
+from skep_table.query.named import refuse_lost_files
+from skep_table.schema.arrow import to_arrow
+from skep_table.schema.types import Schema
+from skep_table.services.clustering import options as options_of
+from skep_table.services.clustering.options import Curve, PartitionFilter
+from skep_table.services.clustering.row_order import can_be_sorted
+from skep_table.services.metrics import slice_metrics
+from skep_table.services.plan_scope import coverage_of, options_key, uncovered_partitions
+from skep_table.services.strategies import PLAN_GROUP, PlanStrategy, find_strategy
+from skep_table.slices.bootstrap import source_of, with_source_size
+from skep_table.table import HudiTable
+from skep_table.timeline.instant import Action, Instant, State
+from skep_table.timeline.metadata import WriteOperation
+from skep_table.timeline.plans import (
+    ClusteringGroup,
+    ClusteringPlan,
+    ClusteringStrategy,
+    RequestedReplaceMetadata,
+    SliceInfo,
+)
+from skep_table.view import FileGroup, FileSlice, FileView
+from skep_table.write.planning.options import MAX_FILE_BYTES
+
+_PREFIX: Final = "org.apache.hudi.client.clustering.run.strategy.Spark"
+_CHOOSE_CANDIDATES: Final = ("hoodie.clustering.", "hoodie.layout.optimize.")
+_BUILT_IN: Final = {
+    "SizeBasedClusteringPlanStrategy": None,
+    "RecentDaysClusteringPlanStrategy": PartitionFilter.RECENT_DAYS,
+    "SelectedPartitionsClusteringPlanStrategy": PartitionFilter.SELECTED_PARTITIONS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What is small, how large a group is and what its files become, in bytes."""
+
+    small: int
+    group: int
+    target: int
+    single_files: bool
+
+    @classmethod
+    def of(cls, options: Options) -> Sizes:
+        """The sizes that the options set."""
+        return cls(
+            options.value(options_of.SMALL_FILE_BYTES),
+            options.value(options_of.GROUP_BYTES),
+            options.value(options_of.TARGET_FILE_BYTES),
+            options.value(options_of.SINGLE_GROUP),
+        )
+
+    def outputs(self, slices: Iterable[FileSlice]) -> int:
+        """The number of files that a group becomes."""
+        return max(1, -(-sum(slice_.size_bytes for slice_ in slices) // self.target))
+
+
+def plan_clustering(table: HudiTable) -> RequestedReplaceMetadata | None:
+    """The plan of a clustering of this snapshot, None when there is nothing to rewrite. Changes nothing.
+
+    Lists the partitions that changed since an earlier plan with the same options (see `plan_scope`). Recent partitions,
+    which depend on all others, and strategies of plug-ins need the whole list.
+
+    OptionError, SchemaError: strategies or sort columns that are not there.
+    """
+    options = table.options
+    params = _params(table, options)
+    strategy = _strategy(options)
+    sizes = Sizes.of(options)
+    view = table.view(metadata=False)
+    by_partition = strategy is None and _partition_filter(options) is not PartitionFilter.RECENT_DAYS
+    chosen_by = options_key(options, _CHOOSE_CANDIDATES)
+    changed = uncovered_partitions(table, _earlier_plans(table), chosen_by) if by_partition else None
+    partitions = choose_partitions(view.partitions() if changed is None else changed, options)
+    refuse_lost_files(table, view, partitions)
+    ordered_by = _ordered_by(table, params)
+    scanned = table.context.threads.map(
+        partial(_groups_of, table, view, strategy, sizes, ordered_by, options, groups_in_writing(table)), partitions
+    )
+    found = [(path, group) for path, (of_path, _) in zip(partitions, scanned, strict=True) for group in of_path]
+    most = options.value(options_of.MAX_GROUPS)
+    groups = [group for _, group in found[:most]]
+    if not groups:
+        return None
+    left = {path for path, (_, settled) in zip(partitions, scanned, strict=True) if not settled}
+    left.update(path for path, _ in found[most:])
+    coverage = coverage_of(table, view, left, chosen_by) if by_partition else {}
+    file_bytes = options.value(MAX_FILE_BYTES)
+    plan = ClusteringPlan(
+        input_groups=tuple(
+            ClusteringGroup(
+                slices=tuple(_slice_info(table, slice_) for slice_ in group),
+                metrics=slice_metrics(group, file_bytes),
+                num_output_file_groups=sizes.outputs(group),
+            )
+            for group in groups
+        ),
+        strategy=ClusteringStrategy(
+            strategy_class_name=_class_name(options.value(options_of.EXECUTION_STRATEGY)), strategy_params=params
+        ),
+        extra_metadata={},
+        preserve_hoodie_metadata=True,
+        missing_schedule_partitions=(),
+    )
+    return RequestedReplaceMetadata(
+        operation_type=WriteOperation.CLUSTER.value, clustering_plan=plan, extra_metadata=coverage, version=1
+    )
+
+
+def commits_since_clustering(table: HudiTable) -> int:
+    """Completed commits after the last clustering, be it pending or done."""
+    count = 0
+    for instant in reversed(table.timeline.data().instants):
+        if _is_clustering(table, instant):
+            break
+        count += instant.is_completed
+    return count
+
+
+def choose_partitions(paths: Sequence[str], options: Options) -> list[str]:
+    """The partitions to cluster, by the options; RECENT_DAYS has the latest first."""
+    selected = options.value(options_of.PARTITION_SELECTED)
+    pattern = options.value(options_of.PARTITION_REGEX)
+    if selected:
+        paths = [path for path in paths if path in selected]
+    elif pattern:
+        try:
+            matches = re.compile(pattern).fullmatch
+        except re.error as error:
+            key = options_of.PARTITION_REGEX.key
+            raise OptionError(f"option {key}: {pattern!r}: {error}", option=key, found=pattern) from error
+        paths = [path for path in paths if matches(path)]
+    mode = _partition_filter(options)
+    if mode is PartitionFilter.RECENT_DAYS:
+        skipped = max(0, options.value(options_of.SKIP_LATEST))
+        count = options.value(options_of.LOOKBACK_PARTITIONS)
+        latest = sorted(paths, reverse=True)[skipped:]
+        return latest[:count] if count > 0 else latest
+    if mode is PartitionFilter.SELECTED_PARTITIONS:
+        return _between(paths, options)
+    return list(paths)
+
+
+def _partition_filter(options: Options) -> PartitionFilter:
+    return _BUILT_IN.get(options.value(options_of.PLAN_STRATEGY)) or options.value(options_of.PARTITION_FILTER)
+
+
+def _earlier_plans(table: HudiTable) -> Iterator[tuple[Instant, Mapping[str, str] | None]]:
+    """Those of the active timeline, newest first."""
+    for instant in reversed(table.timeline.of(Action.REPLACE_COMMIT, Action.CLUSTERING).instants):
+        requested = _requested(table, instant)
+        if requested is not None and requested.clustering_plan is not None:
+            yield instant, requested.extra_metadata
+
+
+def _requested(table: HudiTable, instant: Instant) -> RequestedReplaceMetadata | None:
+    """What the requested file of a clustering holds; None for other replace commits that have no such file."""
+    requested = Instant(instant.requested_time, table.layout.clustering, State.REQUESTED)
+    return table.requested_plan(RequestedReplaceMetadata, requested)
+
+
+def group_by_size(
+    slices: Sequence[FileSlice], sizes: Sizes, ordered_by: Collection[str] | None = None
+) -> list[list[FileSlice]]:
+    """Small files, largest first, in groups that don't grow past the limit; groups that gain nothing are left out.
+
+    `ordered_by`: the base instants of slices whose rows are in order already; None when rows are not put in order.
+    """
+    groups: list[list[FileSlice]] = []
+    filled = 0
+    small = [each for each in slices if (each.base_file.size_bytes if each.base_file else 0) < sizes.small]
+    for slice_ in sorted(small, key=lambda each: (-each.size_bytes, each.file_id)):
+        if not groups or filled + slice_.size_bytes > sizes.group:
+            groups.append([])
+            filled = 0
+        groups[-1].append(slice_)
+        filled += slice_.size_bytes
+    return [group for group in groups if sizes.single_files or _gains(group, sizes, ordered_by)]
+
+
+def _gains(group: Sequence[FileSlice], sizes: Sizes, ordered_by: Collection[str] | None) -> bool:
+    if any(slice_.log_files for slice_ in group) or len(group) > sizes.outputs(group):
+        return True
+    bases = {slice_.base_instant for slice_ in group}
+    return ordered_by is not None and (len(bases) > 1 or not bases <= set(ordered_by))
+
+
+def _groups_of(
+    table: HudiTable,
+    view: FileView,
+    strategy: PlanStrategy | None,
+    sizes: Sizes,
+    ordered_by: Collection[str] | None,
+    options: Options,
+    in_writing: Collection[FileGroupId],
+    partition: str,
+) -> tuple[list[list[FileSlice]], bool]:
+    """The groups of a partition, and whether it is settled: once they are rewritten, it has no candidates.
+
+    It is not while the files that come of it may be small themselves.
+    """
+    free = [each for group in view.file_groups(partition) if _is_free(group) and (each := group.latest) is not None]
+    eligible = [each for each in free if each.group not in in_writing]
+    slices = [with_source_size(table, each, table.options) for each in eligible]
+    if strategy is not None:
+        return [list(group) for group in strategy(partition, slices, options)], False
+    groups = group_by_size(slices, sizes, ordered_by)
+    small = sum((each.base_file.size_bytes if each.base_file else 0) < sizes.small for each in slices)
+    is_single = len(groups) == 1 and sizes.outputs(groups[0]) == 1 and small == len(groups[0])
+    return groups, len(eligible) == len(free) and not sizes.single_files and (not groups or is_single)
+
+
+def _is_free(group: FileGroup) -> bool:
+    return group.pending_compaction is None and group.pending_clustering is None
+
+
+def _ordered_by(table: HudiTable, params: Mapping[str, str]) -> frozenset[str] | None:
+    """The clusterings that sorted rows as `params` specify; None when these specify no order."""
+    if not params:
+        return None
+    return frozenset(
+        instant.requested_time
+        for instant in table.timeline.completed().of(Action.REPLACE_COMMIT)
+        if _clustering_params(table, instant) == params
+    )
+
+
+def _clustering_params(table: HudiTable, instant: Instant) -> Mapping[str, str] | None:
+    requested = _requested(table, instant)
+    plan = requested.clustering_plan if requested else None
+    return (plan.strategy.strategy_params or {}) if plan and plan.strategy else None
+
+
+def _is_clustering(table: HudiTable, instant: Instant) -> bool:
+    if instant.is_completed and instant.action is Action.REPLACE_COMMIT:
+        return table.commit_metadata(instant).operation_type is WriteOperation.CLUSTER
+    return is_clustering(table, instant)
+
+
+def _strategy(options: Options) -> PlanStrategy | None:
+    """None for those that are built in: they differ in the partitions they look into."""
+    name = options.value(options_of.PLAN_STRATEGY)
+    return None if name in _BUILT_IN else find_strategy(PLAN_GROUP, name, options_of.PLAN_STRATEGY, tuple(_BUILT_IN))
+
+
+def _class_name(strategy: str) -> str:
+    """Hudi loads the class that a plan names."""
+    built_in = options_of.EXECUTION_STRATEGY.default
+    return f"{_PREFIX}{strategy}" if strategy == built_in else strategy
+
+
+def _params(table: HudiTable, options: Options) -> dict[str, str]:
+    """The parameters that an executor of the plan needs. Hudi's own executor reads the sort columns only."""
+    columns, curve = options.value(options_of.SORT_COLUMNS), options.value(options_of.CURVE)
+    check_sort_columns(table, columns, table.stored_schema() if columns else None)
+    if not columns:
+        return {}
+    found = {options_of.SORT_COLUMNS.key: ",".join(columns)}
+    return found if curve is Curve.LINEAR else {**found, options_of.CURVE.key: curve.value}
+
+
+def check_sort_columns(table: HudiTable, columns: Sequence[str], stored: Schema | None) -> None:
+    """SchemaError for a column that is not among the `stored` ones, or is of a type without an order."""
+    if not columns or stored is None:
+        return
+    schema = to_arrow(stored.with_meta())
+    for name in columns:
+        head, *members = name.split(".")
+        kind = schema.field(head).type if head in schema.names else None
+        for member in members:
+            at = kind.get_field_index(member) if kind is not None and str(kind).startswith("struct") else -1
+            kind = kind.field(at).type if kind is not None and at >= 0 else None
+        if kind is None or not can_be_sorted(kind):
+            problem = "is not there" if kind is None else f"of type {kind} has no order"
+            raise SchemaError(
+                f"table {table.config.name}: sort column {name} {problem}",
+                column=name,
+                option=options_of.SORT_COLUMNS.key,
+                found=None if kind is None else str(kind),
+            )
+
+
+def _between(paths: Sequence[str], options: Options) -> list[str]:
+    begin, end = options.value(options_of.BEGIN_PARTITION), options.value(options_of.END_PARTITION)
+    if not begin or not end:
+        missing = options_of.END_PARTITION if begin else options_of.BEGIN_PARTITION
+        raise OptionError(f"clustering of selected partitions needs {missing.key}", option=missing.key)
+    return [path for path in paths if begin <= path <= end]
+
+
+def _slice_info(table: HudiTable, slice_: FileSlice) -> SliceInfo:
+    uri = table.storage.uri
+    source = source_of(table, slice_, table.options)
+    return SliceInfo(
+        data_file_path=uri(slice_.base_file.path) if slice_.base_file else "",
+        delta_file_paths=tuple(uri(log.path) for log in slice_.log_files),
+        file_id=slice_.file_id,
+        partition_path=slice_.partition_path,
+        bootstrap_file_path="" if source is None else source.path,
+    )

@@ -1,0 +1,121 @@
+"""Compacting one file slice: its base file and log files become the base file of the next slice.
+
+A function of plain values, independent of Spark. Rows keep their meta columns but for the file name.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+
+from skep_table.basefile import read_footer
+from skep_table.errors import FormatError
+from skep_table.instant_time import BEFORE_ALL
+from skep_table.names import BaseFileName, LogFileName, MarkerType, join
+from skep_table.services.rewriting import RewriteJob
+from skep_table.slices import read_slice
+from skep_table.slices.counts import MergeCounts
+from skep_table.timeline.metadata import WriteStat
+from skep_table.timeline.plans import CompactionOperation
+from skep_table.view import BaseFile, FileSlice, LogFile
+from skep_table.write.output.change_log import ChangeLog, changes_beside
+from skep_table.write.output.files import BaseFiles, OpenFile, renamed
+from skep_table.write.planning.candidates import CandidateFile
+from skep_table.write.planning.profile import Bucket
+
+
+def compact_slice(job: RewriteJob, task: tuple[int, CompactionOperation]) -> WriteStat:
+    """Writes the merged slice. Needs no listing: the plan names all files. Raises what reading and storage raise."""
+    number, operation = task
+    slice_ = slice_of(operation)
+    base = slice_.base_file
+    before = CandidateFile(slice_.file_id, base.path if base else "", slice_.base_instant, 0)
+    files = BaseFiles(job.context, Bucket(number, slice_.partition_path, slice_.file_id, before))
+    counts = MergeCounts()
+    schema = job.context.schema.with_meta()
+    kind = MarkerType.CREATE if base is None else MarkerType.MERGE
+    with (
+        files.open(slice_.file_id, kind) as file,
+        _changes(job, slice_.partition_path, file) as changes,
+    ):
+        known: bool | None = None
+        for batch in read_slice(job.table, slice_, schema=schema, history=job.history, counts=counts, watch=changes):
+            if known is None:
+                known = counts.keeps_keys and _continues_keys(job, slice_, file)
+            file.writer.write(renamed(batch, file.name), new_keys=counts.beyond_base or not known)
+        if changes is not None:
+            changes.close()
+    return _stat(files, file, operation, slice_, counts, changes)
+
+
+def slice_of(operation: CompactionOperation) -> FileSlice:
+    """The slice that an operation names; its sizes are not known. FormatError for names that are no files' of a slice.
+
+    Plans of old releases have whole paths.
+    """
+    partition, file_id = operation.partition_path or "", operation.file_id or ""
+    base = None
+    if operation.data_file_path:
+        name = operation.data_file_path.rpartition("/")[2]
+        parsed = BaseFileName.parse(name)
+        if parsed is None:
+            raise _no_name(name, operation)
+        base = BaseFile(join(partition, name), 0, parsed)
+    logs = []
+    for path in operation.delta_file_paths:
+        name = path.rpartition("/")[2]
+        log = LogFileName.parse(name)
+        if log is None:
+            raise _no_name(name, operation)
+        logs.append(LogFile(join(partition, name), 0, log))
+    logs.sort(key=lambda each: each.name.sort_key)
+    return FileSlice(partition, file_id, operation.base_instant_time or BEFORE_ALL, base, tuple(logs))
+
+
+def _no_name(name: str, operation: CompactionOperation) -> FormatError:
+    place = join(operation.partition_path or "", operation.file_id or "")
+    return FormatError(
+        f"compaction plan for {place}: {name!r} is no name of a base or log file", path=place, found=name
+    )
+
+
+def _changes(job: RewriteJob, partition: str, file: OpenFile) -> AbstractContextManager[ChangeLog | None]:
+    if not job.context.format.compactions_have_change_logs:
+        return nullcontext()
+    return changes_beside(job.context, partition, file.name)
+
+
+def _continues_keys(job: RewriteJob, slice_: FileSlice, file: OpenFile) -> bool:
+    if slice_.base_file is None:
+        return False
+    return file.writer.continue_keys(read_footer(job.table.storage, slice_.base_file.path))
+
+
+def _stat(
+    files: BaseFiles,
+    file: OpenFile,
+    operation: CompactionOperation,
+    slice_: FileSlice,
+    counts: MergeCounts,
+    changes: ChangeLog | None,
+) -> WriteStat:
+    metrics = operation.metrics or {}
+    written = files.stat(
+        file,
+        num_inserts=counts.inserted,
+        num_update_writes=counts.updated,
+        num_deletes=counts.deleted,
+        changes=None if changes is None else changes.paths,
+    )
+    return replace(
+        written,
+        prev_commit="null" if slice_.base_file is None else slice_.base_instant,
+        prev_base_file=None if slice_.base_file is None else str(slice_.base_file.name),
+        total_log_records=counts.entries,
+        total_log_files_compacted=len(slice_.log_files),
+        total_log_size_compacted=int(metrics.get("TOTAL_LOG_FILES_SIZE", 0)),
+        total_updated_records_compacted=counts.keys,
+        total_log_blocks=counts.blocks,
+        total_corrupt_log_block=counts.corrupt_blocks,
+        total_rollback_blocks=counts.rollback_blocks,
+    )

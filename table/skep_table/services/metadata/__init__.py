@@ -1,0 +1,1 @@
+"""Services of the metadata table, and its indexes built beside writers."""

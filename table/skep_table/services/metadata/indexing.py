@@ -1,0 +1,308 @@
+"""Indexes of a table's metadata table by their kinds and names: which there are, making one, dropping one."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from skep_table.commit.concurrency.indexing_executors import refuse_reserved
+from skep_table.commit.parts.metadata_table import keeps_metadata_table, metadata_clock
+from skep_table.commit.writable import check_writable, take_lock_over
+from skep_table.errors import EntryExistsError, InputError, MetadataTableError, SchemaError, UnsupportedError
+from skep_table.metadata_table.definitions import IndexDefinition, definitions_path
+from skep_table.metadata_table.partitions import (
+    BLOOM_FILTERS,
+    COLUMN_STATS,
+    EXPRESSION,
+    FILES,
+    PARTITION_STATS,
+    RECORD_INDEX,
+    SECONDARY,
+    SINGLE,
+    STATISTICS,
+    kind_of,
+    short_name,
+)
+from skep_table.metadata_table.records.column_stats import indexable
+from skep_table.metadata_table.records.expression_index import FUNCTION
+from skep_table.metadata_write import create_metadata_table, has_metadata_table
+from skep_table.metadata_write.definitions import (
+    IDENTITY,
+    definitions_of,
+    is_partitioned_record_index,
+    new_expression_index,
+    new_secondary_index,
+    write_definitions,
+)
+from skep_table.metadata_write.options import COLUMN_STATS_COLUMNS, is_partitioned_by_options, makes_partition_stats
+from skep_table.services.metadata.admin import check_quiet, drop_metadata
+from skep_table.table import METADATA_ENABLE, HudiTable
+
+KINDS: Final = (*(name for name in SINGLE if name != FILES), SECONDARY.name)
+"""The kinds of indexes, by Hudi's names. A table has one of each, any number of secondary ones, and of such over
+expressions, which are of the kinds column_stats and bloom_filters."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
+
+log = logging.getLogger("skep.services")
+
+
+@dataclass(frozen=True, slots=True)
+class TableIndex:
+    """An index that a table has. `partition` is that of the metadata table; `columns` are those that it is defined
+    of."""
+
+    name: str
+    kind: str
+    columns: tuple[str, ...]
+    partition: str
+
+
+def index_named(
+    kind: str, name: str | None = None, columns: Sequence[str] = (), expression: Mapping[str, str] | None = None
+) -> IndexDefinition:
+    """The definition of an index that is to be made. A secondary one is named by its column where it has no name.
+
+    `expression`: the options of an index over an expression, `expr` the function among them; column_stats or
+    bloom_filters is its kind, and it has to have a name. InputError for an unknown kind, and for a name that such an
+    index can't have.
+    """
+    if kind not in KINDS:
+        raise InputError(f"{kind} is no kind of index", found=kind, expected=", ".join(KINDS))
+    if expression is not None:
+        return _over_expression(kind, name, columns, expression)
+    if kind != SECONDARY.name:
+        if name not in (None, kind):
+            raise InputError(
+                f"index {name}: a table has one index of the kind {kind}, and that is its name",
+                hint=f"name it {kind}",
+                found=name,
+                expected=kind,
+            )
+        return IndexDefinition(kind, kind, "", tuple(columns))
+    if len(columns) != 1:
+        found = ", ".join(columns) or "none"
+        raise InputError(f"a secondary index is of one column, found {found}", found=found, expected="one column")
+    name = name or columns[0].replace(".", "_")
+    _check_name(name)
+    return IndexDefinition(f"{SECONDARY.prefix}{name}", SECONDARY.name, IDENTITY, tuple(columns))
+
+
+def _over_expression(
+    kind: str, name: str | None, columns: Sequence[str], expression: Mapping[str, str]
+) -> IndexDefinition:
+    """Hudi finds an index of a query by its definition: the name of the function is in small letters there."""
+    if kind not in (COLUMN_STATS, BLOOM_FILTERS):
+        raise InputError(
+            f"an index over an expression is of the kind {COLUMN_STATS} or {BLOOM_FILTERS}, not {kind}",
+            found=kind,
+            expected=f"{COLUMN_STATS}, {BLOOM_FILTERS}",
+        )
+    if name is None:
+        raise InputError("an index over an expression needs a name", found="none", expected="a name")
+    _check_name(name)
+    function = expression.get(FUNCTION, "").strip().lower()
+    options = {**expression, FUNCTION: function}
+    return IndexDefinition(f"{EXPRESSION.prefix}{name}", kind, function, tuple(columns), options)
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name) or name.lower() in (FILES, *KINDS):
+        raise InputError(
+            f"{name!r} is no name of an index",
+            found=name,
+            expected="letters, digits, underscores and dashes, and no kind of index",
+        )
+
+
+def indexes_of(table: HudiTable) -> list[TableIndex]:
+    """The indexes that readers may use, by name."""
+    if not has_metadata_table(table.config):
+        return []
+    defined = definitions_of(table)
+    found = []
+    for partition in sorted(set(table.config.metadata_partitions) - {FILES}):
+        definition = defined.get(partition)
+        columns = definition.source_fields if definition is not None else ()
+        found.append(TableIndex(short_name(partition), _kind(partition, definition), columns, partition))
+    return found
+
+
+def build_index(table: HudiTable, definition: IndexDefinition) -> HudiTable:
+    """Makes an index under the table's lock, and the metadata table where there is none; the snapshot with it.
+
+    A secondary index has the record index made with it. EntryExistsError where the table has it; UnsupportedError,
+    InputError or MetadataTableError, and nothing is made, where it can't have it.
+    """
+    check_writable(table.config, table.storage.root)
+    with table.context.locked():
+        table = take_lock_over(table)
+        partition, name = definition.name, table.config.name
+        if partition in table.config.metadata_partitions:
+            raise EntryExistsError(
+                f"table {name} already has an index {short_name(partition)}", table=name, found=partition
+            )
+        _check_kept(table)
+        check_quiet(table)
+        _check(table, definition)
+        if partition == COLUMN_STATS:
+            table = _without_definition(table, partition)
+        columns = definition.source_fields if partition in STATISTICS else ()
+        given = table.with_options({COLUMN_STATS_COLUMNS.key: ",".join(columns)} if columns else {})
+        named = {} if partition in KINDS else {partition: definition}
+        names = _with_more(table, partition)
+        refuse_reserved(table, names)
+        made = create_metadata_table(given, metadata_clock(table), names, named)
+        if partition not in made.config.metadata_partitions:
+            raise MetadataTableError(
+                f"table {name}: index {short_name(partition)} can't be made before the table has columns and files",
+                hint="write to the table first",
+                table=name,
+                found=partition,
+            )
+    log.info("table %s: index %s is made", name, short_name(partition))
+    return made.in_context_of(table)
+
+
+def drop_index(table: HudiTable, name: str) -> tuple[str, ...]:
+    """Drops the index of that name, and secondary ones with the record index; returns the names of all that went.
+
+    InputError where there is none.
+    """
+    found = index_of(indexes_of(table.reload()), name)
+    if found is None:
+        raise InputError(f"table {table.config.name} has no index {name}", table=table.config.name, found=name)
+    return tuple(map(short_name, drop_metadata(table, [found.partition])))
+
+
+def index_of(indexes: Collection[TableIndex], name: str) -> TableIndex | None:
+    """The index of that name or partition, in any case where none has it as it is written."""
+    exact = (each for each in indexes if name in (each.partition, each.name))
+    alike = (each for each in indexes if name.lower() in (each.partition.lower(), each.name.lower()))
+    return next(exact, None) or next(alike, None)
+
+
+def _kind(partition: str, definition: IndexDefinition | None) -> str:
+    if kind_of(partition) is SECONDARY:
+        return SECONDARY.name
+    return definition.index_type if definition is not None and definition.index_type else partition
+
+
+def _with_more(table: HudiTable, partition: str) -> set[str]:
+    """With the statistics of partitions, which writes make with those of columns."""
+    both = partition == PARTITION_STATS or (partition == COLUMN_STATS and makes_partition_stats(table))
+    return set(STATISTICS) if both else {partition}
+
+
+def _without_definition(table: HudiTable, partition: str) -> HudiTable:
+    """Without what a failed attempt, or a writer that dropped the index, has left: it would have other columns."""
+    defined = definitions_of(table)
+    if partition in defined:
+        left = {name: each for name, each in defined.items() if name != partition}
+        write_definitions(table.storage, left, definitions_path(table.config))
+    return table.reload()
+
+
+def _check_kept(table: HudiTable) -> None:
+    name = table.config.name
+    if not keeps_metadata_table(table.options):
+        raise InputError(
+            f"table {name}: with {METADATA_ENABLE.key}=false the next write would drop the index",
+            hint=f"leave {METADATA_ENABLE.key} out, or set it to true",
+            option=METADATA_ENABLE.key,
+            table=name,
+        )
+    if has_metadata_table(table.config) and table.metadata_table() is None:
+        raise MetadataTableError(
+            f"table {name}: its metadata table lacks completed writes, and an index is made beside a current one only",
+            hint="skep metadata rebuild makes it again",
+            table=name,
+        )
+
+
+def _check(table: HudiTable, definition: IndexDefinition) -> None:
+    kind, config, rules = definition.index_type, table.config, table.format.metadata
+    of = kind_of(definition.name)
+    assert of is not None, definition.name
+    if of.of_keys and not config.populate_meta_fields:
+        raise UnsupportedError(
+            f"table {config.name} does not keep its record keys (hoodie.populate.meta.fields=false), and a {kind} is"
+            " made of these",
+            table=config.name,
+        )
+    if of.is_defined and not rules.defines_indexes:
+        what = "expression indexes" if of is EXPRESSION else kind
+        raise UnsupportedError(
+            f"table {config.name} has version {config.version}, and Hudi has {what} from version 8 on",
+            hint="skep upgrade brings the table to a newer version",
+            table=config.name,
+            found=config.version,
+        )
+    if of is EXPRESSION:
+        _check_expression(table, definition)
+        return
+    if kind == PARTITION_STATS and not config.partition_fields:
+        raise InputError(f"table {config.name} is not partitioned, and has no statistics of partitions")
+    if kind in (RECORD_INDEX, BLOOM_FILTERS):
+        keys = (*config.record_key_fields, "_hoodie_record_key")
+        _check_columns(definition, keys, f"the {kind} of table {config.name} is of its record key")
+    if kind in STATISTICS and definition.source_fields:
+        schema = table.stored_schema().with_meta()
+        able = indexable(schema, definition.source_fields, rules.release)
+        _check_columns(definition, tuple(able), f"table {config.name} has no column for statistics of that name")
+    if kind == SECONDARY.name:
+        _check_secondary(table, definition)
+
+
+def _check_expression(table: HudiTable, definition: IndexDefinition) -> None:
+    name, config = definition.name, table.config
+    try:
+        index = new_expression_index(table, definition)
+    except (InputError, SchemaError, UnsupportedError) as error:
+        raise type(error)(
+            f"table {config.name}, index {short_name(name)}: {error.message}",
+            hint=error.hint,
+            table=config.name,
+            column=",".join(definition.source_fields),
+            found=error.fields.get("found"),
+            expected=error.fields.get("expected"),
+        ) from error
+    if index.expression.zoned:
+        log.warning(
+            "table %s: index %s is of times in UTC; sessions of Spark that read or write the table need"
+            " spark.sql.session.timeZone=UTC",
+            config.name,
+            short_name(name),
+        )
+
+
+def _check_columns(definition: IndexDefinition, known: Sequence[str], message: str) -> None:
+    strange = [column for column in definition.source_fields if column not in known]
+    if strange:
+        raise SchemaError(message, column=strange[0], found=strange[0], expected=", ".join(known))
+
+
+def _check_secondary(table: HudiTable, definition: IndexDefinition) -> None:
+    (column,), schema, name = definition.source_fields, table.stored_schema(), table.config.name
+    if column not in schema:
+        known = ", ".join(field.name for field in schema.fields)
+        raise SchemaError(f"table {name} has no column {column}", table=name, column=column, expected=known)
+    if new_secondary_index(table, definition.name, definition) is None:
+        found = type(schema[column].type).__name__.removesuffix("Type").lower()
+        raise UnsupportedError(
+            f"table {name}: column {column} is a {found}, and tables of version {table.config.version} have no"
+            " secondary indexes of these: not all releases of Hudi write their values alike, or take them",
+            table=name,
+            column=column,
+        )
+    there = RECORD_INDEX in table.config.metadata_partitions
+    if is_partitioned_record_index(table) if there else is_partitioned_by_options(table):
+        raise UnsupportedError(
+            f"table {name}: a secondary index leads to a record index with one place for each key, and that of the"
+            " table is to be partitioned",
+            hint="drop the record index, then build the secondary one",
+            table=name,
+        )

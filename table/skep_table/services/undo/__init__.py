@@ -1,0 +1,1 @@
+"""Back to an earlier state: rollback, savepoint, restore."""

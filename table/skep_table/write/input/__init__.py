@@ -1,0 +1,1 @@
+"""From what callers bring to rows as the table has them."""

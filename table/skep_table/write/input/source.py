@@ -1,0 +1,240 @@
+"""Where the rows of a write come from: a frame, evaluated once, or the table itself as a write finds it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+from skep_table.keys import KeyGenerator
+from skep_table.query import ReadRequest
+from skep_table.query.read import read
+from skep_table.schema.arrow import to_arrow
+from skep_table.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
+from skep_table.table import HudiTable
+from skep_table.timeline.metadata import WriteOperation
+from skep_table.write.context import WriteContext
+from skep_table.write.input.row_input import RowInput
+from skep_table.write.keyed import ChangeKeyer, Keyer
+from skep_table.write.output.bucket import BucketResult
+from skep_table.write.partial import SetColumns
+from skep_table.write.planning.plan import WritePlan
+from skep_table.write.rows import KeyedRows
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_WHERE_A_ROW_IS = (RECORD_KEY, PARTITION_PATH, FILE_NAME)
+
+
+class FrameEngine(Protocol):
+    """Where frames live and tasks run."""
+
+    def take(self, frame: object, columns: pa.Schema) -> object:
+        """A caller's frame as one that can be read repeatedly, for a table of these columns.
+
+        InputError for what is no frame. Columns and members of structs whose names differ from the table's in case only
+        get its names where case does not count.
+        """
+        ...
+
+    def schema(self, frame: object) -> pa.Schema:
+        """The columns of a frame that was taken."""
+        ...
+
+    def rows(self, frame: object, keyer: Keyer) -> KeyedRows:
+        """The rows of a frame that was taken, with their keys. Their `release` frees what it holds.
+
+        KeyFieldError and SchemaError: see `Keyer.keyed`.
+        """
+        ...
+
+    def stream(self, frame: object, keyer: Keyer, context: WriteContext, /) -> list[BucketResult] | None:
+        """Writes all rows into new files in one pass, for bulk_insert.
+
+        None when the engine has to hold all rows first.
+        """
+        ...
+
+
+class RowSource(ABC):
+    """The rows of one write, for as many tries as it needs. Leaving its block releases them."""
+
+    is_steady = True  # whether every try has the same rows
+    sets: SetColumns | None = None
+    """The columns that count, where others stay as they are in the table; None for whole rows."""
+
+    def __init__(self, engine: FrameEngine) -> None:
+        self._engine = engine
+        self._rows: KeyedRows | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+
+    @abstractmethod
+    def schema(self, table: HudiTable) -> pa.Schema:
+        """The columns of the rows, for a write on this snapshot of the table."""
+        ...
+
+    @abstractmethod
+    def prepare(self, plan: WritePlan) -> None:
+        """Does what is possible before the instant is requested, so that the instant is pending for a shorter time."""
+
+    def check(self, plan: WritePlan) -> None:
+        """Evaluates all rows: raises what a write raises for rows that can't be written. InputError.
+
+        Rows of a plan that streams are evaluated again by the write, others are held for it.
+        """
+        self.prepare(plan)
+
+    @abstractmethod
+    def rows(self, plan: WritePlan, table: HudiTable) -> KeyedRows:
+        """The rows with their keys. `table` is the snapshot on which the write is based."""
+
+    @abstractmethod
+    def stream(self, plan: WritePlan, context: WriteContext) -> list[BucketResult] | None:
+        """See Engine."""
+
+    def release(self) -> None:
+        """Frees the rows that are held; may be called again."""
+        rows, self._rows = self._rows, None
+        if rows is not None:
+            rows.release()
+
+
+class Frame(RowSource):
+    """A caller's frame, for a table as a write first sees it. Its rows are evaluated once.
+
+    `partial`: columns of the table that it lacks stay as they are.
+    """
+
+    def __init__(self, engine: FrameEngine, frame: object, table: HudiTable, *, partial: bool = False) -> None:
+        super().__init__(engine)
+        self._given = frame
+        self._frame = engine.take(frame, to_arrow(table.schema()))
+        if partial:
+            self.sets = SetColumns(frozenset(engine.schema(self._frame).names), only=True)
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        if isinstance(self._frame, RowInput) and self._frame is not self._given:
+            self._frame.release()
+
+    def schema(self, table: HudiTable) -> pa.Schema:  # noqa: ARG002 - the same for every snapshot
+        return self._engine.schema(self._frame)
+
+    def prepare(self, plan: WritePlan) -> None:
+        if not plan.streams and self._rows is None:
+            self._rows = self._engine.rows(self._frame, plan.keyer)
+
+    def check(self, plan: WritePlan) -> None:
+        self._rows = self._engine.rows(self._frame, plan.checking_keyer)
+        if plan.streams:
+            self.release()
+
+    def rows(self, plan: WritePlan, table: HudiTable) -> KeyedRows:  # noqa: ARG002 - the same for every snapshot
+        if self._rows is None:
+            self._rows = self._engine.rows(self._frame, plan.keyer)
+        return self._rows
+
+    def stream(self, plan: WritePlan, context: WriteContext) -> list[BucketResult] | None:
+        return self._engine.stream(self._frame, plan.keyer, context)
+
+
+class MatchingRows(RowSource):
+    """The rows of the table for which a predicate holds, read again by each try: what changed meanwhile counts."""
+
+    is_steady = False
+
+    def __init__(self, engine: FrameEngine, where: str, options: Mapping[str, str]) -> None:
+        super().__init__(engine)
+        self._where = where
+        self._options = options
+
+    def schema(self, table: HudiTable) -> pa.Schema:
+        return to_arrow(table.schema().with_meta().select(columns_that_find(table)))
+
+    def prepare(self, plan: WritePlan) -> None:
+        """Nothing: the rows are read after the write has started."""
+
+    def rows(self, plan: WritePlan, table: HudiTable) -> KeyedRows:
+        self.release()
+        request = ReadRequest(columns=columns_that_find(table), where=self._where, options=self._options)
+        self._rows = self._engine.rows(read(table, request).to_arrow(), plan.keyer)
+        return self._rows
+
+    def stream(self, plan: WritePlan, context: WriteContext) -> None:
+        """None: rows that the read finds are held."""
+
+
+class Computed(RowSource):
+    """Rows that are computed from the table as each try finds it: updates, deletes and new rows of one commit.
+
+    `compute` returns an Arrow table with the record key, partition path and file name that a stored row was read with
+    (all three null for a new row), the data columns as they are to be, and DELETED. With `deletes` all its rows are
+    deleted, and it returns those three only. With `sets` it also returns PARTIAL: which rows are stored ones of which
+    only the columns `sets` are changed.
+    """
+
+    is_steady = False
+
+    def __init__(
+        self,
+        engine: FrameEngine,
+        compute: Callable[[HudiTable], pa.Table],
+        *,
+        deletes: bool = False,
+        sets: Collection[str] | None = None,
+    ) -> None:
+        super().__init__(engine)
+        self.sets = None if sets is None else SetColumns(frozenset(sets), only=False)
+        self._compute = compute
+        self._deletes = deletes
+
+    def schema(self, table: HudiTable) -> pa.Schema:
+        """That of the table."""
+        schema = table.schema().with_meta()
+        return to_arrow(schema.select(_WHERE_A_ROW_IS) if self._deletes else schema)
+
+    def prepare(self, plan: WritePlan) -> None:
+        """Nothing: the rows are computed once the write has started."""
+
+    def rows(self, plan: WritePlan, table: HudiTable) -> KeyedRows:
+        self.release()
+        keyer = plan.keyer
+        if self._deletes:
+            self._rows = self._engine.rows(self._compute(table), keyer)
+            return self._rows
+        changes = ChangeKeyer(
+            generator=keyer.generator,
+            target=keyer.target,
+            prepped=True,
+            casts=keyer.casts,
+            ambiguous=keyer.ambiguous,
+            marks_partial=plan.partial is not None,
+            unordered=tuple(name.partition(".")[0] for name in plan.rule.ordering_fields),
+        )
+        self._rows = self._engine.rows(self._compute(table), changes)
+        return self._rows
+
+    def stream(self, plan: WritePlan, context: WriteContext) -> None:
+        """Rows that are computed are held."""
+
+
+def deleting(table: HudiTable) -> WriteOperation:
+    """How rows that a predicate matched are deleted: by file, or by key in tables without meta columns."""
+    return WriteOperation.DELETE_PREPPED if table.config.populate_meta_fields else WriteOperation.DELETE
+
+
+def columns_that_find(table: HudiTable) -> tuple[str, ...]:
+    """The columns by which stored rows are deleted again: where they are, or what their keys are made from."""
+    if table.config.populate_meta_fields:
+        return _WHERE_A_ROW_IS
+    generator, schema = KeyGenerator.of(table.config), table.schema()
+    fields = (*generator.record_fields, *generator.partition_fields)
+    return tuple(dict.fromkeys(name if name in schema else name.partition(".")[0] for name in fields))

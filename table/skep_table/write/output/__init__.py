@@ -1,0 +1,1 @@
+"""From rows to files: base files, log files, change logs."""

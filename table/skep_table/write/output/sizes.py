@@ -1,0 +1,108 @@
+"""How large the files of a write become, from the bytes of a record in recent commits or in the rows themselves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+import pyarrow as pa
+
+from skep_table.basefile import BaseFileOptions, parquet_bytes
+from skep_table.logfile.options import COMPRESSION_RATIO
+from skep_table.table import HudiTable
+from skep_table.timeline.metadata import BaseFilesWritten
+from skep_table.write.context import WriteContext
+from skep_table.write.output.files import MetaColumns
+from skep_table.write.planning.options import (
+    AUTO_SPLIT,
+    MAX_FILE_BYTES,
+    RECORD_BYTES,
+    RECORD_BYTES_THRESHOLD,
+    SMALL_FILE_BYTES,
+    SMALL_GROUPS,
+    SPLIT_ROWS,
+)
+from skep_table.write.planning.plan import WritePlan
+from skep_table.write.planning.profile import LogSizing, PartitionProfile, Sizing
+
+# Commits whose record size is read, before the option's is used.
+_COMMITS_READ: Final = 16
+# Merge-on-read: a small base file is rewritten for inserts up to so many times their size, unless the options set the
+# number of such files.
+_MOST_REWRITTEN: Final = 4
+# Bytes that a commit must have written for its record size to be compared with the sizes of base files.
+_LEAST_MEASURED: Final = 1 << 20
+# Rows that are encoded to measure a record: enough for dictionaries to have the effect that they have in a file.
+_SAMPLED_ROWS: Final = 50_000
+
+
+def sizing_of(
+    table: HudiTable,
+    plan: WritePlan,
+    profiles: Mapping[str, PartitionProfile],
+    context: WriteContext,
+    sample: Callable[[int], pa.Table],
+) -> Sizing:
+    """Sizes for new rows. `sample` returns at most so many keyed rows; it is called when no commit shows their size."""
+    given = plan.options
+    small, most = given.value(SMALL_FILE_BYTES), given.value(MAX_FILE_BYTES)
+    inserts = max((profile.inserts for profile in profiles.values()), default=0)
+    size = given.value(RECORD_BYTES)
+    if inserts:
+        measured = record_bytes(
+            _newest_first(table),
+            threshold_bytes=small * given.value(RECORD_BYTES_THRESHOLD),
+            files=context.files,
+        )
+        if measured is None and not given.is_set(RECORD_BYTES) and inserts * size > most // 2:
+            measured = sampled_bytes(context, sample(_SAMPLED_ROWS))
+        size = measured or size
+    return Sizing(
+        small_file_bytes=small,
+        max_file_bytes=most,
+        record_bytes=size,
+        logs=_log_sizing(table, plan, context, size if inserts else None) if table.config.is_mor else None,
+        split_rows=None if given.value(AUTO_SPLIT) else given.value(SPLIT_ROWS),
+        files=context.files,
+    )
+
+
+def _newest_first(table: HudiTable) -> Iterator[BaseFilesWritten]:
+    """What recent commits wrote: the last one by itself, as it is often enough, and the others together."""
+    commits = table.timeline.data().completed().instants[: -_COMMITS_READ - 1 : -1]
+    yield from map(table.commit_base_files, commits[:1])
+    yield from table.context.threads.map(table.commit_base_files, commits[1:])
+
+
+def _log_sizing(table: HudiTable, plan: WritePlan, context: WriteContext, record_size: int | None) -> LogSizing:
+    """`record_size`: the bytes of an inserted row; None when there are no inserts, and no commit need be read."""
+    given = plan.options
+    most_rewritten = None
+    if record_size is not None and not given.is_set(SMALL_GROUPS) and not plan.index.finds_log_keys:
+        size = record_bytes(_newest_first(table), threshold_bytes=_LEAST_MEASURED, files=context.files)
+        most_rewritten = _MOST_REWRITTEN * (size or record_size)
+    return LogSizing(
+        given.value(SMALL_GROUPS), given.value(COMPRESSION_RATIO), plan.index.finds_log_keys, most_rewritten
+    )
+
+
+def record_bytes(commits: Iterable[BaseFilesWritten], *, threshold_bytes: float, files: BaseFileOptions) -> int | None:
+    """Average bytes of a record, from the newest commit that wrote more than `threshold_bytes`; None when none did.
+
+    Without the bloom filters over the keys: they have the same size in any file, which is most of a small one.
+    """
+    for written in commits:
+        rows = sum(written.rows)
+        if written.size_bytes > threshold_bytes and rows > 0:
+            filters = sum(files.filter_bytes(count) * times for count, times in Counter(written.rows).items())
+            return max(1, -(-(written.size_bytes - filters) // rows))
+    return None
+
+
+def sampled_bytes(context: WriteContext, rows: pa.Table) -> int | None:
+    """Bytes of a record in a base file, from a sample of keyed rows; None for an empty sample."""
+    if not rows.num_rows:
+        return None
+    whole = MetaColumns(context, 0).added(rows, "")
+    return max(1, -(-len(parquet_bytes(context.schema.with_meta(), whole, context.files)) // rows.num_rows))

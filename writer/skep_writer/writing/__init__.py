@@ -1,0 +1,1 @@
+"""Frames of Spark written into tables."""

@@ -1,0 +1,119 @@
+"""Rows that are written as they come: every task fills new files of its own, one for each partition that it meets."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from skep_table.errors import InputError
+from skep_table.options import Options
+from skep_table.write.context import WriteContext
+from skep_table.write.input.conform import empty_partitions, lists_with_nulls
+from skep_table.write.keyed import Keyer, partition_codes, rows_by
+from skep_table.write.output.bucket import BucketResult, InsertWriter
+from skep_table.write.output.files import RowNumbers
+from skep_table.write.planning.options import ROWS_PER_BATCH
+from skep_table.write.planning.profile import Bucket, new_file_id
+from skep_writer.edge import Batches, map_frame
+from skep_writer.writing.estimate import fitting_batches
+from skep_writer.writing.tasks import RESULTS, collect_results, row_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_GATHERED_BYTES = 32 << 20
+# Files that one task keeps open at most; the longest unused one is ended when another is needed.
+_OPEN_FILES = 256
+
+
+def write_stream(frame: DataFrame, keyer: Keyer, context: WriteContext, options: Options) -> list[BucketResult]:
+    """bulk_insert in one pass: every task writes its own new files, one open file for each partition it meets."""
+    with fitting_batches(frame, options.value(ROWS_PER_BATCH)):
+        return stream(frame, keyer, context)
+
+
+def stream(frame: DataFrame, keyer: Keyer, context: WriteContext) -> list[BucketResult]:
+    """The same with batches as the session has them."""
+    return collect_results(map_frame(frame, _Stream(keyer, context), RESULTS))
+
+
+class _Stream:
+    """Batches of the caller's frame go straight into new files of their partitions."""
+
+    def __init__(self, keyer: Keyer, context: WriteContext) -> None:
+        self._keyer = keyer
+        self._context = context
+
+    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
+        from pyspark import TaskContext
+
+        task = TaskContext.get()
+        number = task.partitionId() if task else 0
+        try:
+            with ExitStack() as stack:
+                writers = PartitionWriters(self._context, number, stack)
+                for keyed in _gathered(map(self._keyer.keyed, batches)):
+                    writers.write(keyed)
+                results = writers.close()
+        except InputError as error:
+            yield row_of(RESULTS, result=pickle.dumps(error))  # trying again would not help
+            return
+        for result in results:
+            yield row_of(RESULTS, result=pickle.dumps(result))
+
+
+class PartitionWriters:
+    """The open files of one task, one for each partition."""
+
+    def __init__(self, context: WriteContext, task: int, stack: ExitStack) -> None:
+        self._context = context
+        self._task = task
+        self._stack = stack
+        self._numbers = RowNumbers()
+        self._open: dict[str, InsertWriter] = {}
+        self._odd: set[str] = set()
+        self._empty: set[str] = set()
+        self._results: list[BucketResult] = []
+
+    def write(self, keyed: pa.Table) -> None:
+        """Writes keyed rows into the open files of their partitions, opening those that are not."""
+        self._odd.update(lists_with_nulls(keyed))
+        paths, codes = partition_codes(keyed)
+        self._empty.update(empty_partitions(keyed, self._context.partition_fields, paths))
+        for code, rows in rows_by(codes, len(paths)):
+            self._writer(paths[code]).write(keyed if len(paths) == 1 else keyed.take(pa.array(rows)))
+
+    def close(self) -> list[BucketResult]:
+        """Closes all files, and returns the results: one for each file group that was written."""
+        odd, empty = tuple(sorted(self._odd)), tuple(sorted(self._empty))
+        self._results += [BucketResult.of(self._context, writer.close(), odd, empty) for writer in self._open.values()]
+        return self._results
+
+    def _writer(self, path: str) -> InsertWriter:
+        writer = self._open.pop(path, None)
+        if writer is None:
+            if len(self._open) >= _OPEN_FILES:
+                unused = self._open.pop(next(iter(self._open)))
+                self._results.append(BucketResult.of(self._context, unused.close()))
+            bucket = Bucket(self._task, path, new_file_id())
+            writer = self._stack.enter_context(InsertWriter(self._context, bucket, self._numbers))
+        self._open[path] = writer  # now the one used last
+        return writer
+
+
+def _gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Tables combined to some size: kernels over few rows cost more for the call than for the rows."""
+    held: list[pa.Table] = []
+    size = 0
+    for table in tables:
+        held.append(table)
+        size += table.nbytes
+        if size >= _GATHERED_BYTES:
+            yield pa.concat_tables(held).combine_chunks()
+            held, size = [], 0
+    if held:
+        yield pa.concat_tables(held).combine_chunks()

@@ -1,0 +1,235 @@
+"""What Python workers do with the rows of a write: each is a function of batches that travels to a task."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from skep_table.errors import InputError, KeyFieldError, SkepError
+from skep_table.merge.rows import POSITION
+from skep_table.schema.types import RECORD_KEY
+from skep_table.write.context import WriteContext
+from skep_table.write.hashing import key_hashes
+from skep_table.write.keyed import Keyer, partition_codes, rows_by, unnamed
+from skep_table.write.output.bucket import BucketResult, write_bucket
+from skep_table.write.planning.profile import Bucket, BucketPlan
+from skep_table.write.tags import Located
+from skep_writer.edge import Batches, binary_column, pack, unpack
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+PREPARED = pa.schema(
+    [
+        pa.field("id", pa.int64()),
+        pa.field("payload", pa.binary()),
+        pa.field("size", pa.int64()),
+        pa.field("paths", pa.list_(pa.string())),
+        pa.field("counts", pa.list_(pa.int64())),
+        pa.field("unnamed", pa.int64()),
+        pa.field("error", pa.binary()),
+    ]
+)
+ROUTED = pa.schema(
+    [
+        pa.field("slot", pa.int32()),
+        pa.field("bucket", pa.int32()),
+        pa.field("arrival", pa.int64()),
+        pa.field("payload", pa.binary()),
+    ]
+)
+RESULTS = pa.schema([pa.field("result", pa.binary())])
+
+# A payload is cut when it grows past this: a binary value of Spark ends at 2 GB, and batches hold several.
+_PAYLOAD_BYTES = 8 << 20
+
+
+class Prepare:
+    """Batches of the caller's frame become payloads of keyed rows. Bad input is carried to the driver as a value."""
+
+    def __init__(self, keyer: Keyer) -> None:
+        self._keyer = keyer
+
+    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
+        pending: list[pa.Table] = []
+        size = 0
+        ids = arrivals()
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            try:
+                pending.append(self._keyer.keyed(batch))
+            except InputError as error:
+                yield row_of(PREPARED, error=pickle.dumps(error))
+                if isinstance(error, KeyFieldError):
+                    continue  # goes on counting
+                return
+            size += pending[-1].nbytes
+            if size >= _PAYLOAD_BYTES:
+                yield from self._payloads(pending, ids)
+                pending, size = [], 0
+        if pending:
+            yield from self._payloads(pending, ids)
+
+    @staticmethod
+    def _payloads(tables: list[pa.Table], ids: Iterator[int]) -> Iterator[pa.Table]:
+        for table in pieces(pa.concat_tables(tables)):
+            paths, codes = partition_codes(table)
+            counts = np.bincount(codes, minlength=len(paths)).tolist()
+            payload = pack(table)
+            yield row_of(
+                PREPARED,
+                id=next(ids),
+                payload=payload,
+                size=payload.size,
+                paths=paths,
+                counts=counts,
+                unnamed=unnamed(table),
+            )
+
+
+class RouteTask:
+    """Columns id, payload and, where rows are tagged, tags and positions: payloads are cut up by bucket, for the task
+    that writes it.
+
+    The ids order the pieces of a bucket as the rows arrived.
+    """
+
+    def __init__(self, plan: BucketPlan, slot_of: np.ndarray[Any, np.dtype[np.int32]]) -> None:
+        self._plan = plan
+        self._slot_of = slot_of
+
+    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
+        for batch in batches:
+            for at in range(batch.num_rows):
+                id_, payload, *found = (column[at] for column in batch.columns)
+                table = unpack(payload)
+                yield self._pieces(table, _located(*found) if found else Located.new(table.num_rows), id_.as_py())
+
+    def _pieces(self, table: pa.Table, located: Located, arrival: int) -> pa.Table:
+        paths, codes = partition_codes(table)
+        chosen = np.empty(table.num_rows, np.int32)
+        keys = table.column(RECORD_KEY).combine_chunks()
+        for code, rows in rows_by(codes, len(paths)):
+            route = self._plan.routes[paths[code]]
+            hashes = np.zeros(len(rows), np.uint64)
+            if len(route.inserts) > 1:
+                # keys that are made while writing spread by their place
+                hashes = rows.astype(np.uint64) if keys.null_count else key_hashes(keys.take(pa.array(rows)))
+            chosen[rows] = route.buckets(located.tags[rows], hashes)
+        if located.positions is not None:
+            table = table.append_column(POSITION, pa.array(located.positions))
+        return cut_by_code(table, chosen, self._slot_of, arrival)
+
+
+class Write:
+    """The sorted pieces of a task's buckets come in; each bucket is written as one file, or more when it rolls over."""
+
+    def __init__(self, context: WriteContext, buckets: Sequence[Bucket]) -> None:
+        self._context = context
+        self._buckets = buckets
+
+    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
+        number: int | None = None
+        pieces: list[pa.Table] = []
+        for batch in batches:
+            for at in range(batch.num_rows):
+                found = batch.column(0)[at].as_py()
+                if number is not None and found != number:
+                    yield self._write(number, pieces)
+                    pieces = []
+                number = found
+                pieces.append(unpack(batch.column(1)[at]))
+        if number is not None:
+            yield self._write(number, pieces)
+
+    def _write(self, number: int, pieces: list[pa.Table]) -> pa.Table:
+        try:
+            result: BucketResult | SkepError = write_bucket(
+                self._context, self._buckets[number], pa.concat_tables(pieces).combine_chunks()
+            )
+        except InputError as error:
+            result = error  # trying again would not help
+        return row_of(RESULTS, result=pickle.dumps(result))
+
+
+def _located(tags: pa.BinaryScalar, positions: pa.BinaryScalar) -> Located:
+    known = positions.as_buffer()
+    return Located(np.frombuffer(tags.as_buffer(), np.int32), None if known is None else np.frombuffer(known, np.int64))
+
+
+def arrivals() -> Iterator[int]:
+    """Numbers for the payloads of this task, in whose order the rows of all tasks arrived."""
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    return itertools.count((task.partitionId() if task else 0) << 32)
+
+
+def pieces(rows: pa.Table) -> Iterator[pa.Table]:
+    """Rows in their order, in tables that are small enough to be payloads."""
+    count = max(1, -(-rows.nbytes // (2 * _PAYLOAD_BYTES)))
+    step = max(1, -(-rows.num_rows // count))
+    for start in range(0, rows.num_rows, step):
+        yield rows.slice(start, step).combine_chunks()
+
+
+def payloads_of(batches: Batches) -> Iterator[pa.BinaryScalar]:
+    """The values of the first column, one after the other: packed tables."""
+    for batch in batches:
+        yield from batch.column(0)
+
+
+def cut_by_code(
+    table: pa.Table,
+    codes: np.ndarray[Any, np.dtype[np.int32]],
+    slot_of: np.ndarray[Any, np.dtype[np.int32]],
+    arrival: int,
+) -> pa.Table:
+    """A row for each code that occurs, with the rows of the table that have it."""
+    numbers, payloads = [], []
+    for number, rows in rows_by(codes, len(slot_of)):
+        numbers.append(number)
+        payloads.append(pack(table.take(pa.array(rows))))
+    return pa.table(
+        [
+            pa.array(slot_of[numbers], pa.int32()),
+            pa.array(numbers, pa.int32()),
+            pa.array([arrival] * len(numbers), pa.int64()),
+            binary_column(payloads),
+        ],
+        schema=ROUTED,
+    )
+
+
+def row_of(schema: pa.Schema, **values: object) -> pa.Table:
+    """A table of one row in the types of `schema`. Columns without a value are null."""
+    columns = []
+    for field in schema:
+        value = values.get(field.name)
+        if isinstance(value, pa.Buffer):
+            columns.append(binary_column([value]))
+        else:
+            columns.append(pa.array([value], field.type))
+    return pa.table(columns, schema=schema)
+
+
+def buffer_of(numbers: np.ndarray[Any, Any] | None, kind: type[np.integer[Any]]) -> pa.Buffer | None:
+    """The bytes of an array in a type; None for none."""
+    return None if numbers is None else pa.py_buffer(np.ascontiguousarray(numbers, kind))
+
+
+def collect_results(frame: DataFrame) -> list[BucketResult]:
+    """Runs the frame's stage, and returns what its tasks wrote. Raises the SkepError that a task returned."""
+    results: list[BucketResult] = []
+    for row in frame.collect():
+        result = pickle.loads(row.result)
+        if isinstance(result, SkepError):
+            raise result
+        results.append(result)
+    return results
