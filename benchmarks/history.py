@@ -17,16 +17,16 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from skep_format.instant_time import CompletionTime, InstantTime
+from skep_format.storage import LocalStorage
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.lsm_history import LsmHistory
+from skep_format.timeline.lsm_rows import HistoryRow
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.instant_time import CompletionTime, InstantTime
 from skep_table.query import QueryType, ReadRequest, read
 from skep_table.query.incremental import instants_between
 from skep_table.services.cleaning.archive import archive
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.lsm_history import LsmHistory
-from skep_table.timeline.lsm_rows import HistoryRow
 from skep_table.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.int64())])

@@ -33,10 +33,10 @@ from benchmarks.peers.jvm import HudiRefused, Jvm, Worker
 from benchmarks.report import Report
 from benchmarks.upsert import HUDI_OPTIONS, Progress
 from benchmarks.write import NO_SERVICES, TYPES
+from skep_format.storage import LocalStorage
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.query import ReadRequest, read
 from skep_table.query.explain import explain
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 

@@ -23,9 +23,9 @@ import pyarrow.parquet as pq
 from benchmarks.measure import Measured
 from benchmarks.report import Report
 from benchmarks.upsert import Progress
+from skep_format.runner import ThreadRunner
+from skep_format.storage import LocalStorage
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.runtime.runner import ThreadRunner
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 from skep_table.write.rows import ArrowRows

@@ -16,11 +16,11 @@ from benchmarks import data  # noqa: E402
 from benchmarks.ours_services import setting  # noqa: E402
 from benchmarks.peers.spelling import spell  # noqa: E402
 from benchmarks.peers.worker import serve  # noqa: E402
+from skep_format.errors import NotATableError  # noqa: E402
+from skep_format.storage import open_storage  # noqa: E402
 from skep_table.commit.create import TableSpec, create_table  # noqa: E402
-from skep_table.errors import NotATableError  # noqa: E402
 from skep_table.query import ReadRequest, read  # noqa: E402
 from skep_table.services.cleaning.clean import clean  # noqa: E402
-from skep_table.storage import open_storage  # noqa: E402
 from skep_table.table import HudiTable  # noqa: E402
 from skep_table.write.local import LocalWriter  # noqa: E402
 

@@ -11,8 +11,8 @@ sys.path[0] = str(Path(__file__).resolve().parents[1])
 import pyarrow as pa  # noqa: E402
 
 from benchmarks.peers.worker import serve  # noqa: E402
-from skep_table.options import Options  # noqa: E402
-from skep_table.runtime.runner import ThreadRunner  # noqa: E402
+from skep_format.options import Options  # noqa: E402
+from skep_format.runner import ThreadRunner  # noqa: E402
 from skep_table.services.cleaning.clean import execute_pending_cleans, schedule_clean  # noqa: E402
 from skep_table.services.clustering.cluster import execute_pending_clusterings  # noqa: E402
 from skep_table.services.compaction.compact import execute_pending_compactions  # noqa: E402

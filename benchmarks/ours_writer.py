@@ -17,13 +17,13 @@ from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 from benchmarks import data  # noqa: E402
 from benchmarks.peers.spelling import spell  # noqa: E402
 from benchmarks.peers.worker import answer, planned, serve, session  # noqa: E402
+from skep_format.options import Options  # noqa: E402
+from skep_format.storage import LocalStorage  # noqa: E402
+from skep_format.table_config import TableType  # noqa: E402
 from skep_table.commit.create import TableSpec, create_table  # noqa: E402
-from skep_table.options import Options  # noqa: E402
 from skep_table.query import ReadRequest, read  # noqa: E402
 from skep_table.services.compaction.compact import execute_pending_compactions, schedule_compaction  # noqa: E402
-from skep_table.storage import LocalStorage  # noqa: E402
 from skep_table.table import HudiTable  # noqa: E402
-from skep_table.table_config import TableType  # noqa: E402
 from skep_writer.reading.scan import to_spark  # noqa: E402
 from skep_writer.services import service_runner  # noqa: E402
 from skep_writer.writing.writer import SparkWriter  # noqa: E402

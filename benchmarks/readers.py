@@ -16,8 +16,8 @@ import pyarrow.dataset as ds  # noqa: E402
 
 from benchmarks.peers.spelling import spell  # noqa: E402
 from benchmarks.peers.worker import serve  # noqa: E402
+from skep_format.storage import LocalStorage  # noqa: E402
 from skep_table.query import ReadRequest, read  # noqa: E402
-from skep_table.storage import LocalStorage  # noqa: E402
 from skep_table.table import HudiTable  # noqa: E402
 
 Json = dict[str, Any]

@@ -27,18 +27,18 @@ from benchmarks.peers.bundle import RELEASES, PeerMissing
 from benchmarks.peers.jvm import HudiRefused, Jvm, Worker
 from benchmarks.report import Report
 from benchmarks.upsert import HUDI_OPTIONS
+from skep_format.names import PARTITION_METAFILE, BaseFileName
+from skep_format.options import Options
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
+from skep_format.timeline.instant import Action
+from skep_format.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
+from skep_format.timeline.write import complete, request_instant, transition_to_inflight
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.names import PARTITION_METAFILE, BaseFileName
-from skep_table.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.services.clustering.cluster import schedule_clustering
 from skep_table.services.compaction.compact import schedule_compaction
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
-from skep_table.timeline.instant import Action
-from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
-from skep_table.timeline.write import complete, request_instant, transition_to_inflight
 from skep_table.write.local import LocalWriter
 
 ROWS, UPDATED = 1_000_000, 200_000

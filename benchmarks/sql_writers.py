@@ -17,11 +17,11 @@ import skep  # noqa: E402
 from benchmarks import data  # noqa: E402
 from benchmarks.peers.spelling import spell  # noqa: E402
 from benchmarks.peers.worker import serve  # noqa: E402
+from skep_format.storage import LocalStorage  # noqa: E402
+from skep_format.table_config import TableType  # noqa: E402
 from skep_table.commit.create import TableSpec, create_table  # noqa: E402
 from skep_table.query import ReadRequest, read  # noqa: E402
-from skep_table.storage import LocalStorage  # noqa: E402
 from skep_table.table import HudiTable  # noqa: E402
-from skep_table.table_config import TableType  # noqa: E402
 from skep_table.write.local import LocalWriter  # noqa: E402
 
 Json = dict[str, Any]

@@ -28,8 +28,8 @@ from skep_catalog.client import Metastore
 from skep_catalog.embedded import EmbeddedMetastore
 from skep_catalog.entities import Database, Partition, TableEntry
 from skep_catalog.spark import find_spark
+from skep_format.storage import LocalStorage
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 

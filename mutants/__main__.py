@@ -33,7 +33,7 @@ WORKERS: Final = 2
 MEMORY: Final = Path("/dev/shm")
 ROOM_BYTES: Final = 1 << 30
 LIMIT_SECONDS: Final = 300
-PACKAGES: Final = ("table", "catalog", "writer", "sync", "sql", "stream", ".")
+PACKAGES: Final = ("format", "table", "catalog", "writer", "sync", "sql", "stream", ".")
 
 
 class VoidError(Exception):

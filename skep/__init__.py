@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from skep.query.rows import Rows
     from skep.query.spark import register_source
     from skep.services.runner import ServiceWarning
-    from skep_table.errors import SkepError
+    from skep_format.errors import SkepError
     from skep_table.runtime.signals import exit_on_sigterm
     from skep_table.write.result import WriteResult
 
@@ -63,7 +63,7 @@ _HOMES = {
     "Pipeline": "skep.flows.pipelines",
     "Rows": "skep.query.rows",
     "ServiceWarning": "skep.services.runner",
-    "SkepError": "skep_table.errors",
+    "SkepError": "skep_format.errors",
     "SqlResult": "skep.query.result",
     "Streamer": "skep.flows.streams",
     "SyncWarning": "skep.metastore.syncing",

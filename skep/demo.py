@@ -24,8 +24,8 @@ from rich.table import Table as Grid
 from skep.base.history import Commit
 from skep.handles.table import Table
 from skep.lake import Lake, connect
-from skep_table.distribution import install_command
-from skep_table.errors import EnvironmentMissingError, SkepError, TableMismatchError
+from skep_format.distribution import install_command
+from skep_format.errors import EnvironmentMissingError, SkepError, TableMismatchError
 from skep_table.events import Event
 
 if TYPE_CHECKING:

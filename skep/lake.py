@@ -26,19 +26,19 @@ from skep.query.spark import SparkHolder
 from skep.services.runner import Services
 from skep_catalog.client import Metastore
 from skep_catalog.entries import View, view_of
+from skep_format.errors import InputError, NotATableError, SkepError, TableExistsError, TableMismatchError
+from skep_format.names import META_FOLDER
+from skep_format.options import Options
+from skep_format.storage import Storage, open_storage
 from skep_sync.planning.locations import same_location
 from skep_sync.planning.planner import is_hudi
 from skep_sync.sync import SyncReport
 from skep_sync.targets import Clients, targets_of
 from skep_table.commit.create import create_table, table_config
-from skep_table.errors import InputError, NotATableError, SkepError, TableExistsError, TableMismatchError
 from skep_table.events import Events, Listener
 from skep_table.hooks import CommitHook, Committed
 from skep_table.lock import GuardedLock, Lock
-from skep_table.names import META_FOLDER
-from skep_table.options import Options
 from skep_table.query.options import QueryType
-from skep_table.storage import Storage, open_storage
 from skep_table.table import HudiTable
 from skep_table.write.planning.settings import check_settings, path_settings, settings_among
 

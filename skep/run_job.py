@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> None:
         sys.exit(f"skep.run_job: there is no file {job}")
     from skep.jobs.hudi_jobs import use_for_hudi, without_hudi_classes
     from skep_catalog.class_archive import spark_environment
-    from skep_table.errors import EnvironmentMissingError
+    from skep_format.errors import EnvironmentMissingError
     from skep_writer.routed import each_new_session
     from skep_writer.session import use_this_interpreter
 

@@ -127,7 +127,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(autouse=True)
 def _no_option_was_warned_of() -> None:
     """A process warns of an option once; so does each test."""
-    from skep_table import options
+    from skep_format import options
 
     options._warned.clear()
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from skep_table.errors import SkepError
+from skep_format.errors import SkepError
 
 TESTS = str(Path(__file__).parent)
 CLASSES = {

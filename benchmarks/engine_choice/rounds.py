@@ -18,7 +18,7 @@ from benchmarks.engine_choice.allow_list import RIGHT, AllowList, allow_list, fe
 from benchmarks.engine_choice.answers import load
 from benchmarks.engine_choice.compare import Judged, Verdict, judged
 from benchmarks.engine_choice.environments import SAIL, SPARK4, TPCH
-from skep_table.errors import SkepError
+from skep_format.errors import SkepError
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from skep_catalog.settings import ConnectionSettings
-from skep_table.errors import UnsupportedError
+from skep_format.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from skep_catalog.connection import Connections

@@ -17,7 +17,7 @@ from typing import Final
 
 from skep_catalog.java import Java, cache_folder, cache_key, find_java
 from skep_catalog.spark import find_spark
-from skep_table.errors import EnvironmentMissingError
+from skep_format.errors import EnvironmentMissingError
 
 log = logging.getLogger("skep.java")
 

@@ -25,7 +25,7 @@ from thrift.transport import TTransport
 
 from skep_catalog.settings import ConnectionSettings
 from skep_catalog.transport import Transport
-from skep_table.errors import (
+from skep_format.errors import (
     CatalogError,
     EntryChangedError,
     EntryExistsError,

@@ -37,7 +37,7 @@ from xml.sax.saxutils import escape
 from skep_catalog.class_archive import class_archive_options
 from skep_catalog.java import Java, cache_folder, cache_key, find_java
 from skep_catalog.spark import InstalledSpark, find_spark
-from skep_table.errors import (
+from skep_format.errors import (
     CatalogError,
     EnvironmentMissingError,
     InputError,

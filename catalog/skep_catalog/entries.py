@@ -19,12 +19,12 @@ from typing import Final
 from skep_catalog.entities import Column, StorageDescriptor, TableEntry
 from skep_catalog.lengths import COMMENT, KEY_COMMENT, with_short_comments
 from skep_catalog.type_text import hive_columns, pieces, spark_schema
-from skep_table.errors import OptionError, SchemaError, UnsupportedError
-from skep_table.names import BaseFormat
-from skep_table.options import Options
-from skep_table.schema.policy import OPERATION_FIELD
-from skep_table.schema.types import DataType, Field, LongType, Schema, StringType, TimestampType
-from skep_table.table_config import TableConfig
+from skep_format.errors import OptionError, SchemaError, UnsupportedError
+from skep_format.names import BaseFormat
+from skep_format.options import Options
+from skep_format.schema.policy import OPERATION_FIELD
+from skep_format.schema.types import DataType, Field, LongType, Schema, StringType, TimestampType
+from skep_format.table_config import TableConfig
 
 MARKER: Final = "last_commit_time_sync"
 COMPLETION_MARKER: Final = "last_commit_completion_time_sync"
@@ -240,9 +240,9 @@ def _folder_type(config: TableConfig, name: str, kind: DataType, options: EntryO
         return LongType() if isinstance(kind, TimestampType) and not options.texts_of_timestamps else kind
     import pyarrow as pa  # takes longer to load than most syncs work
 
+    from skep_format.schema.arrow import arrow_type
     from skep_table.keys.partition_path import value_of
     from skep_table.keys.timebased import TimestampFormat
-    from skep_table.schema.arrow import arrow_type
 
     try:
         (sample,) = TimestampFormat.of(config.raw).format(pa.array([0]), name).to_pylist()

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Final
 
 from skep_catalog.spark import find_spark
-from skep_table.distribution import install_command
-from skep_table.errors import EnvironmentMissingError
+from skep_format.distribution import install_command
+from skep_format.errors import EnvironmentMissingError
 
 _VECTOR_MODULE: Final = "--add-modules=jdk.incubator.vector"
 _PROBE_SECONDS: Final = 20

@@ -16,8 +16,8 @@ from typing import Final
 
 from skep_catalog.client import Metastore
 from skep_catalog.entities import LockAnswer, LockInfo, LockState
-from skep_table.clock import SYSTEM_CLOCK, Clock
-from skep_table.errors import CatalogError, LeaseLostError, LockError, MetastoreUnreachableError, NoSuchLockError
+from skep_format.clock import SYSTEM_CLOCK, Clock
+from skep_format.errors import CatalogError, LeaseLostError, LockError, MetastoreUnreachableError, NoSuchLockError
 from skep_table.events import NO_EVENTS, Events
 from skep_table.locks.agent import agent_facts, agent_text, has_ended
 from skep_table.locks.agent import describe as describe_facts

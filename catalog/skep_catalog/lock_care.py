@@ -9,8 +9,8 @@ from typing import Final
 from skep_catalog.client import Metastore
 from skep_catalog.entities import LockInfo, LockState
 from skep_catalog.lock import HmsLock, describe
-from skep_table.clock import SYSTEM_CLOCK, Clock
-from skep_table.errors import CatalogError, LockError, NoSuchLockError
+from skep_format.clock import SYSTEM_CLOCK, Clock
+from skep_format.errors import CatalogError, LockError, NoSuchLockError
 from skep_table.lock import held
 from skep_table.locks.agent import has_ended
 

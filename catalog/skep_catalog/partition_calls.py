@@ -10,7 +10,7 @@ from typing import Final
 from skep_catalog.calls import batches
 from skep_catalog.entities import Partition
 from skep_catalog.table_calls import TableCalls
-from skep_table.errors import CatalogError, NoSuchTableError
+from skep_format.errors import CatalogError, NoSuchTableError
 
 BATCH: Final = 1000
 _COUNTS: Final = frozenset({"numFiles", "totalSize"})

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from skep_table.errors import OptionError
-from skep_table.options import Options, boolean, option
+from skep_format.errors import OptionError
+from skep_format.options import Options, boolean, option
 
 _UNITS: Final = {"": 1.0, "s": 1.0, "sec": 1.0, "ms": 0.001, "m": 60.0, "min": 60.0, "h": 3600.0}
 

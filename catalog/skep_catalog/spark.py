@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from skep_table.distribution import install_command
-from skep_table.errors import EnvironmentMissingError
+from skep_format.distribution import install_command
+from skep_format.errors import EnvironmentMissingError
 
 _HINT = f"{install_command('local')} brings pyspark and a Java"
 

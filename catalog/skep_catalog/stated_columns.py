@@ -9,8 +9,8 @@ from typing import Any, Final, NoReturn
 
 from skep_catalog.entities import TableEntry
 from skep_catalog.entries import SCHEMA_PARTS
-from skep_table.errors import FormatError, SchemaError
-from skep_table.schema.types import (
+from skep_format.errors import FormatError, SchemaError
+from skep_format.schema.types import (
     BinaryType,
     BooleanType,
     DataType,

@@ -8,7 +8,7 @@ from typing import Final
 
 from skep_catalog.calls import MetastoreCalls, batches
 from skep_catalog.entities import Database, TableEntry
-from skep_table.errors import CatalogError, EntryExistsError, NoSuchTableError
+from skep_format.errors import CatalogError, EntryExistsError, NoSuchTableError
 
 _TABLES: Final = 200  # in one answer
 

@@ -20,7 +20,7 @@ from skep_catalog.entities import (
     StorageDescriptor,
     TableEntry,
 )
-from skep_table.errors import UnsupportedError
+from skep_format.errors import UnsupportedError
 
 
 def _add_newer_fields() -> None:

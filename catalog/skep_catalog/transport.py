@@ -10,8 +10,8 @@ from typing import Any, Final
 from thrift.transport import TSocket, TSSLSocket, TTransport
 
 from skep_catalog.settings import ConnectionSettings, Kerberos, Tls
-from skep_table.distribution import install_command
-from skep_table.errors import AuthenticationError, EnvironmentMissingError, OptionError
+from skep_format.distribution import install_command
+from skep_format.errors import AuthenticationError, EnvironmentMissingError, OptionError
 
 _LARGEST_ANSWER: Final = (1 << 31) - 1  # Thrift's own limit of 16 MB is passed by a thousand wide partitions
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from skep_catalog.entities import Column
-from skep_table.errors import SchemaError
-from skep_table.schema.types import (
+from skep_format.errors import SchemaError
+from skep_format.schema.types import (
     BinaryType,
     BooleanType,
     DataType,

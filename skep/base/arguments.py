@@ -13,7 +13,7 @@ from inspect import Parameter, isfunction, signature
 from operator import index
 from typing import Any, Final, TypeVar, cast
 
-from skep_table.errors import InputError
+from skep_format.errors import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])
 K = TypeVar("K", bound=type)

@@ -17,9 +17,9 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from skep_table.errors import OptionError
-from skep_table.nearest import did_you_mean
-from skep_table.options import Options, mask
+from skep_format.errors import OptionError
+from skep_format.nearest import did_you_mean
+from skep_format.options import Options, mask
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from skep_table.schema.types import Schema
+    from skep_format.schema.types import Schema
 
 ROWS_SHOWN: Final = 20
 _CHARACTERS: Final = 200  # of a cell
@@ -52,7 +52,7 @@ def rows_html(rows: pa.Table, more: bool) -> str:
 
 def facts_html(title: str, facts: Iterable[tuple[str, object]], schema: Schema) -> str:
     """What a table is, and its columns."""
-    from skep_table.schema.types import type_text
+    from skep_format.schema.types import type_text
 
     lines = "".join(f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>" for name, value in facts)
     columns = ((one.name, type_text(one.type), "" if one.nullable else "not null") for one in schema.fields)

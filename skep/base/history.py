@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from skep_table.instant_time import InstantTime
-from skep_table.schema.types import Schema
+from skep_format.instant_time import InstantTime
+from skep_format.schema.types import Schema
+from skep_format.timeline.instant import Instant
+from skep_format.timeline.timeline import milliseconds_of
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Instant
-from skep_table.timeline.timeline import milliseconds_of
 from skep_table.write.result import WriteResult
 
 

@@ -7,9 +7,9 @@ from functools import wraps
 from inspect import Parameter, signature
 from typing import Any, TypeVar, cast
 
-from skep_table.errors import KeywordError
-from skep_table.nearest import did_you_mean
-from skep_table.options import Options
+from skep_format.errors import KeywordError
+from skep_format.nearest import did_you_mean
+from skep_format.options import Options
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from skep_table.errors import InputError
-from skep_table.names import META_FOLDER
+from skep_format.errors import InputError
+from skep_format.names import META_FOLDER
 
 _PART = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 

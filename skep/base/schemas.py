@@ -8,11 +8,11 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from skep_table.errors import InputError, SchemaError
-from skep_table.schema.arrow import from_arrow, from_arrow_type, to_arrow
-from skep_table.schema.avro import parse_avro
-from skep_table.schema.types import DataType, Schema, record_names
-from skep_table.schema.untyped import typed
+from skep_format.errors import InputError, SchemaError
+from skep_format.schema.arrow import from_arrow, from_arrow_type, to_arrow
+from skep_format.schema.avro import parse_avro
+from skep_format.schema.types import DataType, Schema, record_names
+from skep_format.schema.untyped import typed
 from skep_table.write.input.conform import plain_schema
 from skep_table.write.input.given import arrow_schema
 

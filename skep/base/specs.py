@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from skep.base.schemas import SchemaLike, schema_of
+from skep_format.errors import InputError, OptionError, TableMismatchError
+from skep_format.options import Option, Options
+from skep_format.schema.untyped import DROP_UNTYPED
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec
-from skep_table.errors import InputError, OptionError, TableMismatchError
-from skep_table.options import Option, Options
-from skep_table.schema.untyped import DROP_UNTYPED
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.planning.merge_options import ORDERING, with_merging
 from skep_table.write.planning.settings import (
     CHANGES,

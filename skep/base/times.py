@@ -5,11 +5,11 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, TypeAlias, overload
 
-from skep_table.errors import InputError
-from skep_table.instant_time import CompletionTime, InstantTime
+from skep_format.errors import InputError
+from skep_format.instant_time import CompletionTime, InstantTime
+from skep_format.timeline.instant import DATA_ACTIONS, Instant
 from skep_table.query.request import instant_text
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import DATA_ACTIONS, Instant
 
 if TYPE_CHECKING:
     from skep.base.history import Commit

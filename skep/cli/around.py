@@ -60,9 +60,9 @@ def config(
 
 def _of_table(table: str, overridden: set[str]) -> list[dict[str, str]]:
     from skep.cli.opened import located
-    from skep_table.options import mask
-    from skep_table.storage import open_storage
-    from skep_table.table_config import load_table_config
+    from skep_format.options import mask
+    from skep_format.storage import open_storage
+    from skep_format.table_config import load_table_config
 
     properties = load_table_config(open_storage(*located(table, {}, None, None))).raw
     return [

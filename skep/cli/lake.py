@@ -12,7 +12,7 @@ import typer
 from skep.cli.opened import Given, TableTarget
 from skep.cli.output import Output, OutputOption, print_rows
 from skep.cli.scope import MetastoreOption, WarehouseOption, connected
-from skep_table.errors import InputError
+from skep_format.errors import InputError
 
 if TYPE_CHECKING:
     from skep.lake import Lake

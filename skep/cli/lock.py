@@ -137,7 +137,7 @@ def _check_known(client: Any, database: str, name: str) -> None:
 
 def _break_in(client: Any, lock_id: str, output: Output, *, force: bool) -> None:
     from skep_catalog.lock_care import break_lock
-    from skep_table.errors import InputError
+    from skep_format.errors import InputError
 
     if not lock_id.isdecimal():
         raise InputError(

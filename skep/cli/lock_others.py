@@ -19,9 +19,9 @@ def is_elsewhere(target: str | None, pairs: Sequence[str] | None, options: Mappi
     """Whether the lock of a table is with the provider of its options, or in its folder, not in the metastore."""
     from skep.base.names import is_path
     from skep.cli.scope import settings_of
+    from skep_format.options import Options
     from skep_table.locks.options import LOCK_PROVIDER
     from skep_table.locks.providers import provider_name
-    from skep_table.options import Options
 
     if target is None:
         return False
@@ -36,13 +36,13 @@ def locks_of(
     """The lock that the table's writers take. By path, without a provider named, those in the table's own folder."""
     from skep.cli.opened import opened_table
     from skep_catalog.lock import HmsLock
-    from skep_table.errors import InputError
+    from skep_format.errors import InputError
+    from skep_format.storage import LocalStorage
+    from skep_format.storage.versioned import VersionedStorage
     from skep_table.events import Events
     from skep_table.lock import unguarded
     from skep_table.locks.filesystem import FileSystemLock
     from skep_table.locks.storage import StorageLock
-    from skep_table.storage import LocalStorage
-    from skep_table.storage.versioned import VersionedStorage
 
     with opened_table(target, pairs, metastore, warehouse) as table:
         lock, storage = unguarded(table.services().lock(table.options)), table.hudi.storage

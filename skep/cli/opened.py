@@ -14,7 +14,7 @@ from skep.base.names import TableName, is_path
 from skep.cli.output import FAILED, Output, OutputOption, print_rows
 from skep.cli.quick import arrow_alone
 from skep.cli.scope import MetastoreOption, WarehouseOption, connected, settings_of
-from skep_table.errors import InputError, NotATableError, SkepError
+from skep_format.errors import InputError, NotATableError, SkepError
 
 if TYPE_CHECKING:
     from skep.handles.table import Table
@@ -202,7 +202,7 @@ def read_only_table(
     """A table for commands that only read it, and the view of the metastore that its name is; None for a path."""
     import skep.base.known_options  # noqa: F401 - options that reading has no use for are known, too
     from skep_catalog.entries import view_of
-    from skep_table.options import Options
+    from skep_format.options import Options
     from skep_table.table import HudiTable
 
     arrow_alone()
@@ -244,7 +244,7 @@ class _Watched:
         self._name = name
 
     def map(self, function: Callable[[T], R], tasks: Iterable[T]) -> Sequence[R]:
-        from skep_table.runtime.runner import ThreadRunner
+        from skep_format.runner import ThreadRunner
 
         listed = list(tasks)
         bar = self._bars.add_task(self._name, total=len(listed), visible=len(listed) > 1)

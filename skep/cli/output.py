@@ -16,7 +16,7 @@ import typer
 
 from skep.cli import progress
 from skep.cli.quick import arrow_alone
-from skep_table.errors import InputError, SkepError
+from skep_format.errors import InputError, SkepError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -96,7 +96,7 @@ def without_meta_columns(
     """For people: rows of a query that names none of Hudi's meta columns without them. Other output has them all."""
     import pyarrow as pa
 
-    from skep_table.schema.types import META_FIELDS
+    from skep_format.schema.types import META_FIELDS
 
     places = [at for at, name in enumerate(schema.names) if name not in META_FIELDS]
     if output not in (Output.TABLE, Output.VERTICAL) or len(places) in (0, len(schema.names)):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from skep.cli.output import reported
-from skep_table.errors import InputError
+from skep_format.errors import InputError
 
 if TYPE_CHECKING:
     from skep.base.config import Settings

@@ -13,7 +13,7 @@ import typer
 from skep.cli.output import FAILED
 from skep.cli.scope import MetastoreOption, WarehouseOption, connected, settings_of, until_signalled
 from skep.cli.sql_server import Access, access_settings, announced, end_process
-from skep_table.errors import InputError
+from skep_format.errors import InputError
 
 if TYPE_CHECKING:
     from skep.base.config import Settings
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from skep.serve.kafka import KafkaSettings
     from skep.serve.run import HttpSettings
     from skep_catalog.client import Metastore
+    from skep_format.options import Options
     from skep_sync.following.queue import Pending
     from skep_sync.following.service import AfterSync
     from skep_sync.sync import SyncReport
-    from skep_table.options import Options
 
 TOKEN = "SKEP_SERVE_TOKEN"
 
@@ -78,8 +78,8 @@ def serve(
     import skep.base.known_options  # noqa: F401 - those of the services that --maintain runs are known, too
     from skep.serve.run import HttpSettings, ServiceSettings, WatchSettings
     from skep.serve.run import serve as run
+    from skep_format.options import Options
     from skep_sync.following.pending import KnownTables
-    from skep_table.options import Options
 
     token = _token(token_file, no_token)
     http = HttpSettings(host, port, token, body_limit << 20, _text(certificate), _text(key))

@@ -16,7 +16,7 @@ import typer
 
 from skep.cli.output import FAILED
 from skep.cli.scope import MetastoreOption, WarehouseOption, settings_of, until_signalled
-from skep_table.errors import InputError
+from skep_format.errors import InputError
 
 if TYPE_CHECKING:
     from skep.lake import Lake

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from skep.files.text_files import FileRows, Input, Types, read_csv_files
-from skep_table.escaping import unescape
-from skep_table.names import DEFAULT_PARTITION
+from skep_format.escaping import unescape
+from skep_format.names import DEFAULT_PARTITION
 
 if TYPE_CHECKING:
     import pyarrow as pa

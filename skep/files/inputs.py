@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Final
 
 from skep.files.folder_columns import values_of, with_folder_columns
 from skep.files.text_files import FileRows, Input, read_csv_files, read_json_files
-from skep_table.errors import InputError, SkepError
+from skep_format.errors import InputError, SkepError
 from skep_table.write.input.row_input import RereadInput, RowInput
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def _in_types(source: Input, rows: pa.Table, schema: pa.Schema, given: Mapping[s
     """The columns of all files, in their types. InputError for a value that does not fit."""
     import pyarrow as pa
 
-    from skep_table.schema.exact import cast_exactly
+    from skep_format.schema.exact import cast_exactly
 
     columns = []
     for field in schema:
@@ -216,7 +216,7 @@ def _orc(source: Input) -> FileRows:
 
 
 def _avro(source: Input) -> FileRows:
-    from skep_table.avro.container import Container
+    from skep_format.avro.container import Container
 
     with source.open() as file:
         schema = Container(file, source.name).schema

@@ -20,7 +20,7 @@ from functools import partial, reduce
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
-from skep_table.errors import InputError
+from skep_format.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa

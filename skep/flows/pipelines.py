@@ -19,6 +19,11 @@ from skep.handles.writing import writer_for
 from skep.query.over_rows import Queries
 from skep.query.rows import Rows
 from skep.query.spark import SparkHolder
+from skep_format.errors import InputError, OptionError
+from skep_format.options import Options
+from skep_format.schema.types import META_FIELDS, Schema
+from skep_format.timeline.metadata import WriteOperation
+from skep_format.versions import StreamerKeys, format_of_version
 from skep_stream.checkpoints import CheckpointSettings
 from skep_stream.options import CleanedAway
 from skep_stream.protocols import Transformer
@@ -26,13 +31,8 @@ from skep_stream.rounds import Round, Stream
 from skep_stream.sources.hudi import HudiSource
 from skep_stream.status import status
 from skep_stream.transform import OwnFunction
-from skep_table.errors import InputError, OptionError
-from skep_table.format import StreamerKeys, format_of_version
-from skep_table.options import Options
 from skep_table.query.request import ReadRequest
-from skep_table.schema.types import META_FIELDS, Schema
 from skep_table.table import HudiTable
-from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.planning.settings import TABLE_VERSION
 from skep_table.write.result import WriteResult
 

@@ -13,16 +13,16 @@ from skep.flows.pipelines import LakeTables
 from skep.metastore.hive_client import HiveClient
 from skep.query.engines import LakeEngine
 from skep.query.over_rows import query_of
+from skep_format.avro.container import container
+from skep_format.errors import InputError, NoSuchTableError, OptionError, UnsupportedError
+from skep_format.instant_time import BEGINNING, InstantTime
+from skep_format.schema.arrow import from_arrow
+from skep_format.storage import Storage, open_storage
 from skep_sql.bind import named_tables
 from skep_sql.parsing.written import replaced
 from skep_stream.checkpoints import CheckpointSettings, newest, resumed
-from skep_table.avro.container import container
-from skep_table.errors import InputError, NoSuchTableError, OptionError, UnsupportedError
-from skep_table.instant_time import BEGINNING, InstantTime
 from skep_table.query.incremental import times_of
 from skep_table.query.options import QueryType
-from skep_table.schema.arrow import from_arrow
-from skep_table.storage import Storage, open_storage
 from skep_table.table import HudiTable
 
 if TYPE_CHECKING:

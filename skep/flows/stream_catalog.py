@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from skep_format.errors import OptionError
+from skep_format.options import Options
+from skep_format.schema.types import Schema
 from skep_sync.options import URIS
-from skep_table.errors import OptionError
-from skep_table.options import Options
-from skep_table.schema.types import Schema
 
 
 @dataclass(frozen=True, slots=True)

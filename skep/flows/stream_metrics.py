@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from skep_format.distribution import install_command
+from skep_format.errors import EnvironmentMissingError, InputError
 from skep_stream.protocols import SINCE
-from skep_table.distribution import install_command
-from skep_table.errors import EnvironmentMissingError, InputError
 from skep_table.events import Event, Listener
 
 if TYPE_CHECKING:

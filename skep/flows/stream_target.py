@@ -14,19 +14,19 @@ from skep.base.background import wait_for
 from skep.handles.by_path import OPERATION, FrameWriter, removed_when_refused, table_services
 from skep.handles.writing import writer_for
 from skep.query.spark import SparkHolder
+from skep_format.errors import NotATableError, OptionError, SkepError
+from skep_format.options import Options
+from skep_format.schema.arrow import nullable, to_arrow
+from skep_format.schema.types import Schema
+from skep_format.storage import open_storage
+from skep_format.timeline.instant import Action
+from skep_format.timeline.metadata import WriteOperation
+from skep_format.versions import MergeSource, StreamerKeys, format_of, format_of_version
 from skep_stream.options import ERROR_FAILURE, ERROR_NAME, ERROR_PATH, ERROR_TABLE, WriteFailure
 from skep_stream.rounds import schema_of_rows
 from skep_table.commit.create import create_table
-from skep_table.errors import NotATableError, OptionError, SkepError
 from skep_table.events import Events
-from skep_table.format import MergeSource, StreamerKeys, format_of, format_of_version
-from skep_table.options import Options
-from skep_table.schema.arrow import nullable, to_arrow
-from skep_table.schema.types import Schema
-from skep_table.storage import open_storage
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action
-from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.planning.merge_options import MERGE_MODE, ORDERING, PAYLOAD, STRATEGY
 from skep_table.write.planning.plan import plan_write
 from skep_table.write.planning.settings import TABLE_NAME, TABLE_VERSION, check_settings, spec_of

@@ -15,6 +15,11 @@ from skep.flows.stream_catalog import MetastoreColumns
 from skep.flows.stream_target import TableTarget, error_table
 from skep.query.over_rows import Queries
 from skep.query.spark import SparkHolder
+from skep_format.clock import SystemClock
+from skep_format.errors import InputError, OptionError, UnsupportedError
+from skep_format.options import Options
+from skep_format.table_config import TableType
+from skep_format.timeline.metadata import WriteOperation
 from skep_stream.checkpoints import CheckpointSettings, newest
 from skep_stream.flags import Flags, FlagWarning, pairs_of, parse
 from skep_stream.lag import LagWatch
@@ -27,14 +32,9 @@ from skep_stream.rounds import UNLIMITED, Round, Stream
 from skep_stream.running import HasEnded, NoNewData, Retrying, Turn, never, run
 from skep_stream.status import lag, status
 from skep_sync.options import DATABASE, ENABLE, TABLE
-from skep_table.clock import SystemClock
-from skep_table.errors import InputError, OptionError, UnsupportedError
 from skep_table.events import Events
-from skep_table.options import Options
 from skep_table.services.compaction.options import COMPACT_ASYNC, COMPACT_INLINE, COMPACT_SCHEDULE_INLINE
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
-from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.planning.merge_options import MERGE_MODE, ORDERING, PAYLOAD, STRATEGY
 from skep_table.write.planning.options import COMBINE_INSERT, COMMIT_ON_ERRORS, DUPLICATES_DROPPED
 from skep_table.write.planning.settings import TABLE_NAME, TABLE_TYPE

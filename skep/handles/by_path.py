@@ -21,20 +21,20 @@ from skep.metastore.syncing import TableSyncs, open_queue
 from skep.query.rows import Rows
 from skep.query.spark import SparkHolder
 from skep.services.runner import Services
+from skep_format.errors import InputError, NotATableError, OptionError, TableExistsError
+from skep_format.names import META_FOLDER
+from skep_format.options import Options, boolean, one_of, option
+from skep_format.schema.untyped import DROP_UNTYPED
+from skep_format.storage import Storage, open_storage
+from skep_format.timeline.instant import DATA_ACTIONS
 from skep_sync.options import ENABLE, URIS
 from skep_sync.targets import Clients, Target, targets_of
 from skep_table.commit.create import TableSpec, create_table, planned_table, table_config
-from skep_table.errors import InputError, NotATableError, OptionError, TableExistsError
 from skep_table.events import Events
 from skep_table.hooks import Committed
-from skep_table.names import META_FOLDER
-from skep_table.options import Options, boolean, one_of, option
 from skep_table.query.request import ReadRequest
-from skep_table.schema.untyped import DROP_UNTYPED
 from skep_table.services.done import Done
-from skep_table.storage import Storage, open_storage
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import DATA_ACTIONS
 from skep_table.write.flow import TableWriter
 from skep_table.write.planning.options import DUPLICATES_DROPPED, PARTITIONS_TO_DELETE
 from skep_table.write.planning.settings import RECORD_KEY, TABLE_NAME, check_settings, settings_among, spec_of

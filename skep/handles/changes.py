@@ -13,13 +13,13 @@ from skep.handles.writing import held
 from skep.query.conditions import NO_TABLES
 from skep.query.engines import LakeEngine
 from skep.query.spark import SparkHolder
+from skep_format.errors import InputError
 from skep_sql.bind import Scope, given_rows
 from skep_sql.execution.change import update_rows
 from skep_sql.execution.merge import MergeInto, merge_rows
 from skep_sql.parsing.parse import parse_expression
 from skep_sql.parsing.statements import Assignment, MergeClause, Node
 from skep_sql.protocols import TargetTable
-from skep_table.errors import InputError
 from skep_table.write.result import WriteResult
 
 _GIVEN: Final = "skep_given"

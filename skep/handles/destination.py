@@ -13,7 +13,7 @@ import pyarrow as pa
 from skep.base.specs import check_same
 from skep.handles.by_path import create_at, open_table, removed_when_refused
 from skep.handles.table import Table
-from skep_table.errors import NoSuchTableError, NotATableError
+from skep_format.errors import NoSuchTableError, NotATableError
 
 
 class Tables(Protocol):

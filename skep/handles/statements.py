@@ -16,16 +16,16 @@ from skep.query.result import Result, SqlResult
 from skep.query.rows import EMBEDDED_BYTES, Rows
 from skep.query.views import drop_view, put_view, view_names, view_of_entry
 from skep_catalog.entities import Database
+from skep_format.errors import InputError, NoSuchTableError, NotATableError
+from skep_format.names import META_FOLDER
+from skep_format.storage import open_storage
 from skep_sql.answer import Answer
 from skep_sql.parsing.parameters import with_parameters
 from skep_sql.parsing.statements import Query, Statement
 from skep_sql.protocols import EntryFacts, Relation, StoredView, TargetTable
 from skep_sql.session import Session
 from skep_sql.settings import SessionSettings
-from skep_table.errors import InputError, NoSuchTableError, NotATableError
-from skep_table.names import META_FOLDER
 from skep_table.query.request import ReadRequest
-from skep_table.storage import open_storage
 from skep_table.table import HudiTable
 from skep_table.write.result import WriteResult
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from skep.query.spark import SparkHolder
     from skep_catalog.client import Metastore
     from skep_catalog.entities import TableEntry as Entry
-    from skep_table.options import Options
+    from skep_format.options import Options
 
 
 _MANAGED: Final = "skep.sql.managed"  # of the entry of a table whose files are deleted when it is dropped

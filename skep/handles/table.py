@@ -18,12 +18,9 @@ from skep.query.rows import Rows
 from skep.services.metadata import MetadataMethods
 from skep.services.methods import ServiceMethods
 from skep.services.runner import Services
-from skep_table.errors import InputError, SkepError
-from skep_table.events import Events
-from skep_table.options import Options
-from skep_table.query.options import COMMITS_OF_BATCH, INCREMENTAL_FORMAT, START_OFFSET, QueryType
-from skep_table.query.request import ReadRequest
-from skep_table.schema.change import (
+from skep_format.errors import InputError, SkepError
+from skep_format.options import Options
+from skep_format.schema.change import (
     AddColumn,
     AllowNull,
     ChangeType,
@@ -33,9 +30,12 @@ from skep_table.schema.change import (
     MoveColumn,
     RenameColumn,
 )
-from skep_table.schema.types import Schema
+from skep_format.schema.types import Schema
+from skep_format.timeline.metadata import WriteOperation
+from skep_table.events import Events
+from skep_table.query.options import COMMITS_OF_BATCH, INCREMENTAL_FORMAT, START_OFFSET, QueryType
+from skep_table.query.request import ReadRequest
 from skep_table.table import HudiTable
-from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.result import WriteResult
 
 if TYPE_CHECKING:

@@ -9,14 +9,14 @@ import pyarrow as pa
 
 from skep.query.over_rows import Queries
 from skep.services.runner import Services
+from skep_format.errors import InputError
+from skep_format.options import Options
+from skep_format.schema.arrow import to_arrow
 from skep_sync.callbacks import callback_hook
 from skep_sync.callbacks.options import ON
 from skep_sync.callbacks.senders import sender_of
-from skep_table.errors import InputError
 from skep_table.events import Events
 from skep_table.hooks import CommitHook
-from skep_table.options import Options
-from skep_table.schema.arrow import to_arrow
 from skep_table.table import HudiTable
 from skep_table.write.context import Memory
 from skep_table.write.flow import TableWriter

@@ -15,9 +15,7 @@ from skep.handles.by_path import OPERATION, FrameWriter, Operation, rows_at
 from skep.lake import Lake, connect
 from skep.query.spark import SparkHolder
 from skep_catalog.embedded import FOLDER, local_folder
-from skep_sql.protocols import SPARK_CATALOG
-from skep_sync.options import ENABLE, URIS
-from skep_table.errors import (
+from skep_format.errors import (
     EnvironmentMissingError,
     InputError,
     NotATableError,
@@ -25,9 +23,11 @@ from skep_table.errors import (
     TableExistsError,
     UnsupportedError,
 )
-from skep_table.options import Options
+from skep_format.options import Options
+from skep_format.storage import open_storage
+from skep_sql.protocols import SPARK_CATALOG
+from skep_sync.options import ENABLE, URIS
 from skep_table.services.compaction.options import streaming_defaults
-from skep_table.storage import open_storage
 from skep_table.table import HudiTable
 from skep_table.write.planning.settings import (
     HIVE_STYLE,

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
-from skep_table.distribution import install_command
-from skep_table.errors import CatalogError, EnvironmentMissingError, InputError, NoSuchTableError
+from skep_format.distribution import install_command
+from skep_format.errors import CatalogError, EnvironmentMissingError, InputError, NoSuchTableError
 
 _PORT: Final = 10000
 _URL: Final = re.compile(r"jdbc:hive2://(?P<host>[^:/;,]+)(:(?P<port>\d+))?(/(?P<database>[^;?#]*))?(?P<more>;[^?#]*)?")

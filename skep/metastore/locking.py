@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from skep.base.names import TableName
+from skep_format.errors import OptionError
+from skep_format.options import Options
+from skep_format.storage import Storage
 from skep_table.commit.options import CONCURRENCY_MODE, Concurrency
-from skep_table.errors import OptionError
 from skep_table.events import NO_EVENTS, Events
 from skep_table.lock import Lock
 from skep_table.locks.options import (
@@ -17,8 +19,6 @@ from skep_table.locks.options import (
     METASTORE_URIS,
 )
 from skep_table.locks.providers import LockRequest, make_lock
-from skep_table.options import Options
-from skep_table.storage import Storage
 from skep_table.table import HudiTable
 
 _BEAT_SECONDS = 15.0

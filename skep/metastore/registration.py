@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from skep.base.names import TableName
 from skep_catalog.client import Metastore
+from skep_format.errors import MetastoreUnreachableError, NoSuchTableError, TableMismatchError
 from skep_sync.planning.locations import registered_there
-from skep_table.errors import MetastoreUnreachableError, NoSuchTableError, TableMismatchError
 from skep_table.table import HudiTable
 
 

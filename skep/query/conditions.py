@@ -12,14 +12,14 @@ from sqlglot import exp
 from skep.query.engines import EngineChoice, LakeEngine, SparkEngine
 from skep.query.rows import EMBEDDED_BYTES, Rows
 from skep.query.spark import SparkHolder
+from skep_format.errors import PredicateError
+from skep_format.schema.arrow import to_arrow
 from skep_sql.bind import Scope, bind, given_rows
 from skep_sql.execution.change import matching
 from skep_sql.parsing.parse import parse_expression
 from skep_sql.protocols import TableCatalog, TargetTable
-from skep_table.errors import PredicateError
 from skep_table.query.filters.text import parse_predicate
 from skep_table.query.request import ReadRequest
-from skep_table.schema.arrow import to_arrow
 from skep_table.table import HudiTable
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from pyarrow.fs import FileSystemHandler, PyFileSystem
 
-from skep_table.errors import InputError, UnsupportedError
+from skep_format.errors import InputError, UnsupportedError
 
 _COMPARISON: Final = re.compile(r"\((\w+) (==|>=|<=|>|<) (-?\d+|\"[^\"\\]*\")\)", re.ASCII)
 _PLAIN: Final = re.compile(r"\w+", re.ASCII)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from sqlglot import exp
 
+from skep_format.errors import EngineError, InputError, SkepError, StorageError
+from skep_format.nearest import did_you_mean
 from skep_sql.bind import known_columns
 from skep_sql.parsing.written import spark_text, written_place
 from skep_sql.protocols import Relation
-from skep_table.errors import EngineError, InputError, SkepError, StorageError
-from skep_table.nearest import did_you_mean
 from skep_table.query.cleaned import DELETED
 
 if TYPE_CHECKING:

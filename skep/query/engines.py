@@ -26,15 +26,15 @@ from skep.query.path_rows import ParquetRows, SparkFiles
 from skep.query.result import SparkResult, SqlResult, engine_line
 from skep.query.rows import EMBEDDED_BYTES, Rows
 from skep.query.spark import UTC, SparkHolder, needed_because
+from skep_format.distribution import install_command
+from skep_format.errors import EnvironmentMissingError, InputError, SkepError, UnsupportedError
+from skep_format.schema.untyped import untyped
 from skep_sql.parsing.columns import names_used
 from skep_sql.parsing.written import spark_text
 from skep_sql.protocols import TIME_ZONE, Relation
 from skep_sql.settings import SessionSettings
 from skep_sql.translation.queries import DiffersError, DuckQuery, duckdb_query
 from skep_sql.translation.spark_types import spark_type
-from skep_table.distribution import install_command
-from skep_table.errors import EnvironmentMissingError, InputError, SkepError, UnsupportedError
-from skep_table.schema.untyped import untyped
 from skep_table.write.input.given import arrow_table, row_input
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ from typing import Any, Final
 import pyarrow as pa
 from sqlglot import exp
 
-from skep_table.errors import SkepError
-from skep_table.expressions import expression_of
+from skep_format.errors import SkepError
+from skep_format.expressions import expression_of
+from skep_format.schema.arrow import arrow_type, from_arrow_type
 from skep_table.query.filters.functions import function_call
 from skep_table.query.filters.text import SqlDialect
-from skep_table.schema.arrow import arrow_type, from_arrow_type
 
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _PLAIN_TEXT: Final = re.compile(r"[^'\"\\\x00-\x1f]*")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from skep.query.spark import SparkHolder
-from skep_table.errors import InputError
+from skep_format.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa

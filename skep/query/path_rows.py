@@ -13,7 +13,7 @@ import pyarrow as pa
 from skep.query.engine_errors import engine_errors
 from skep.query.rows import columns_among
 from skep.query.spark import SparkHolder
-from skep_table.errors import InputError
+from skep_format.errors import InputError
 from skep_table.write.input.row_input import RereadInput
 
 if TYPE_CHECKING:

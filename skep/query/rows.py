@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from skep.base.display import ROWS_SHOWN, first_rows, print_table, rows_html
 from skep.query.spark import SparkHolder
-from skep_table.basefile.footer import share_of_columns
-from skep_table.options import at_least, option
+from skep_format.basefile.footer import share_of_columns
+from skep_format.options import at_least, option
 from skep_table.query.explain import Explanation, explain
 from skep_table.query.options import QueryType
 from skep_table.query.plan import plan

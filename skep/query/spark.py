@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final
 
+from skep_format.errors import InputError, UnsupportedError
 from skep_sql.protocols import TIME_ZONE
-from skep_table.errors import InputError, UnsupportedError
 from skep_table.events import NO_EVENTS, Events
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from skep_catalog.client import Metastore
 from skep_catalog.entities import StorageDescriptor
 from skep_catalog.entities import TableEntry as Entry
 from skep_catalog.type_text import hive_columns
+from skep_format.errors import NoSuchTableError
+from skep_format.schema.arrow import from_arrow
 from skep_sql.protocols import StoredView
-from skep_table.errors import NoSuchTableError
-from skep_table.schema.arrow import from_arrow
 
 VIEW: Final = "VIRTUAL_VIEW"
 # Hive's own entries of views have these classes.

@@ -24,10 +24,10 @@ from starlette.routing import Route
 
 from skep.serve.bodies import RefusedError, body_of
 from skep.serve.metrics import CONTENT_TYPE, Metrics
+from skep_format.errors import SkepError
 from skep_sync.following.allowed import AllowedPaths, PathNotAllowedError
 from skep_sync.following.receiver import BadCallbackError, parse_callback
 from skep_sync.following.service import SyncService
-from skep_table.errors import SkepError
 from skep_table.events import Events
 
 log = logging.getLogger("skep.serve")

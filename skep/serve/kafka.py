@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from skep_format.distribution import install_command
+from skep_format.errors import EnvironmentMissingError, InputError, SkepError
 from skep_sync.following.allowed import AllowedPaths
 from skep_sync.following.receiver import parse_callback
-from skep_table.distribution import install_command
-from skep_table.errors import EnvironmentMissingError, InputError, SkepError
 from skep_table.events import Events
 
 log = logging.getLogger("skep.serve")

@@ -8,8 +8,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any, Final
 
-from skep_table.distribution import install_command
-from skep_table.errors import EnvironmentMissingError, InputError
+from skep_format.distribution import install_command
+from skep_format.errors import EnvironmentMissingError, InputError
 
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 from skep.metastore.syncing import open_queue
 from skep.serve.listening import LOOPBACK, address_of, listen, serving_app
 from skep_catalog.client import Metastore
+from skep_format.distribution import install_command
+from skep_format.errors import EnvironmentMissingError, InputError
+from skep_format.options import Options
 from skep_sync.following.allowed import AllowedPaths
 from skep_sync.following.pending import DroppedEntries
 from skep_sync.following.service import AfterSync, SyncService
 from skep_sync.following.watch import News, WatchedTable, Watcher
 from skep_sync.targets import Clients, Target, targets_of
-from skep_table.distribution import install_command
-from skep_table.errors import EnvironmentMissingError, InputError
 from skep_table.events import Event, Events
-from skep_table.options import Options
 
 if TYPE_CHECKING:
     from skep.serve.kafka import KafkaSettings

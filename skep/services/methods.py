@@ -10,20 +10,20 @@ from skep.base.keywords import takes_options
 from skep.base.times import Moment, instant_of
 from skep.services.modes import Mode, Work, cleaning, clustering, compaction, expiry, log_compaction
 from skep.services.runner import Services
-from skep_table.errors import InputError
-from skep_table.instant_time import InstantTime
+from skep_format.errors import InputError
+from skep_format.instant_time import InstantTime
 from skep_table.table import HudiTable
 
 if TYPE_CHECKING:
-    from skep_table.services.cleaning.archive_plan import ArchivePlan
-    from skep_table.services.done import Done
-    from skep_table.timeline.plans import (
+    from skep_format.timeline.plans import (
         RestoreMetadata,
         RestorePlan,
         RollbackMetadata,
         RollbackPlan,
         SavepointMetadata,
     )
+    from skep_table.services.cleaning.archive_plan import ArchivePlan
+    from skep_table.services.done import Done
     from skep_table.upgrade import VersionPlan
 
 _PLAN = "hoodie.clustering.plan.strategy."

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from skep_table.errors import InputError
-from skep_table.instant_time import InstantTime
+from skep_format.errors import InputError
+from skep_format.instant_time import InstantTime
 
 if TYPE_CHECKING:
+    from skep_format.timeline.instant import Instant
     from skep_table.services.cleaning.clean import CleanResult
     from skep_table.services.compaction.plan import Choose
     from skep_table.services.done import Done
     from skep_table.table import HudiTable
-    from skep_table.timeline.instant import Instant
 
 Work = Callable[["HudiTable"], "list[Done]"]
 T = TypeVar("T")
@@ -164,8 +164,8 @@ def cleaning(mode: Mode) -> Work:
 
 def cleaned(table: HudiTable, mode: Mode) -> list[CleanResult]:
     """Executes cleans as the mode asks for, and returns them."""
+    from skep_format.timeline.instant import Action
     from skep_table.services.cleaning import clean as service
-    from skep_table.timeline.instant import Action
 
     if mode.instant is not None:
         wanted = _one(table, mode.instant, table.timeline.pending().of(Action.CLEAN))

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from skep.base.background import submit
 from skep.query.spark import SparkHolder
-from skep_table.errors import SkepError
+from skep_format.errors import SkepError
+from skep_format.options import Options
+from skep_format.runner import Runner, ThreadRunner
 from skep_table.hooks import CommitHook, Committed
 from skep_table.lock import Lock, NoLock
-from skep_table.options import Options
-from skep_table.runtime.runner import Runner, ThreadRunner
 from skep_table.table import HudiTable
 
 if TYPE_CHECKING:

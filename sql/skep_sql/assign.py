@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
+from skep_format.errors import InputError, SchemaError
+from skep_format.schema.arrow import is_any_list
+from skep_format.schema.exact import cast_within
+from skep_format.schema.java_text import java_float
 from skep_sql.protocols import QueryEngine
 from skep_sql.types import arrow_text, given_text
-from skep_table.errors import InputError, SchemaError
-from skep_table.schema.arrow import is_any_list
-from skep_table.schema.exact import cast_within
-from skep_table.schema.java_text import java_float
 
 t = pa.types
 

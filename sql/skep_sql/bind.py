@@ -16,13 +16,13 @@ from typing import Final
 
 from sqlglot import exp
 
+from skep_format.errors import InputError, NoSuchTableError, NotATableError, UnsupportedError
+from skep_format.nearest import did_you_mean
 from skep_sql.parsing.paths import HUDI, path_of
 from skep_sql.parsing.statements import Name, Node
 from skep_sql.parsing.tokens import parsed
 from skep_sql.parsing.written import as_written, function_name, replaced, spark_text, value_of_session
 from skep_sql.protocols import SPARK_CATALOG, Relation, StoredView, TableCatalog, TargetTable
-from skep_table.errors import InputError, NoSuchTableError, NotATableError, UnsupportedError
-from skep_table.nearest import did_you_mean
 from skep_table.query.filters.text import BARE
 from skep_table.table import HudiTable
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 from sqlglot import exp
 
+from skep_format.errors import UnsupportedError
 from skep_sql.answer import Answer, answer
 from skep_sql.bind import look_up, table_to_change
 from skep_sql.execution.alter import alter
@@ -50,7 +51,6 @@ from skep_sql.parsing.statements import (
 )
 from skep_sql.procedures import call
 from skep_sql.session import Session
-from skep_table.errors import UnsupportedError
 from skep_table.query.filters.text import SqlDialect
 from skep_table.write.result import WriteResult
 

@@ -7,15 +7,15 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from skep_format.errors import InputError, UnsupportedError
+from skep_format.instant_time import CompletionTime, InstantTime
+from skep_format.timeline.instant import DATA_ACTIONS, Instant
+from skep_format.timeline.timeline import completion_times
 from skep_sql.answer import answer
 from skep_sql.bind import TableFunction, look_up
 from skep_sql.parsing.statements import Name
 from skep_sql.protocols import Relation, TableCatalog
-from skep_table.errors import InputError, UnsupportedError
-from skep_table.instant_time import CompletionTime, InstantTime
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import DATA_ACTIONS, Instant
-from skep_table.timeline.timeline import completion_times
 
 _TIMELINE: Final = (
     *((name, pa.string()) for name in ("Timestamp", "Action", "State", "Completion_Time", "File_Name")),

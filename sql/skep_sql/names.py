@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from skep_table.errors import InputError
-from skep_table.nearest import did_you_mean
+from skep_format.errors import InputError
+from skep_format.nearest import did_you_mean
 
 
 def column_of(name: str, known: Sequence[str], table: str) -> str:

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from sqlglot import exp
 
-    from skep_table.schema.change import ColumnChange
+    from skep_format.schema.change import ColumnChange
+    from skep_format.timeline.metadata import WriteOperation
     from skep_table.services.metadata.indexing import TableIndex
     from skep_table.table import HudiTable
-    from skep_table.timeline.metadata import WriteOperation
     from skep_table.write.result import WriteResult
 
 # What a query reads under one of its names: the answer of a read, or a frame.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from skep_format.errors import InputError
+from skep_format.options import REGISTRY, Options
+from skep_format.schema.policy import SCHEMA_ON_READ
 from skep_sql.assign import POLICY_KEY, Policy
-from skep_table.errors import InputError
-from skep_table.options import REGISTRY, Options
-from skep_table.schema.policy import SCHEMA_ON_READ
 
 # Settings of statements, which no single write takes as an option.
 _OF_STATEMENTS: Final = (

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
+from skep_format.errors import InputError, SchemaError
+from skep_format.schema.arrow import from_arrow_type, is_any_list
+from skep_format.schema.types import DataType, ListType, MapType, StructType, type_text
 from skep_sql.parsing.statements import ColumnSpec
-from skep_table.errors import InputError, SchemaError
 from skep_table.query.filters.text import parse_columns
-from skep_table.schema.arrow import from_arrow_type, is_any_list
-from skep_table.schema.types import DataType, ListType, MapType, StructType, type_text
 
 t = pa.types
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from skep_format.errors import FormatError, InputError
+from skep_format.timeline.instant import Instant
+from skep_format.versions import STREAMER_KEYS, StreamerKeys
 from skep_stream.protocols import Position
-from skep_table.errors import FormatError, InputError
-from skep_table.format import STREAMER_KEYS, StreamerKeys
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Instant
 
 IGNORE_KEY: Final = "deltastreamer.checkpoint.ignore_key"
 STATE_PREFIX: Final = "skep.stream."

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from skep_table.errors import OptionError, UnsupportedError
-from skep_table.nearest import did_you_mean
-from skep_table.options import Status
+from skep_format.errors import OptionError, UnsupportedError
+from skep_format.nearest import did_you_mean
+from skep_format.options import Status
 
 
 class FlagWarning(UserWarning):

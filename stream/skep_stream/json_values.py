@@ -14,8 +14,8 @@ from datetime import date, time
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any, Final
 
-from skep_table.schema.reconcile import spell
-from skep_table.schema.types import (
+from skep_format.schema.reconcile import spell
+from skep_format.schema.types import (
     BinaryType,
     BooleanType,
     DataType,

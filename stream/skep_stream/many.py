@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
+from skep_format.errors import OptionError
+from skep_format.options import Options
 from skep_stream.flags import default_of, pairs_of
 from skep_stream.options import INGESTED, INGESTED_INTO, OLD_PREFIX, PREFIX
 from skep_stream.properties import layered, load_properties
-from skep_table.errors import OptionError
-from skep_table.options import Options
 
 _OF_MANY: Final = (
     *("config_folder", "tables_at_once", "base_path_prefix"),

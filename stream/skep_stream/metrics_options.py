@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from skep_table.options import Status, at_least, boolean, option
+from skep_format.options import Status, at_least, boolean, option
 
 LAG_SECONDS = option(
     "skep.stream.lag.seconds",

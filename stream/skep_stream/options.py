@@ -6,7 +6,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final, TypeVar
 
-from skep_table.options import REGISTRY, Option, Status, at_least, boolean, comma_list, one_of, option
+from skep_format.options import REGISTRY, Option, Status, at_least, boolean, comma_list, one_of, option
 
 T = TypeVar("T")
 PREFIX: Final = "hoodie.streamer."

@@ -8,8 +8,8 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Final
 
+from skep_format.errors import InputError, OptionError, UnsupportedError
 from skep_stream.protocols import SchemaProvider, Source, StreamContext, Transformer
-from skep_table.errors import InputError, OptionError, UnsupportedError
 
 _FILES: Final = "skep_stream.files.source"
 SOURCES: Final[Mapping[str, str]] = {

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from skep_table.errors import OptionError
-from skep_table.options import REGISTRY
-from skep_table.storage import open_storage
+from skep_format.errors import OptionError
+from skep_format.options import REGISTRY
+from skep_format.storage import open_storage
 
 Read = Callable[[str], str]
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
+from skep_format.options import Options
+from skep_format.schema.types import Schema
+from skep_format.timeline.metadata import WriteOperation
+from skep_format.versions import StreamerKeys
 from skep_table.events import Events
-from skep_table.format import StreamerKeys
-from skep_table.options import Options
-from skep_table.schema.types import Schema
 from skep_table.table import HudiTable
-from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.result import WriteResult
 
 if TYPE_CHECKING:

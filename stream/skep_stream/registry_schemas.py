@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from skep_format.errors import OptionError, SchemaError, UnsupportedError
+from skep_format.options import Options
+from skep_format.schema.avro import parse_avro
+from skep_format.schema.types import Schema
 from skep_stream.proto.columns import Shape, message_rows
 from skep_stream.proto.registered import first_message
 from skep_stream.protocols import StreamContext
 from skep_stream.schemas.registry import CONVERTER, SOURCE_URL, TARGET_URL, read_schema, user_info, without_user
-from skep_table.errors import OptionError, SchemaError, UnsupportedError
-from skep_table.options import Options
-from skep_table.schema.avro import parse_avro
-from skep_table.schema.types import Schema
 
 Read = Callable[[str, str], Schema]
 """The schema at an address, for a user with a password."""

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from skep_format.schema.arrow import from_arrow, to_arrow
+from skep_format.schema.types import Schema
+from skep_format.timeline.metadata import WriteOperation
 from skep_stream.checkpoints import CheckpointSettings, Recorded, entries, newest, resumed, stated
 from skep_stream.protocols import Batch, Follower, Position, SchemaProvider, Source, StreamTarget, Transformer
 from skep_stream.rejected import ErrorTable, digest_of
 from skep_stream.schemas.providers import to_target
 from skep_table.events import Events
-from skep_table.schema.arrow import from_arrow, to_arrow
-from skep_table.schema.types import Schema
-from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.result import WriteResult
 
 log = logging.getLogger("skep.stream")

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
+from skep_format.clock import Clock
+from skep_format.errors import SkepError
 from skep_stream.protocols import Batch, Follower, Position, Source
 from skep_stream.rounds import Round, Stream
 from skep_stream.status import Measured
-from skep_table.clock import Clock
-from skep_table.errors import SkepError
 
 log = logging.getLogger("skep.stream")
 HasEnded = Callable[[Round], bool]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
+from skep_format.timeline.timeline import milliseconds_of
 from skep_stream.checkpoints import newest, resumed
 from skep_stream.protocols import Position
 from skep_stream.rounds import Stream
-from skep_table.timeline.timeline import milliseconds_of
 
 
 @runtime_checkable

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_format.errors import InputError, OptionError
 from skep_stream.options import SQL, SQL_FILE
 from skep_stream.properties import read_text
 from skep_stream.protocols import BatchEngine, StreamContext, Transformer
-from skep_table.errors import InputError, OptionError
 
 _SOURCE = "HOODIE_SRC_TMP_TABLE"
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from skep_table.errors import InputError
-from skep_table.schema.arrow import nullable
+from skep_format.errors import InputError
+from skep_format.schema.arrow import nullable
 
 
 def united(tables: Sequence[pa.Table], what: str) -> pa.Table:

@@ -20,6 +20,16 @@ from typing import TypeVar
 from skep_catalog.client import Metastore
 from skep_catalog.entities import Database, Partition, TableEntry
 from skep_catalog.lengths import may_be_too_long
+from skep_format.errors import (
+    AuthenticationError,
+    CatalogError,
+    EntryChangedError,
+    EntryExistsError,
+    MetastoreUnreachableError,
+    NoSuchTableError,
+    StorageError,
+)
+from skep_format.storage import Storage
 from skep_sync import backup
 from skep_sync.options import Cascade, SyncOptions
 from skep_sync.planning.columns import SETTING, accepted, refused, same_columns
@@ -42,17 +52,7 @@ from skep_sync.planning.steps import (
     TouchPartitions,
     WriteManifests,
 )
-from skep_table.errors import (
-    AuthenticationError,
-    CatalogError,
-    EntryChangedError,
-    EntryExistsError,
-    MetastoreUnreachableError,
-    NoSuchTableError,
-    StorageError,
-)
 from skep_table.events import Events
-from skep_table.storage import Storage
 
 T = TypeVar("T")
 

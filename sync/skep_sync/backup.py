@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from skep_catalog.entities import Column, StorageDescriptor, TableEntry
-from skep_table.clock import SYSTEM_CLOCK
-from skep_table.errors import CorruptFileError
-from skep_table.escaping import escape
-from skep_table.storage import Storage
+from skep_format.clock import SYSTEM_CLOCK
+from skep_format.errors import CorruptFileError
+from skep_format.escaping import escape
+from skep_format.storage import Storage
 
 FOLDER: Final = ".hoodie/.skep/sync"
 _KEPT: Final = 20  # of each entry

@@ -19,14 +19,14 @@ import pyarrow as pa
 from skep_catalog.client import Metastore
 from skep_catalog.entities import TableEntry
 from skep_catalog.entries import READ_OPTIMIZED
+from skep_format.distribution import install_command
+from skep_format.errors import EnvironmentMissingError, InputError
+from skep_format.schema.types import COMMIT_TIME, PARTITION_PATH
 from skep_sync.check import Disagreement, some_partitions
 from skep_sync.planning.planner import SYMLINKS
 from skep_sync.planning.steps import SyncPlan
-from skep_table.distribution import install_command
-from skep_table.errors import EnvironmentMissingError, InputError
 from skep_table.query import ReadRequest, read
 from skep_table.query.options import QueryType
-from skep_table.schema.types import COMMIT_TIME, PARTITION_PATH
 from skep_table.table import HudiTable
 
 _FIRST_ANSWER_LINES: Final = 3

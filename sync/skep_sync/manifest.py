@@ -15,14 +15,14 @@ from typing import Final
 from skep_catalog.client import Metastore
 from skep_catalog.entities import Column, TableEntry
 from skep_catalog.entries import Strategy, WantedEntries, WantedEntry
+from skep_format.errors import UnsupportedError
+from skep_format.names import BaseFormat
+from skep_format.storage import Storage
 from skep_sync.options import SyncOptions, TargetKind
 from skep_sync.planning.changes import PartitionChanges, TimelineState, each_path
 from skep_sync.planning.plan import EntryLayout
 from skep_sync.planning.planner import SYMLINKS, Planner, Registered
 from skep_sync.planning.steps import Manifest, Step, SyncPlan, WriteManifests
-from skep_table.errors import UnsupportedError
-from skep_table.names import BaseFormat
-from skep_table.storage import Storage
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
 

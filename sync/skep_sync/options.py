@@ -9,9 +9,9 @@ from enum import Enum
 from typing import Final, TypeVar
 
 from skep_catalog.entries import EntryOptions, HiveBuckets, Strategy
+from skep_format.errors import OptionError
+from skep_format.options import Options, Status, boolean, comma_list, one_of, option
 from skep_sync.values import Extractor
-from skep_table.errors import OptionError
-from skep_table.options import Options, Status, boolean, comma_list, one_of, option
 
 _HIVE: Final = "hoodie.datasource.hive_sync."
 T = TypeVar("T")

@@ -8,6 +8,7 @@ from typing import Any
 
 from skep_catalog.client import Metastore
 from skep_catalog.entries import MARKER
+from skep_format.errors import InputError
 from skep_sync.apply import Applier
 from skep_sync.backup import Backup, backups, restored
 from skep_sync.options import Cascade, SyncOptions
@@ -15,7 +16,6 @@ from skep_sync.planning.plan import differences
 from skep_sync.planning.planner import target_of
 from skep_sync.planning.steps import AlterEntry, Change
 from skep_sync.sync_lock import as_sync_error, sync_lock
-from skep_table.errors import InputError
 from skep_table.events import NO_EVENTS, Events
 from skep_table.table import HudiTable
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from skep_catalog.client import Metastore
+from skep_format.errors import EntryChangedError, EntryExistsError
 from skep_sync.apply import Applier
 from skep_sync.manifest import planner_of
 from skep_sync.options import SyncOptions
@@ -15,7 +16,6 @@ from skep_sync.planning.changes import TimelineState
 from skep_sync.planning.planner import target_of
 from skep_sync.planning.steps import SyncPlan
 from skep_sync.sync_lock import as_sync_error, sync_lock
-from skep_table.errors import EntryChangedError, EntryExistsError
 from skep_table.events import NO_EVENTS, Events
 from skep_table.table import HudiTable
 

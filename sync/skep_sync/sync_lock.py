@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from skep_catalog.client import Metastore
 from skep_catalog.lock import HmsLock
-from skep_table.errors import CatalogError, InputError, LockTimeoutError, SkepError, SyncError
+from skep_format.errors import CatalogError, InputError, LockTimeoutError, SkepError, SyncError
 from skep_table.events import Events
 
 

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from skep_catalog.client import Metastore
+from skep_format.errors import OptionError, SkepError
+from skep_format.options import REGISTRY, Options, comma_list, option
 from skep_sync.options import DATABASE, KIND, TABLE, URIS
 from skep_sync.sync import SyncReport, sync_table
-from skep_table.errors import OptionError, SkepError
 from skep_table.events import NO_EVENTS, Events
-from skep_table.options import REGISTRY, Options, comma_list, option
 from skep_table.table import HudiTable
 
 MAIN: Final = "main"

@@ -8,9 +8,9 @@ from enum import Enum
 from itertools import zip_longest
 from typing import Final
 
-from skep_table.errors import FormatError
-from skep_table.escaping import escape, unescape
-from skep_table.names import DEFAULT_PARTITION
+from skep_format.errors import FormatError
+from skep_format.escaping import escape, unescape
+from skep_format.names import DEFAULT_PARTITION
 
 
 class Extractor(Enum):

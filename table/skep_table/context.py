@@ -7,14 +7,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from skep_table.clock import SYSTEM_CLOCK, Clock
-from skep_table.errors import LeaseLostError, LockError
+from skep_format.clock import SYSTEM_CLOCK, Clock
+from skep_format.errors import LeaseLostError, LockError
+from skep_format.options import Options
+from skep_format.runner import Runner, ThreadRunner
+from skep_format.storage import Storage
 from skep_table.events import NO_EVENTS, Events
 from skep_table.lock import Lock, NoLock, held
 from skep_table.locks.options import LOCK_RETRIES, LOCK_TIMEOUT_SECONDS, LOCK_WAIT_MILLISECONDS
-from skep_table.options import Options
-from skep_table.runtime.runner import Runner, ThreadRunner
-from skep_table.storage import Storage
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from skep_table.schema.types import Schema
+from skep_format.schema.types import Schema
+from skep_format.timeline.instant import Instant
+from skep_format.timeline.metadata import CommitMetadata
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Instant
-from skep_table.timeline.metadata import CommitMetadata
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import Protocol, runtime_checkable
 
-from skep_table.errors import LockTimeoutError
+from skep_format.errors import LockTimeoutError
 
 
 @runtime_checkable

@@ -6,14 +6,14 @@ from collections import defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from skep_table.format import TableFormat
-from skep_table.instant_time import CompletionTime, InstantTime
-from skep_table.names import BaseFileName, LogFileName
-from skep_table.storage import FileStatus
+from skep_format.instant_time import CompletionTime, InstantTime
+from skep_format.names import BaseFileName, LogFileName
+from skep_format.storage import FileStatus
+from skep_format.timeline.instant import Instant, State
+from skep_format.timeline.metadata import CommitMetadata
+from skep_format.timeline.timeline import Timeline
+from skep_format.versions import TableFormat
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Instant, State
-from skep_table.timeline.metadata import CommitMetadata
-from skep_table.timeline.timeline import Timeline
 from skep_table.view import FileView, FolderFilter, Listing
 
 

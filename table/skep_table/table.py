@@ -10,28 +10,28 @@ from contextlib import suppress
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from skep_format.errors import FormatError, NotATableError, SchemaError, TableVersionError
+from skep_format.instant_time import InstantTime
+from skep_format.names import META_FOLDER
+from skep_format.options import Options, boolean, option
+from skep_format.schema.avro import parse_avro
+from skep_format.schema.types import Schema
+from skep_format.storage import FileStatus, Storage, open_storage
+from skep_format.table_config import TableConfig, load_table_config
+from skep_format.timeline.half_moved import refuse_half_moved
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.layout import TimelineLayout
+from skep_format.timeline.metadata import BaseFilesWritten, CommitMetadata, WriteStat
+from skep_format.timeline.timeline import Archive, Timeline, load_timeline
+from skep_format.versions import TableFormat, format_of
 from skep_table.context import ContextChanges, TableContext
-from skep_table.errors import FormatError, NotATableError, SchemaError, TableVersionError
-from skep_table.format import TableFormat, format_of
-from skep_table.instant_time import InstantTime
-from skep_table.names import META_FOLDER
-from skep_table.options import Options, boolean, option
-from skep_table.schema.avro import parse_avro
-from skep_table.schema.types import Schema
-from skep_table.storage import FileStatus, Storage, open_storage
-from skep_table.table_config import TableConfig, load_table_config
-from skep_table.timeline.half_moved import refuse_half_moved
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.layout import TimelineLayout
-from skep_table.timeline.metadata import BaseFilesWritten, CommitMetadata, WriteStat
-from skep_table.timeline.timeline import Archive, Timeline, load_timeline
 from skep_table.view import FileView, Listing, StorageListing, StorageListings
 
 if TYPE_CHECKING:  # what looking at the timeline alone does not need is imported where it is used
     from typing_extensions import Unpack
 
+    from skep_format.timeline.plans import Plan, SavepointMetadata
     from skep_table.metadata_table import MetadataTable
-    from skep_table.timeline.plans import Plan, SavepointMetadata
     from skep_table.view.slicing import InstantStates
 
 P = TypeVar("P")
@@ -350,7 +350,7 @@ class HudiTable:
 
     def plan(self, instant: Instant) -> Plan | None:
         """The plan or metadata in an instant's file; None for an empty file and for commit metadata."""
-        from skep_table.timeline.plans import PLAN_OF, decode_plan
+        from skep_format.timeline.plans import PLAN_OF, decode_plan
 
         kind = PLAN_OF.get((instant.action, instant.state))
         if kind is None:
@@ -368,7 +368,7 @@ class HudiTable:
 
     def requested_plan(self, kind: type[P], instant: Instant) -> P | None:
         """The plan in an instant's requested file; None when that is empty or missing."""
-        from skep_table.timeline.plans import decode_plan
+        from skep_format.timeline.plans import decode_plan
 
         path = self.layout.path(Instant(instant.requested_time, instant.action, State.REQUESTED))
         try:
@@ -379,7 +379,7 @@ class HudiTable:
 
     def savepoints(self) -> dict[InstantTime, SavepointMetadata]:
         """The metadata of each savepoint, by the instant time that it keeps."""
-        from skep_table.timeline.plans import SavepointMetadata
+        from skep_format.timeline.plans import SavepointMetadata
 
         found = {}
         for instant in self.timeline.completed().of(Action.SAVEPOINT):
@@ -454,7 +454,7 @@ class HudiTable:
         return _parse_schema(text, f"{self.storage.root}/.hoodie/hoodie.properties") if text else None
 
     def _base_file_schema(self, at: InstantTime | None) -> Schema | None:
-        from skep_table.basefile import read_footer
+        from skep_format.basefile import read_footer
 
         for instant in self._completed_commits(at):
             for stat in self.commit_metadata(instant).stats:

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from skep_catalog.client import Metastore
 from skep_catalog.entities import Column, ColumnStatistics, Database, Partition, StorageDescriptor, TableEntry
-from skep_sync.values import partition_name, values_of_name
-from skep_table.errors import (
+from skep_format.errors import (
     CatalogError,
     EntryChangedError,
     EntryExistsError,
@@ -25,6 +24,7 @@ from skep_table.errors import (
     NoSuchTableError,
     UnsupportedError,
 )
+from skep_sync.values import partition_name, values_of_name
 
 
 def table(database: str, name: str = "t") -> TableEntry:

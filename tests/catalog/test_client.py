@@ -15,7 +15,7 @@ from benchmarks.metastore_proxy import close_sockets
 from skep_catalog.client import Metastore
 from skep_catalog.connection import Address, parse_addresses
 from skep_catalog.embedded import EmbeddedMetastore
-from skep_table.errors import (
+from skep_format.errors import (
     InputError,
     MetastoreUnreachableError,
 )

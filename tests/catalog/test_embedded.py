@@ -17,7 +17,7 @@ import pytest
 from skep_catalog.client import Metastore
 from skep_catalog.embedded import EmbeddedMetastore, local_folder, running
 from skep_catalog.entities import Column, StorageDescriptor, TableEntry
-from skep_table.errors import InputError, MetastoreStartError, MetastoreUnreachableError
+from skep_format.errors import InputError, MetastoreStartError, MetastoreUnreachableError
 
 pytestmark = pytest.mark.metastore
 

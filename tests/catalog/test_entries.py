@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from skep_catalog.entities import Column
 from skep_catalog.entries import EntryOptions, Strategy, View, view_of, wanted_entries
 from skep_catalog.type_text import hive_columns, hive_type, pieces, same_type, spark_schema
-from skep_table.errors import SchemaError, UnsupportedError
-from skep_table.names import BaseFormat
-from skep_table.schema.types import (
+from skep_format.errors import SchemaError, UnsupportedError
+from skep_format.names import BaseFormat
+from skep_format.schema.types import (
     BinaryType,
     BooleanType,
     DataType,
@@ -37,7 +37,7 @@ from skep_table.schema.types import (
     TimeType,
     UuidType,
 )
-from skep_table.table_config import TableConfig, TableType
+from skep_format.table_config import TableConfig, TableType
 
 META = [
     "_hoodie_commit_time",

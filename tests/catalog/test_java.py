@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from skep_catalog.java import accepted_versions, find_java, report
-from skep_table.errors import EnvironmentMissingError
+from skep_format.errors import EnvironmentMissingError
 
 
 @pytest.fixture(autouse=True)

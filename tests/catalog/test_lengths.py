@@ -19,8 +19,8 @@ from skep_catalog.lengths import (
     shortened,
     too_long,
 )
-from skep_table.schema.types import Field, LongType, Schema, StringType
-from skep_table.table_config import TableConfig
+from skep_format.schema.types import Field, LongType, Schema, StringType
+from skep_format.table_config import TableConfig
 
 TABLE = TableEntry("d", "t", StorageDescriptor((Column("id", "bigint"),), "s3://lake/t"))
 

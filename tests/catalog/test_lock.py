@@ -14,7 +14,7 @@ from hmsclient.genthrift.hive_metastore import ttypes
 from skep_catalog.client import Metastore
 from skep_catalog.entities import LockAnswer, LockState
 from skep_catalog.lock import HmsLock, describe, facts_of
-from skep_table.errors import LeaseLostError, LockError, LockTimeoutError, MetastoreUnreachableError
+from skep_format.errors import LeaseLostError, LockError, LockTimeoutError, MetastoreUnreachableError
 from skep_table.lock import Lock, held
 
 pytestmark = pytest.mark.metastore

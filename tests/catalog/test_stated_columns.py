@@ -9,8 +9,8 @@ import pytest
 from skep_catalog.entities import Column, StorageDescriptor, TableEntry
 from skep_catalog.stated_columns import stated_schema
 from skep_catalog.type_text import hive_columns, pieces, spark_schema
-from skep_table.errors import FormatError, SchemaError
-from skep_table.schema.types import (
+from skep_format.errors import FormatError, SchemaError
+from skep_format.schema.types import (
     BinaryType,
     BooleanType,
     DataType,

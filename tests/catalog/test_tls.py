@@ -16,7 +16,7 @@ from benchmarks.metastore_proxy import close_sockets
 from skep_catalog.client import Metastore
 from skep_catalog.embedded import EmbeddedMetastore
 from skep_catalog.settings import ConnectionSettings, Kerberos, Tls, seconds
-from skep_table.errors import AuthenticationError, EnvironmentMissingError, MetastoreUnreachableError, OptionError
+from skep_format.errors import AuthenticationError, EnvironmentMissingError, MetastoreUnreachableError, OptionError
 
 PLAIN = ConnectionSettings(timeout=10, connect_timeout=10, attempts=1)
 

@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from skep.handles.table import Table
 from skep.lake import Lake
+from skep_format.storage import open_storage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.storage import open_storage
-from skep_table.table_config import TableType
 
 UTC = dt.timezone.utc
 COMPACT_NOW = {"hoodie.compact.inline": "true", "hoodie.compact.inline.max.delta.commits": "1"}

@@ -22,11 +22,11 @@ from engine_tables import PLAIN, plain
 from skep.handles.table import Table
 from skep.lake import Lake
 from skep_catalog.client import Metastore
+from skep_format.errors import LockTimeoutError
+from skep_format.storage import open_storage
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import LockTimeoutError
 from skep_table.locks.zookeeper import ZooKeeperLock
 from skep_table.query import ReadRequest, read
-from skep_table.storage import open_storage
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 

@@ -16,7 +16,7 @@ from skep.handles.table import Table
 from skep.lake import Lake
 from skep_catalog.client import Metastore
 from skep_catalog.entities import Database
-from skep_table.options import Options
+from skep_format.options import Options
 
 pytestmark = pytest.mark.parametrize("engine", [engine_param("presto-0.287"), engine_param("trino-476")], indirect=True)
 

@@ -14,12 +14,12 @@ from skep.lake import Lake
 from skep_catalog.client import Metastore
 from skep_catalog.entities import Database
 from skep_catalog.lock import HmsLock
+from skep_format.errors import LockTimeoutError, SyncError
+from skep_format.storage import open_storage
 from skep_sync.check import check_table
 from skep_sync.planning.locations import same_location
 from skep_sync.sync import sync_table
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import LockTimeoutError, SyncError
-from skep_table.storage import open_storage
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 

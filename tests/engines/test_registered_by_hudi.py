@@ -17,9 +17,9 @@ from benchmarks.peers.jvm import Jvm
 from skep_catalog.client import Metastore
 from skep_catalog.embedded import EmbeddedMetastore
 from skep_catalog.entities import Database
+from skep_format.schema.types import FILE_NAME
 from skep_sync.sync import sync_table
 from skep_table.query import ReadRequest, read
-from skep_table.schema.types import FILE_NAME
 from skep_table.table import HudiTable
 
 CASES = ("cow_upsert", "mor_upsert", "cow_multi_partition_hive", "mor_compaction")

@@ -21,8 +21,8 @@ from skep_catalog.embedded import _OPENED_PACKAGES, _hive_site
 from skep_catalog.java import find_java
 from skep_catalog.settings import ConnectionSettings, Kerberos, Tls
 from skep_catalog.spark import find_spark
-from skep_table.distribution import install_command
-from skep_table.errors import AuthenticationError, MetastoreUnreachableError
+from skep_format.distribution import install_command
+from skep_format.errors import AuthenticationError, MetastoreUnreachableError
 
 pytestmark = [pytest.mark.slow, pytest.mark.may_skip, pytest.mark.engine("metastore-secured")]
 

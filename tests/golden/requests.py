@@ -7,7 +7,7 @@ from typing import Any
 import golden_archives as archives
 import golden_faults as faults
 
-from skep_table.options import Options
+from skep_format.options import Options
 from skep_table.query import ReadRequest
 
 BOOTSTRAP_BASE_PATH = "hoodie.bootstrap.base.path"

@@ -15,6 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = {
+    "skep_format": ROOT / "format" / "skep_format",
     "skep_table": ROOT / "table" / "skep_table",
     "skep_catalog": ROOT / "catalog" / "skep_catalog",
     "skep_writer": ROOT / "writer" / "skep_writer",
@@ -104,7 +105,7 @@ def cycle(graph: Graph) -> list[str]:
 
 
 def part(module: str) -> str:
-    """The part of `skep_table` that a module belongs to: its folder, or a module of its own."""
+    """The part of its package that a module belongs to: its folder, or a module of its own."""
     return module.split(".")[1] if "." in module else ""
 
 

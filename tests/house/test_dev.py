@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from skep_table.distribution import DISTRIBUTION
+from skep_format.distribution import DISTRIBUTION
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = ("demo", "test", "check", "wheel", "bench", "mutants", "images", "setup")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from source_tree import FOLDERS, ROOT
 
-from skep_table.distribution import DISTRIBUTION, install_command
+from skep_format.distribution import DISTRIBUTION, install_command
 
 if sys.version_info >= (3, 11):
     import tomllib

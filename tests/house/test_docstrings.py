@@ -118,10 +118,10 @@ def undocumented(tree: ast.Module, known: dict[str, list[Class]]) -> tuple[int, 
 
 
 def place(module: str) -> str:
-    """Where a module counts: its folder in `skep_table` and `skep`, else its package."""
+    """Where a module counts: its folder in `skep_format`, `skep_table` and `skep`, else its package."""
     words = module.split(".")
     folder = modules(words[0])[module].parent == FOLDERS[words[0]]
-    return words[0] if folder or words[0] not in ("skep_table", "skep") else ".".join(words[:2])
+    return words[0] if folder or words[0] not in ("skep_format", "skep_table", "skep") else ".".join(words[:2])
 
 
 @cache

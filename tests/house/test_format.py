@@ -1,4 +1,4 @@
-"""Table versions are known to `skep_table.format` alone, and instant times are compared by methods with names."""
+"""Table versions are known to `skep_format.versions` alone, and instant times are compared by methods with names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from source_tree import FOLDERS, modules, parsed
 
-VERSION_AWARE = ("skep_table.format", "skep_table.table_config", "skep_table.timeline", "skep_table.upgrade")
+VERSION_AWARE = ("skep_format.versions", "skep_format.table_config", "skep_format.timeline", "skep_table.upgrade")
 """The format, the settings that state the version, the timeline layouts that the format is composed of, and what brings
 a table from one version to another."""
 LAYOUT_FACTS = frozenset({"layout_version", "has_completion_times"})
@@ -98,7 +98,7 @@ def test_instant_times_are_compared_by_name() -> None:
         "match config.version:\n    case 6: pass",
         "x = 1 if table.layout.has_completion_times else 2",
         "if config.layout_version == 1: pass",
-        "from skep_table.timeline.layout import layout_2",
+        "from skep_format.timeline.layout import layout_2",
     ],
 )
 def test_a_question_for_the_version_is_found(code: str) -> None:

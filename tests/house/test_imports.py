@@ -118,9 +118,9 @@ def test_folders_have_few_modules() -> None:
 
 def test_a_back_edge_is_found() -> None:
     """One import upwards, seeded in both directions of the page's order."""
-    graph = {"skep_table.storage.local": {("errors", "skep_table.errors")}}
+    graph = {"skep_format.storage.local": {("errors", "skep_format.errors")}}
     assert not back_edges(["errors", "storage"], graph)
-    assert back_edges(["storage", "errors"], graph) == ["skep_table.storage.local imports skep_table.errors"]
+    assert back_edges(["storage", "errors"], graph) == ["skep_format.storage.local imports skep_format.errors"]
 
 
 def test_a_cycle_is_found() -> None:
@@ -180,7 +180,7 @@ def test_light_starts_load_no_heavy_modules(code: str) -> None:
 
 def test_opening_a_table_needs_no_frames() -> None:
     """What every read goes through loads Arrow, and no data frame library."""
-    loaded = loaded_by("import skep_table.storage, skep_table.names, skep_table.options")
+    loaded = loaded_by("import skep_format.storage, skep_format.names, skep_format.options")
     assert not {"pyspark", "pandas", "polars", "duckdb"} & loaded
 
 
@@ -191,10 +191,10 @@ def test_options_of_modules_that_are_imported_later_are_known(first: str) -> Non
         name
         for package in FOLDERS
         for name, path in modules(package).items()
-        if "= option(" in path.read_text(encoding="utf-8") and package in ("skep_table", "skep_sync")
+        if "= option(" in path.read_text(encoding="utf-8") and package in ("skep_format", "skep_table", "skep_sync")
     ]
     code = (
-        f"import {first}\nfrom skep_table.options import REGISTRY\n"
+        f"import {first}\nfrom skep_format.options import REGISTRY\n"
         f"known = {{each.key for each in REGISTRY}}\n"
         f"import {', '.join(every)}\nprint(*({{each.key for each in REGISTRY}} - known))"
     )

@@ -20,7 +20,8 @@ import pytest
 
 from skep_catalog.client import Metastore
 from skep_catalog.lock import HmsLock
-from skep_table.errors import LeaseLostError, LockError, LockTimeoutError, UnsupportedError
+from skep_format.errors import LeaseLostError, LockError, LockTimeoutError, UnsupportedError
+from skep_format.storage import LocalStorage, Storage
 from skep_table.events import Event, Events
 from skep_table.lock import InProcessLock, Lock, held
 from skep_table.locks.agent import agent_facts
@@ -29,7 +30,6 @@ from skep_table.locks.filesystem import FileSystemLock
 from skep_table.locks.lease import LeasedLock
 from skep_table.locks.storage import LOCK_FILE, Lease, StorageLock
 from skep_table.locks.zookeeper import ZooKeeperLock
-from skep_table.storage import LocalStorage, Storage
 
 HOLDER = """
 import os, signal, sys, time
@@ -212,7 +212,7 @@ class TestStorageLock(Contract):
         return StorageLock(self.storage(name), heartbeat_seconds=beat, **more)
 
     def code(self, name: str) -> tuple[str, str]:
-        imports = "from skep_table.locks.storage import StorageLock; from skep_table.storage import LocalStorage"
+        imports = "from skep_table.locks.storage import StorageLock; from skep_format.storage import LocalStorage"
         return imports, f"StorageLock(LocalStorage({str(self.folder / name)!r}))"
 
     def take_away(self, name: str, lock: LeasedLock) -> None:
@@ -293,7 +293,7 @@ class TestFileSystemLock(Contract):
         return FileSystemLock(LocalStorage(str(self.folder / name)), heartbeat_seconds=beat, **more)
 
     def code(self, name: str) -> tuple[str, str]:
-        imports = "from skep_table.locks.filesystem import FileSystemLock; from skep_table.storage import LocalStorage"
+        imports = "from skep_table.locks.filesystem import FileSystemLock; from skep_format.storage import LocalStorage"
         return imports, f"FileSystemLock(LocalStorage({str(self.folder / name)!r}))"
 
     def take_away(self, name: str, lock: LeasedLock) -> None:

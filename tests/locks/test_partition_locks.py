@@ -12,14 +12,14 @@ import pytest
 
 from skep_catalog.client import Metastore
 from skep_catalog.lock import PARTITIONS_SUFFIX, HmsLock
+from skep_format.errors import InputError, LeaseLostError, OptionError
+from skep_format.options import Options
+from skep_format.storage import LocalStorage
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import InputError, LeaseLostError, OptionError
 from skep_table.events import Events
 from skep_table.lock import held
 from skep_table.locks.storage import StorageLock
-from skep_table.options import Options
 from skep_table.query import ReadRequest, read
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 

@@ -13,16 +13,16 @@ from skep.base.names import TableName
 from skep.metastore.locking import lock_of
 from skep_catalog.client import Metastore
 from skep_catalog.lock import HmsLock
+from skep_format.errors import OptionError
+from skep_format.options import Options
+from skep_format.storage import LocalStorage
 from skep_table.commit.pending import LOCK_ID
-from skep_table.errors import OptionError
 from skep_table.lock import InProcessLock, Lock, NoLock
 from skep_table.locks.dynamodb import DynamoDbLock
 from skep_table.locks.filesystem import FileSystemLock
 from skep_table.locks.implicit import name_of
 from skep_table.locks.storage import StorageLock
 from skep_table.locks.zookeeper import ZooKeeperLock
-from skep_table.options import Options
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 
 CLIENT = "org.apache.hudi.client.transaction.lock"

@@ -17,8 +17,8 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skep_table.logfile import read_blocks
-from skep_table.properties import parse_properties
+from skep_format.logfile import read_blocks
+from skep_format.properties import parse_properties
 
 TIMELINE = ".hoodie/timeline"
 HISTORY = f"{TIMELINE}/history"

@@ -13,8 +13,8 @@ from peer_rows import Columns, Row, Source, decimal, integer, word
 
 import skep
 from benchmarks.peers.jvm import Jvm
+from skep_format.options import Options
 from skep_table.merge.rows import DELETED, PARTIAL
-from skep_table.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.services.cleaning.archive import archive
 from skep_table.services.cleaning.clean import clean

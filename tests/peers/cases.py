@@ -31,7 +31,7 @@ from peer_rows import (
 
 from benchmarks.peers.jvm import Jvm
 from benchmarks.peers.spelling import Row as Answered
-from skep_table.instant_time import CompletionTime
+from skep_format.instant_time import CompletionTime
 
 Options = Mapping[str, str]
 COW, MOR = "COPY_ON_WRITE", "MERGE_ON_READ"

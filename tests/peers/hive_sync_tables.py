@@ -12,10 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
 MADE: dict[str, Callable[[Path], None]] = {}

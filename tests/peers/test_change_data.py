@@ -16,11 +16,11 @@ from peer_shared import PEERS, Shape, Shared, agree, peer_marks
 
 from benchmarks.peers.jvm import Jvm
 from benchmarks.peers.spelling import difference
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.services.clustering.cluster import cluster
 from skep_table.services.compaction.compact import compact
-from skep_table.storage import LocalStorage
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
 Start = Callable[[str], Jvm]

@@ -14,13 +14,13 @@ from peer_shared import peer_marks
 
 from benchmarks.peers.jvm import HudiRefused, Jvm
 from benchmarks.peers.spelling import difference
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.query import ReadRequest, read
 from skep_table.services.metadata.indexing import build_index, index_named
 from skep_table.services.metadata_check import check_metadata_table
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
 SCHEMA = pa.schema(

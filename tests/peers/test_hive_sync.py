@@ -20,8 +20,8 @@ from peer_hive_tables import MADE
 from benchmarks.peers.jvm import Jvm
 from skep_catalog.client import Metastore
 from skep_catalog.entities import Database
+from skep_format.options import Options
 from skep_sync.sync import plan_sync, sync_table
-from skep_table.options import Options
 from skep_table.table import HudiTable
 
 HIVE = "hoodie.datasource.hive_sync."

@@ -9,9 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from skep_format.options import Options
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
+from skep_format.versions import known_versions
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.format import known_versions
-from skep_table.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.services.cleaning.archive import archive
 from skep_table.services.cleaning.clean import clean
@@ -19,9 +21,7 @@ from skep_table.services.clustering.cluster import cluster
 from skep_table.services.compaction.compact import compact, schedule_compaction
 from skep_table.services.compaction.log_compact import compact_logs
 from skep_table.services.undo.rollback import roll_back_instant
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
 pytestmark = pytest.mark.peer("rs")

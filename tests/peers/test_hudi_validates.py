@@ -13,18 +13,18 @@ import pytest
 from peer_shared import peer_marks
 
 from benchmarks.peers.jvm import Jvm
-from skep_table.bloom import build_bloom
-from skep_table.clock import Clock
+from skep_format.bloom import build_bloom
+from skep_format.clock import Clock
+from skep_format.instant_time import InstantTime
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.parts import metadata_records
-from skep_table.instant_time import InstantTime
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
 from skep_table.metadata_table.records import PartitionUpdate
 from skep_table.metadata_write import write_delta_commit
 from skep_table.services.metadata.indexing import build_index, index_named
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("word", pa.string())])

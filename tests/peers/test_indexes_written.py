@@ -14,7 +14,8 @@ from peer_shared import MERGE_ON_READ, META, SHAPES, Shape, Shared, peer_marks
 
 from benchmarks.peers.jvm import Jvm
 from benchmarks.peers.spelling import difference
-from skep_table.clock import SystemClock
+from skep_format.clock import SystemClock
+from skep_format.timeline.instant import Action
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
 from skep_table.metadata_write import open_own
 from skep_table.metadata_write.definitions import is_partitioned_record_index
@@ -30,7 +31,6 @@ from skep_table.services.undo.restore import restore
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.services.undo.savepoint import create_savepoint, delete_savepoint
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action
 from skep_table.upgrade import change_version
 from skep_table.write.local import LocalWriter
 

@@ -11,15 +11,15 @@ import pytest
 
 from benchmarks.peers.jvm import Jvm
 from benchmarks.peers.spelling import Row
+from skep_format.logfile import HeaderKey, read_blocks
+from skep_format.options import Options
+from skep_format.runner import ThreadRunner
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.logfile import HeaderKey, read_blocks
-from skep_table.options import Options
 from skep_table.query import ReadRequest, read
-from skep_table.runtime.runner import ThreadRunner
 from skep_table.services.compaction.log_compact import compact_logs
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
 Start = Callable[[str], Jvm]

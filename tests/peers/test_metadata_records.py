@@ -15,11 +15,11 @@ from peer_rows import Row, Source
 from peer_shared import peer_marks
 
 from benchmarks.peers.jvm import Jvm
-from skep_table.options import Options
+from skep_format.options import Options
 from skep_table.services.metadata_check import check_metadata_table
 from skep_table.table import HudiTable
 
-pytestmark = pytest.mark.filterwarnings("ignore::skep_table.options.IneffectiveOptionWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::skep_format.options.IneffectiveOptionWarning")
 
 KEPT = {
     "hoodie.metadata.enable": "true",

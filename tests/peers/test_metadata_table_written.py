@@ -11,8 +11,9 @@ from peer_shared import MERGE_ON_READ, META, SHAPES, Shape, Shared, peer_marks
 
 from benchmarks.peers.jvm import Jvm
 from benchmarks.peers.spelling import difference
+from skep_format.names import PARTITION_METAFILE
+from skep_format.timeline.instant import Action
 from skep_table.metadata_write import open_own
-from skep_table.names import PARTITION_METAFILE
 from skep_table.services.automatic import maintain
 from skep_table.services.cleaning.clean import clean
 from skep_table.services.compaction.compact import compact
@@ -20,7 +21,6 @@ from skep_table.services.metadata.upkeep import maintain_metadata_table
 from skep_table.services.metadata_check import check_metadata_table
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action
 from skep_table.write.local import LocalWriter
 
 ASKED = (("0.15.0", 6), ("1.2.0", 9), ("1.1.1", 9))

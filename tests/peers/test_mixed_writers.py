@@ -31,12 +31,12 @@ from benchmarks.peers.bundle import RELEASES, bundle, fetched
 from benchmarks.peers.jvm import HudiRefused, Jvm
 from skep_catalog.client import Metastore
 from skep_catalog.embedded import EmbeddedMetastore
+from skep_format.timeline.instant import State
+from skep_format.timeline.metadata import WriteOperation
+from skep_format.timeline.timeline import Timeline, format_instant_time
 from skep_table.commit.pending import LOCK_ID
 from skep_table.services.metadata_check import check_metadata_table
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import State
-from skep_table.timeline.metadata import WriteOperation
-from skep_table.timeline.timeline import Timeline, format_instant_time
 
 HUDI, OURS, LEAST, MOST, SHARED_KEYS = 5, 2, 8, 1000, 12
 LAG_SECONDS = int(os.environ.get("MIXED_LAG", "120"))  # on a machine busy with other work Hudi takes its time
@@ -49,7 +49,7 @@ from skep_catalog.client import Metastore
 from skep_catalog.lock import HmsLock
 from skep_table.locks.filesystem import FileSystemLock
 from skep_table.locks.storage import StorageLock
-from skep_table.options import Options
+from skep_format.options import Options
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 
@@ -214,10 +214,10 @@ def test_the_same_rows_hold(
     tmp_path: Path,
     request: pytest.FixtureRequest,
 ) -> None:
+    from skep_format.storage import LocalStorage
+    from skep_format.table_config import TableType
     from skep_table.commit.create import TableSpec, create_table
     from skep_table.query import ReadRequest, read
-    from skep_table.storage import LocalStorage
-    from skep_table.table_config import TableType
 
     seed = int(os.environ.get("STORM_SEED", random.randrange(10**9)))
     print(f"seed {seed}")

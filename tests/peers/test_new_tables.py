@@ -1,4 +1,4 @@
-"""The properties in `tests/table/timeline/new_tables.json` are those that Hudi writes for a new table."""
+"""The properties in `tests/format/timeline/new_tables.json` are those that Hudi writes for a new table."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from benchmarks.peers.jvm import HudiRefused, Jvm
-from skep_table.properties import parse_properties
+from skep_format.properties import parse_properties
 
-FILE = Path(__file__).parents[1] / "table" / "timeline" / "new_tables.json"
+FILE = Path(__file__).parents[1] / "format" / "timeline" / "new_tables.json"
 HUDI: dict[str, Any] = json.loads(FILE.read_text())
 RELEASES = {"8": "1.0.2", "9": "1.2.0"}
 SAMPLE = ("payload_PartialUpdateAvroPayload", "several_ordering")

@@ -18,16 +18,16 @@ import pytest
 from benchmarks.peers.bundle import RELEASES, bundle, java
 from benchmarks.peers.jvm import HudiRefused, Jvm
 from benchmarks.peers.spelling import difference
+from skep_format.logfile import BlockType, HeaderKey, format_block
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.logfile import BlockType, HeaderKey, format_block
 from skep_table.query import ReadRequest, read
 from skep_table.query.json_text import json_lines
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
-MADE = Path(__file__).parents[1] / "table" / "logfile"
+MADE = Path(__file__).parents[1] / "format" / "logfile"
 BYTES = {
     name: bytes.fromhex(text)
     for name, text in (line.split("\t") for line in (MADE / "kryo_deletes.tsv").read_text().splitlines())

@@ -18,8 +18,8 @@ import pytest
 
 import skep.handles.table  # noqa: F401 - with it all options are known
 from benchmarks.peers.bundle import ARTIFACT, GROUP, PeerMissing, bundle, java
-from skep_table.errors import UnsupportedError
-from skep_table.options import (
+from skep_format.errors import UnsupportedError
+from skep_format.options import (
     REGISTRY,
     IneffectiveOptionWarning,
     Option,

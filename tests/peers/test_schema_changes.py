@@ -14,16 +14,16 @@ import pytest
 
 from benchmarks.peers.jvm import Jvm
 from benchmarks.peers.spelling import difference
+from skep_format.options import Options
+from skep_format.schema.change import AddColumn, ChangeType, ColumnChange, DropColumn, MoveColumn, RenameColumn
+from skep_format.schema.types import META_FIELDS, DateType, DecimalType, DoubleType, IntType, LongType, StringType
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.query.json_text import json_lines
-from skep_table.schema.change import AddColumn, ChangeType, ColumnChange, DropColumn, MoveColumn, RenameColumn
-from skep_table.schema.types import META_FIELDS, DateType, DecimalType, DoubleType, IntType, LongType, StringType
 from skep_table.services.compaction.compact import compact
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
 Start = Callable[[str], Jvm]

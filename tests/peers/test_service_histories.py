@@ -12,8 +12,9 @@ import pytest
 from peer_shared import MERGE_ON_READ, Shape, Shared, agree
 
 from benchmarks.peers.jvm import Jvm
-from skep_table.errors import InputError
-from skep_table.options import Options
+from skep_format.errors import InputError
+from skep_format.options import Options
+from skep_format.timeline.timeline import WRITE_ACTIONS
 from skep_table.services.cleaning.archive import archive
 from skep_table.services.cleaning.clean import clean
 from skep_table.services.clustering.cluster import cluster
@@ -22,7 +23,6 @@ from skep_table.services.compaction.log_compact import compact_logs
 from skep_table.services.undo.restore import restore
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.services.undo.savepoint import create_savepoint, delete_savepoint
-from skep_table.timeline.timeline import WRITE_ACTIONS
 
 Start = Callable[[str], Jvm]
 STEPS = 14

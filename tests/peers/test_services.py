@@ -15,7 +15,9 @@ from peer_shared import MERGE_ON_READ, SHAPES, Shape, Shared, agree, peer_marks
 
 from benchmarks.peers.bundle import RELEASES
 from benchmarks.peers.jvm import Jvm
-from skep_table.options import Options
+from skep_format.options import Options
+from skep_format.timeline.instant import Action
+from skep_format.timeline.metadata import WriteOperation
 from skep_table.services.cleaning.archive import archive
 from skep_table.services.cleaning.clean import clean, execute_pending_cleans, schedule_clean
 from skep_table.services.clustering.cluster import cluster, execute_pending_clusterings, schedule_clustering
@@ -24,8 +26,6 @@ from skep_table.services.compaction.log_compact import compact_logs
 from skep_table.services.compaction.strategy import chooser
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.services.undo.savepoint import create_savepoint, delete_savepoint
-from skep_table.timeline.instant import Action
-from skep_table.timeline.metadata import WriteOperation
 
 COW, MOR = SHAPES[0], MERGE_ON_READ[0]
 SAMPLED = (("0.15.0", MOR), ("1.2.0", COW))

@@ -15,9 +15,12 @@ import pytest
 from peer_shared import MERGE_ON_READ, SHAPES, Shared, agree
 
 from benchmarks.peers.jvm import Jvm
+from skep_format.options import Options
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.timeline import WRITE_ACTIONS
+from skep_format.timeline.write import transition_to_inflight
 from skep_table.commit.instants import request_plan
 from skep_table.commit.undo.rollback_plan import plan_rollback
-from skep_table.options import Options
 from skep_table.services.cleaning.clean import clean, execute_pending_cleans, schedule_clean
 from skep_table.services.clustering.cluster import execute_pending_clusterings, schedule_clustering
 from skep_table.services.compaction.compact import execute_pending_compactions, schedule_compaction
@@ -26,9 +29,6 @@ from skep_table.services.undo.restore import restore
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.services.undo.savepoint import create_savepoint, delete_savepoint
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.timeline import WRITE_ACTIONS
-from skep_table.timeline.write import transition_to_inflight
 
 Start = Callable[[str], Jvm]
 PAIRS = (("1.2.0", 9, False), ("1.1.1", 9, True), ("1.0.2", 8, True))

@@ -11,16 +11,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.peers.jvm import Jvm
+from skep_format.instant_time import CompletionTime
+from skep_format.options import Options
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
+from skep_format.timeline.instant import DATA_ACTIONS
+from skep_format.timeline.lsm_files import current_manifest
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.instant_time import CompletionTime
-from skep_table.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.services.cleaning.archive import archive
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
-from skep_table.timeline.instant import DATA_ACTIONS
-from skep_table.timeline.lsm_files import current_manifest
 from skep_table.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])

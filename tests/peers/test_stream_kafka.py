@@ -19,12 +19,12 @@ import pytest
 import skep
 from benchmarks.peers.bundle import PeerMissing
 from benchmarks.peers.kafka import Broker, running
+from skep_format.errors import DataLossError, StorageError
 from skep_stream.kafka.client import Topic
 from skep_stream.kafka.offsets import OffsetRange
 from skep_stream.kafka.source import DataLossWarning
 from skep_stream.lag import LagWatch
 from skep_stream.status import lag
-from skep_table.errors import DataLossError, StorageError
 
 pytestmark = pytest.mark.peer("kafka")
 ORDER = {

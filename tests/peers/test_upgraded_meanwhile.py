@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 
 from benchmarks.peers.jvm import Jvm
+from skep_format.errors import TableVersionError
+from skep_format.options import Options
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.transaction import Transaction
-from skep_table.errors import TableVersionError
 from skep_table.locks.filesystem import FileSystemLock
-from skep_table.options import Options
 from skep_table.query import ReadRequest, read
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])

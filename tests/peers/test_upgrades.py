@@ -14,13 +14,13 @@ from layout_1_names import name_as_in_layout_1
 
 from benchmarks.peers.jvm import Jvm
 from benchmarks.peers.spelling import difference
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
+from skep_format.timeline.metadata import CommitMetadata
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.query import ReadRequest, read
 from skep_table.services.cleaning.archive import archive
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
-from skep_table.timeline.metadata import CommitMetadata
 from skep_table.upgrade import change_version
 from skep_table.write.local import LocalWriter
 

@@ -33,7 +33,7 @@ from peer_shared import peer_marks
 from benchmarks.peers.jvm import Jvm
 from benchmarks.peers.spelling import difference
 
-pytestmark = pytest.mark.filterwarnings("ignore::skep_table.options.IneffectiveOptionWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::skep_format.options.IneffectiveOptionWarning")
 
 Start = Callable[[str], Jvm]
 COUNT, SIZE = r"\d+", r"\d+\.0"

@@ -121,7 +121,7 @@ class Twins:
 
 
 # Hudi's options are given to both, those too that have no effect here.
-@pytest.mark.filterwarnings("ignore::skep_table.options.IneffectiveOptionWarning")
+@pytest.mark.filterwarnings("ignore::skep_format.options.IneffectiveOptionWarning")
 @pytest.mark.parametrize(("release", "version", "kind", "generator", "index"), list(cases()))
 def test_both_writers_make_the_same_table(
     release: str, version: int, kind: str, generator: str, index: str, jvm: Start, tmp_path: Path

@@ -11,8 +11,8 @@ import pytest
 from skep.lake import Lake
 from skep.query.spark import SparkHolder
 from skep_catalog.client import Metastore
+from skep_format.options import Options
 from skep_table.events import Event, Events
-from skep_table.options import Options
 
 
 @pytest.fixture(autouse=True)

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from skep.cli.main import app
 from skep.handles.by_path import open_table
+from skep_format.schema.arrow import from_arrow
+from skep_format.storage import LocalStorage
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.schema.arrow import from_arrow
-from skep_table.storage import LocalStorage
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from skep.cli.main import app
 from skep.handles.by_path import open_table
+from skep_format.storage import LocalStorage
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.storage import LocalStorage
 from skep_table.write.local import LocalWriter
 
 ROWS = pa.table({"id": ["a", "b"], "city": ["Rome", "Oslo"]})

@@ -20,7 +20,7 @@ from skep_catalog.client import Metastore
 from skep_catalog.entities import LockInfo
 from skep_catalog.lock import HmsLock
 from skep_catalog.lock_care import break_lock, examine_locks
-from skep_table.errors import LeaseLostError
+from skep_format.errors import LeaseLostError
 from skep_table.lock import held
 
 pytestmark = pytest.mark.metastore

@@ -14,14 +14,14 @@ from typer.testing import CliRunner, Result
 from skep.cli import lock as lock_commands
 from skep.cli.progress import listening
 from skep.cli.scope import App
+from skep_format.errors import LeaseLostError, LockTimeoutError
+from skep_format.storage import LocalStorage
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import LeaseLostError, LockTimeoutError
 from skep_table.events import Events
 from skep_table.lock import held
 from skep_table.locks.filesystem import FileSystemLock
 from skep_table.locks.storage import StorageLock
 from skep_table.locks.zookeeper import ZooKeeperLock
-from skep_table.storage import LocalStorage
 
 
 def run(*arguments: str) -> Result:
@@ -73,8 +73,8 @@ def test_locks_in_the_tables_own_folder(
 
 def test_the_lock_of_a_dead_process_needs_no_force(storage: LocalStorage) -> None:
     script = (
-        "import os, sys; from skep_table.locks.storage import StorageLock; from skep_table.storage import LocalStorage;"
-        " lock = StorageLock(LocalStorage(sys.argv[1])); lock.acquire(5); os._exit(9)"
+        "import os, sys; from skep_format.storage import LocalStorage; from skep_table.locks.storage import StorageLock"
+        "; lock = StorageLock(LocalStorage(sys.argv[1])); lock.acquire(5); os._exit(9)"
     )
     subprocess.run([sys.executable, "-c", script, storage.root], check=False)
     (row,) = shown(storage.root)

@@ -16,8 +16,8 @@ from typer.testing import CliRunner, Result
 
 from skep.cli.scope import App
 from skep.cli.table import inspect, read
-from skep_table import options
-from skep_table.options import IneffectiveOptionWarning
+from skep_format import options
+from skep_format.options import IneffectiveOptionWarning
 
 ORDERS = ("1.1.1", "mor_upsert")
 

@@ -13,17 +13,17 @@ from typer.testing import CliRunner
 
 from skep.cli.main import app
 from skep.lake import Lake
-from skep_table.clock import SYSTEM_CLOCK
+from skep_format.clock import SYSTEM_CLOCK
+from skep_format.instant_time import InstantTime
+from skep_format.options import Options
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.write import transition_to_inflight
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.heartbeat import Heartbeat, HeartbeatLimits
-from skep_table.instant_time import InstantTime
-from skep_table.options import Options
 from skep_table.query import read
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.write import transition_to_inflight
 from skep_table.write.local import LocalWriter
 
 LAST = "20261121020658630"

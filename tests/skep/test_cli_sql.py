@@ -25,8 +25,8 @@ from skep.query.engines import DuckResult
 from skep.query.result import SqlResult
 from skep.query.rows import EMBEDDED_BYTES
 from skep.query.spark import SparkHolder
-from skep_table.distribution import install_command
-from skep_table.errors import CorruptFileError, EnvironmentMissingError, InputError
+from skep_format.distribution import install_command
+from skep_format.errors import CorruptFileError, EnvironmentMissingError, InputError
 
 pytestmark = pytest.mark.metastore
 Orders = Callable[..., pa.Table]

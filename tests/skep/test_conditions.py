@@ -19,9 +19,9 @@ from skep.query.over_rows import Queries
 from skep.query.spark import SparkHolder
 from skep_catalog.client import Metastore
 from skep_catalog.entities import Database
+from skep_format.errors import InputError, PredicateError
 from skep_sql.parsing.parse import parse
 from skep_sql.parsing.statements import Query
-from skep_table.errors import InputError, PredicateError
 from skep_table.query.filters.text import parse_predicate
 from skep_writer import arrow_frame, collect_arrow
 

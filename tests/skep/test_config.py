@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from skep.base.config import Loaded, load
-from skep_table.errors import OptionError
+from skep_format.errors import OptionError
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import skep.base.known_options
 import skep.handles.table  # noqa: F401 - with it all options are known
-from skep_table.options import REGISTRY, Option, Status
+from skep_format.options import REGISTRY, Option, Status
 
 HERE = Path(__file__).parent
 DIFFERENCES = HERE.parents[1] / "docs" / "defaults.md"

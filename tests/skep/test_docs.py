@@ -110,7 +110,7 @@ def test_the_page_of_names_shows_methods_that_exist() -> None:
 
 def test_skeps_own_options_are_all_reported_once() -> None:
     import skep.flows.streams  # noqa: F401 - registers what streams, syncs and metastores read
-    from skep_table.options import REGISTRY
+    from skep_format.options import REGISTRY
 
     text = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
     own = [option.key for option in REGISTRY if option.key.startswith("skep.")]

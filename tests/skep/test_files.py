@@ -15,7 +15,7 @@ import pytest
 from skep.base.schemas import schema_text
 from skep.files.inputs import inputs_of, read_files
 from skep.files.text_files import TextColumnWarning
-from skep_table.errors import InputError
+from skep_format.errors import InputError
 
 UTC = dt.timezone.utc
 

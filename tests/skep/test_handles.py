@@ -16,7 +16,7 @@ import pytest
 import skep
 from skep.handles.table import Table
 from skep.lake import Lake
-from skep_table.errors import InputError, NoSuchTableError, SkepError, StorageError, UnsupportedError
+from skep_format.errors import InputError, NoSuchTableError, SkepError, StorageError, UnsupportedError
 
 SCHEMA = pa.schema([("id", pa.int64()), ("note", pa.string()), ("day", pa.string())])
 

@@ -11,7 +11,7 @@ import pytest
 
 import skep
 from skep_catalog.client import Metastore
-from skep_table.errors import (
+from skep_format.errors import (
     InputError,
     KeyFieldError,
     NotATableError,
@@ -20,7 +20,7 @@ from skep_table.errors import (
     TableExistsError,
     TableMismatchError,
 )
-from skep_table.options import UnknownOptionWarning
+from skep_format.options import UnknownOptionWarning
 from skep_table.table import HudiTable
 
 Orders = Callable[..., pa.Table]

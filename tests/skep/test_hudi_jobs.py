@@ -18,7 +18,7 @@ from skep.jobs.hudi_jobs import HudiJobs, without_hudi_classes
 from skep.lake import Lake
 from skep.services import runner as services_runner
 from skep_catalog.java import find_java
-from skep_table.errors import (
+from skep_format.errors import (
     EntryExistsError,
     InputError,
     NoSuchTableError,
@@ -26,9 +26,9 @@ from skep_table.errors import (
     TableExistsError,
     UnsupportedError,
 )
-from skep_table.options import UnknownOptionWarning
+from skep_format.options import UnknownOptionWarning
+from skep_format.timeline.instant import Action
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action
 
 pytestmark = [pytest.mark.spark, pytest.mark.metastore]
 engine = pytest.mark.engine("spark")

@@ -14,8 +14,8 @@ import skep
 import skep.handles.by_path
 from skep.handles.by_path import FrameWriter
 from skep.handles.table import Table
-from skep_table.errors import InputError, KeywordError, OptionError
-from skep_table.options import UnknownOptionWarning
+from skep_format.errors import InputError, KeywordError, OptionError
+from skep_format.options import UnknownOptionWarning
 
 SCHEMA = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("day", pa.string())])
 

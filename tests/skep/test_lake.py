@@ -15,7 +15,7 @@ import skep
 from skep.lake import Lake
 from skep_catalog.client import Metastore
 from skep_catalog.embedded import EmbeddedMetastore
-from skep_table.errors import (
+from skep_format.errors import (
     CatalogError,
     InputError,
     KeyFieldError,

@@ -16,7 +16,7 @@ import skep
 from skep.lake import Lake
 from skep_catalog.embedded import running
 from skep_catalog.lock import HmsLock
-from skep_table.errors import (
+from skep_format.errors import (
     CatalogError,
     InputError,
     LeaseLostError,

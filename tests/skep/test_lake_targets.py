@@ -12,8 +12,8 @@ import skep
 from skep.lake import Lake
 from skep.metastore.syncing import open_queue
 from skep_catalog.client import Metastore
-from skep_table.errors import OptionError
-from skep_table.options import Options
+from skep_format.errors import OptionError
+from skep_format.options import Options
 
 pytestmark = pytest.mark.metastore
 

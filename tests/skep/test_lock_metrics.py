@@ -8,14 +8,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from skep_format.errors import CommitConflictError, LockTimeoutError
+from skep_format.options import Options
+from skep_format.storage import LocalStorage
 from skep_table.commit.concurrency.conflict import CommitCandidate
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import CommitConflictError, LockTimeoutError
 from skep_table.events import Events
 from skep_table.lock import held
 from skep_table.locks.storage import LOCK_FILE, Lease, StorageLock
-from skep_table.options import Options
-from skep_table.storage import LocalStorage
 from skep_table.write.local import LocalWriter
 
 prometheus_client = pytest.importorskip("prometheus_client")

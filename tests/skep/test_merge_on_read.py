@@ -11,7 +11,7 @@ import pytest
 
 import skep
 from skep.lake import Lake
-from skep_table.table_config import TableType
+from skep_format.table_config import TableType
 
 pytestmark = pytest.mark.metastore
 Orders = Callable[..., pa.Table]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from skep_table.errors import SyncError
+from skep_format.errors import SyncError
+from skep_format.storage import LocalStorage
 from skep_table.events import Event
-from skep_table.storage import LocalStorage
 
 prometheus_client = pytest.importorskip("prometheus_client")
 SAMPLE = re.compile(r"(?P<name>[a-zA-Z_:]\w*)(?P<labels>\{.*\})? \S+")

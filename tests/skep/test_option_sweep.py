@@ -21,23 +21,24 @@ import pytest
 
 import skep
 import skep_catalog
+import skep_format
 import skep_sql
 import skep_stream
 import skep_sync
 import skep_table
 import skep_writer
-from skep_table import options as registry
+from skep_format import options as registry
+from skep_format.errors import DuplicateKeyError, OptionError, TableMismatchError, UnsupportedError
+from skep_format.options import REGISTRY, IneffectiveOptionWarning, Option, Options, Status
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import DuplicateKeyError, OptionError, TableMismatchError, UnsupportedError
-from skep_table.options import REGISTRY, IneffectiveOptionWarning, Option, Options, Status
-from skep_table.storage import LocalStorage
 from skep_table.table import METADATA_ENABLE, HudiTable
-from skep_table.table_config import TableType
 from skep_table.view import StorageListing
 from skep_table.write.local import LocalWriter
 from skep_table.write.planning.options import DUPLICATES, DUPLICATES_DROPPED
 
-PACKAGES = (skep_table, skep_catalog, skep_writer, skep_sync, skep_sql, skep_stream, skep)
+PACKAGES = (skep_format, skep_table, skep_catalog, skep_writer, skep_sync, skep_sql, skep_stream, skep)
 NAMES = {package.__name__ for package in PACKAGES}
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])
 OPERATIONS = ("bulk_insert", "insert", "upsert", "delete", "insert_overwrite", "insert_overwrite_table")

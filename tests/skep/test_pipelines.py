@@ -21,9 +21,9 @@ import skep
 from skep.cli.main import app
 from skep.handles.by_path import create_at
 from skep.lake import Lake
+from skep_format.errors import ChangesCleanedError, InputError, OptionError
 from skep_stream.checkpoints import entries
 from skep_stream.sources.hudi import SkippedChangesWarning
-from skep_table.errors import ChangesCleanedError, InputError, OptionError
 from skep_table.table import HudiTable
 
 CLEAN = "SELECT id, ts, lower(trim(city)) AS city, amount FROM <SRC> WHERE amount IS NOT NULL"
@@ -125,7 +125,7 @@ def test_two_sources_of_one_target_have_a_position_each(tmp_path: Path) -> None:
 
 KILLED = """
 import os, re, signal, sys
-from skep_table.storage import LocalStorage
+from skep_format.storage import LocalStorage
 
 _, folder, target, pattern, when = sys.argv
 

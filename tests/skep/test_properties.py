@@ -12,8 +12,8 @@ import pytest
 from skep.handles.by_path import create_at
 from skep.handles.table import Table
 from skep.lake import Lake
-from skep_table.errors import InputError, OptionError, TableMismatchError
-from skep_table.options import UnknownOptionWarning
+from skep_format.errors import InputError, OptionError, TableMismatchError
+from skep_format.options import UnknownOptionWarning
 
 SCHEMA = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("day", pa.string())])
 ROWS = pa.table([[1], [1700000000000], ["a b/c"]], schema=SCHEMA)

@@ -14,7 +14,7 @@ import skep
 from skep.flows.pulls import Pull, Pulled, pull
 from skep.lake import Lake
 from skep.metastore.hive_client import HiveAddress, HiveClient
-from skep_table.errors import InputError, NoSuchTableError, OptionError, SkepError, UnsupportedError
+from skep_format.errors import InputError, NoSuchTableError, OptionError, SkepError, UnsupportedError
 
 pytestmark = pytest.mark.metastore
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("city", pa.string())])

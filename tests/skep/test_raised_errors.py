@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import raised_errors
 
-from skep_table.errors import InputError
+from skep_format.errors import InputError
 
 
 @pytest.fixture

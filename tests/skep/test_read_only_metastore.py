@@ -17,7 +17,7 @@ from skep.cli.sync import commands as sync_commands
 from skep.lake import Lake
 from skep.metastore.syncing import SyncWarning, open_queue
 from skep_catalog.client import Metastore
-from skep_table.errors import CatalogError, LockError, SkepError, SyncError
+from skep_format.errors import CatalogError, LockError, SkepError, SyncError
 
 pytestmark = pytest.mark.metastore
 

@@ -23,11 +23,11 @@ from ended_process import outcome
 from skep.metastore.syncing import open_queue
 from skep.serve.run import HttpSettings, ServiceSettings, serve
 from skep_catalog.client import Metastore
+from skep_format.errors import InputError
+from skep_format.options import Options
+from skep_format.storage import open_storage
 from skep_sync.sync import plan_sync
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import InputError
-from skep_table.options import Options
-from skep_table.storage import open_storage
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 

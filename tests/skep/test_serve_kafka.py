@@ -11,8 +11,8 @@ import pytest
 
 from skep.serve import kafka
 from skep.serve.kafka import consume
+from skep_format.errors import StorageError
 from skep_sync.following.allowed import AllowedPaths
-from skep_table.errors import StorageError
 from skep_table.events import Event, Events
 
 

@@ -12,9 +12,9 @@ import pytest
 import sqlglot
 
 from skep.lake import Lake
+from skep_format.errors import CatalogError, InputError, StorageError, UnsupportedError
+from skep_format.schema.types import META_FIELDS
 from skep_sql.parsing.columns import names_used
-from skep_table.errors import CatalogError, InputError, StorageError, UnsupportedError
-from skep_table.schema.types import META_FIELDS
 
 pytestmark = [pytest.mark.metastore, pytest.mark.spark]
 

@@ -52,7 +52,7 @@ from skep.serve.hive.users import User, Users, kept_password, kept_token
 from skep_catalog.client import Metastore
 from skep_catalog.embedded import EmbeddedMetastore
 from skep_catalog.entities import Database
-from skep_table.errors import InputError
+from skep_format.errors import InputError
 
 pytestmark = pytest.mark.metastore
 

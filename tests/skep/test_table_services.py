@@ -13,9 +13,9 @@ import skep
 from skep.base.background import wait_for
 from skep.handles.table import Table
 from skep.services.modes import Mode, clustering, compaction, log_compaction
-from skep_table.errors import InputError, OptionError, UnsupportedError
+from skep_format.errors import InputError, OptionError, UnsupportedError
+from skep_format.timeline.instant import Action
 from skep_table.hooks import Committed
-from skep_table.timeline.instant import Action
 
 PLAN = "hoodie.clustering.plan.strategy."
 SCHEMA = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("day", pa.string())])
@@ -184,7 +184,7 @@ def test_hooks_receive_the_snapshot_that_each_commit_ended_with(tmp_path: Path, 
 
 
 def test_a_commit_remains_whatever_follows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from skep_table.errors import StorageError
+    from skep_format.errors import StorageError
     from skep_table.services import automatic
 
     failures = iter([StorageError("the disk is full"), ValueError("the disk is full")])

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from skep.cli.main import app
 from skep.handles.by_path import open_table
+from skep_format.errors import InputError
+from skep_format.storage import LocalStorage
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import InputError
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64())])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from skep.lake import Lake
-from skep_table.errors import InputError, SchemaError, UnsupportedError
+from skep_format.errors import InputError, SchemaError, UnsupportedError
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skep.query.engines import DuckEngine
+from skep_format.errors import InputError
 from skep_sql.assign import Policy, assigned, check_assignable
-from skep_table.errors import InputError
 
 
 def into(values: list[Any], given_type: pa.DataType, wanted: pa.DataType) -> list[Any]:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from skep.handles.by_path import create_at
 from skep.handles.table import Table
+from skep_format.errors import CommitConflictError, InputError, UnsupportedError
 from skep_sql.execution import merge
-from skep_table.errors import CommitConflictError, InputError, UnsupportedError
 
 COLUMNS = ["id", "name", "price", "ts", "day"]
 SCHEMA = pa.schema(

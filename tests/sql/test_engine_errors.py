@@ -12,7 +12,7 @@ import pytest
 
 from skep.lake import Lake
 from skep.serve.hive.operations import failure_of
-from skep_table.errors import InputError, SkepError
+from skep_format.errors import InputError, SkepError
 
 pytestmark = pytest.mark.metastore
 
@@ -130,7 +130,7 @@ def test_a_session_that_runs_out_of_memory_is_started_again(tmp_path: Path) -> N
     """Spark's thread that serves the rows died of it, and the query waited for ever."""
     code = f"""
 import skep
-from skep_table.errors import EngineError
+from skep_format.errors import EngineError
 def started(event):
     if event.name == "spark.start.start":
         print(event.name, event.facts["why"])
@@ -147,4 +147,4 @@ with skep.connect(warehouse={str(tmp_path / "lake")!r}, listener=started) as lak
     assert first == "Spark's process has ended: it ran out of memory"
     assert "spark.driver.memory" in hint
     assert last == "{'a': [1]}"
-    assert "skep_table.errors" not in done.stderr  # Py4J logs that Spark ended; the command line leaves that out
+    assert "skep_format.errors" not in done.stderr  # Py4J logs that Spark ended; the command line leaves that out

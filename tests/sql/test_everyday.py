@@ -16,8 +16,8 @@ from benchmarks.engine_choice.everyday import QUERIES, ROWS, TABLES
 from skep.lake import Lake
 from skep.query.spark import SparkHolder
 from skep_catalog.client import Metastore
+from skep_format.errors import InputError
 from skep_sql.protocols import TIME_ZONE
-from skep_table.errors import InputError
 from skep_writer import collect_arrow
 
 pytestmark = [pytest.mark.metastore, pytest.mark.spark]

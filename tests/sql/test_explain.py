@@ -7,7 +7,7 @@ from sql_lakes import NeedsSession, NoSession
 
 from skep.lake import Lake
 from skep.query.rows import EMBEDDED_BYTES
-from skep_table.errors import NoSuchTableError
+from skep_format.errors import NoSuchTableError
 
 pytestmark = pytest.mark.metastore
 

@@ -11,7 +11,7 @@ import pytest
 
 from skep.lake import Lake
 from skep_catalog.entities import Column, StorageDescriptor, TableEntry
-from skep_table.errors import InputError, NoSuchTableError, NotATableError
+from skep_format.errors import InputError, NoSuchTableError, NotATableError
 
 STATEMENTS = [
     "DROP TABLE x",

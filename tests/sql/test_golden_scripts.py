@@ -22,9 +22,9 @@ from sql_lakes import NeedsSession
 
 from skep.handles.statements import StatementResult
 from skep.lake import Lake
+from skep_format.errors import NoSuchTableError, SkepError
 from skep_sql.effects import run
 from skep_sql.parsing.statements import Query
-from skep_table.errors import NoSuchTableError, SkepError
 
 if sys.version_info >= (3, 11):
     import tomllib

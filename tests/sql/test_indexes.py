@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from skep.lake import Lake
+from skep_format.errors import EntryExistsError, InputError, UnsupportedError
 from skep_sql.parsing.parse import parse
 from skep_sql.parsing.statements import CreateIndex, DropIndex, Name, RefreshIndex, Show, Statement
-from skep_table.errors import EntryExistsError, InputError, UnsupportedError
 
 
 @pytest.mark.parametrize(

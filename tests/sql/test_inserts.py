@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from skep.lake import Lake
-from skep_table.errors import InputError, SkepError
+from skep_format.errors import InputError, SkepError
 
 ROW = {"id": 9, "a": "A", "b": "B", "ts": 1}
 BY_NAME = [

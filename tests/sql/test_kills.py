@@ -15,7 +15,7 @@ from faulty_storage import FaultyStorage
 from skep.handles.by_path import create_at, open_table
 from skep.handles.table import Table
 from skep.services.runner import Services
-from skep_table.errors import SkepError
+from skep_format.errors import SkepError
 from skep_table.table import HudiTable
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("value", pa.int64())])

@@ -14,7 +14,7 @@ from skep.query.result import SqlResult
 from skep.query.spark import SparkHolder
 from skep_catalog.client import Metastore
 from skep_catalog.embedded import EmbeddedMetastore
-from skep_table.errors import UnsupportedError
+from skep_format.errors import UnsupportedError
 
 pytestmark = pytest.mark.metastore
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from skep.lake import Lake
-from skep_table.errors import InputError
+from skep_format.errors import InputError
 
 ROWS = pa.table({"id": [1, 2, 3], "v": ["t1", "t2", "t3"]})
 

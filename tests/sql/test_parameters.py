@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from skep.lake import Lake
-from skep_table.errors import InputError, SkepError
+from skep_format.errors import InputError, SkepError
 
 NASTY = [
     "",

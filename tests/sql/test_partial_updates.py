@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from skep.lake import Lake
-from skep_table.logfile import BlockType, LogBlock, read_blocks
-from skep_table.schema.types import META_FIELDS
+from skep_format.logfile import BlockType, LogBlock, read_blocks
+from skep_format.schema.types import META_FIELDS
 
 pytestmark = pytest.mark.metastore
 

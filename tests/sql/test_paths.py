@@ -13,8 +13,8 @@ from pyarrow import orc, parquet
 
 from skep.lake import Lake
 from skep.serve.hive.rights import RightMissingError, check_right
+from skep_format.errors import InputError, NotATableError
 from skep_sql.parsing.parse import parse
-from skep_table.errors import InputError, NotATableError
 
 ROWS = pa.table({"id": ["a", "b"], "v": [1, 2]})
 

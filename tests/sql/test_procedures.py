@@ -18,10 +18,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from skep.lake import Lake
+from skep_format.errors import InputError, SkepError, UnsupportedError
 from skep_sql.procedures import PROCEDURES
 from skep_sql.procedures.contract import REQUIRED
 from skep_sql.procedures.refused import REFUSED
-from skep_table.errors import InputError, SkepError, UnsupportedError
 
 LINE = re.compile(r"^(?:(?P<release>[\d.]+) )?(?P<name>\w+)\((?P<arguments>.*)\) -> (?P<columns>.*)$")
 KNOWN = [

@@ -19,7 +19,7 @@ from sql_lakes import NoSession
 from skep.handles.by_path import create_at
 from skep.handles.table import Table
 from skep.services.runner import Services
-from skep_table.runtime.runner import ThreadRunner
+from skep_format.runner import ThreadRunner
 
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("k", pa.string()), ("a", pa.int64()), ("b", pa.string()), ("part", pa.string())]

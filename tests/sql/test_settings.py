@@ -10,8 +10,8 @@ import pytest
 from sql_lakes import NeedsSession
 
 from skep.lake import Lake
-from skep_table.errors import InputError, OptionError
-from skep_table.options import UnknownOptionWarning
+from skep_format.errors import InputError, OptionError
+from skep_format.options import UnknownOptionWarning
 
 HOUR = dt.datetime(2024, 7, 1, 22, tzinfo=dt.timezone.utc)
 ROWS = pa.table({"id": [1], "v": ["a"], "seen": pa.array([HOUR], pa.timestamp("us", "UTC"))})

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from skep.lake import Lake
-from skep_table.errors import InputError, NoSuchTableError, NotATableError, UnsupportedError
+from skep_format.errors import InputError, NoSuchTableError, NotATableError, UnsupportedError
 
 pytestmark = pytest.mark.metastore
 

@@ -11,7 +11,7 @@ from sql_lakes import NoSession
 from skep.lake import Lake
 from skep_catalog.entities import Column, StorageDescriptor
 from skep_catalog.entities import TableEntry as Entry
-from skep_table.errors import EntryExistsError, InputError, NoSuchTableError, NotATableError, UnsupportedError
+from skep_format.errors import EntryExistsError, InputError, NoSuchTableError, NotATableError, UnsupportedError
 
 pytestmark = pytest.mark.metastore
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from skep.lake import Lake
-from skep_table.errors import InputError, OptionError, TableMismatchError
+from skep_format.errors import InputError, OptionError, TableMismatchError
 
 pytestmark = pytest.mark.metastore
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from skep.lake import Lake
-from skep_table.errors import OptionError
+from skep_format.errors import OptionError
 
 KIND = "hoodie.keygen.timebased.timestamp.type"
 TYPES = "hoodie.datasource.write.partitionpath.field"

@@ -8,7 +8,7 @@ import pytest
 from sql_lakes import NoSession
 
 from skep.lake import Lake
-from skep_table.options import Options
+from skep_format.options import Options
 
 pytestmark = pytest.mark.metastore
 

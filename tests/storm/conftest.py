@@ -83,9 +83,9 @@ class Storm:
     hudi_died: float = -math.inf
 
     def __post_init__(self) -> None:
+        from skep_format.storage import LocalStorage
+        from skep_format.table_config import TableType
         from skep_table.commit.create import TableSpec, create_table
-        from skep_table.storage import LocalStorage
-        from skep_table.table_config import TableType
 
         kind = TableType.MERGE_ON_READ if self.type == "mor" else TableType.COPY_ON_WRITE
         spec = TableSpec(

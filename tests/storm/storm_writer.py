@@ -20,12 +20,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from skep_table.errors import CatalogError, LockError, StorageError, WriteError
+from skep_format.errors import CatalogError, LockError, StorageError, WriteError
+from skep_format.options import Options
+from skep_format.timeline.instant import DATA_ACTIONS
 from skep_table.lock import Lock
-from skep_table.options import Options
 from skep_table.services.automatic import maintain
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import DATA_ACTIONS
 from skep_table.write.idempotency import BATCH_ID
 from skep_table.write.local import LocalWriter
 

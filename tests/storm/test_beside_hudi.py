@@ -11,8 +11,8 @@ from storm_totals import journal_lines
 
 from benchmarks.peers.bundle import PeerMissing, bundle
 from benchmarks.peers.jvm import Jvm
+from skep_format.timeline.instant import Action
 from skep_table.query import ReadRequest, read
-from skep_table.timeline.instant import Action
 
 PEERS = (("1.2.0", 9), ("1.1.1", 9), ("1.0.2", 8))
 COLUMNS = ("id", "part", "ts", "batch")

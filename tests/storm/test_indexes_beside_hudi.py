@@ -13,8 +13,8 @@ from storm_writer import HUDI, SERVICES_RUNNER
 
 from benchmarks.peers.bundle import PeerMissing, bundle
 from benchmarks.peers.jvm import Jvm
+from skep_format.timeline.instant import Action
 from skep_table.query import ReadRequest, read
-from skep_table.timeline.instant import Action
 
 COLUMNS = ("id", "part", "ts", "batch")
 CASES = [

@@ -21,20 +21,20 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from skep_format.errors import AlreadyExistsError, SkepError, StorageError
+from skep_format.names import Marker, MarkerType
+from skep_format.options import Options
+from skep_format.runner import ThreadRunner
+from skep_format.storage import FileStatus, FolderListing, StorageFlags
+from skep_format.storage.versioned import Versioned
+from skep_format.timeline.instant import Action, State
+from skep_format.timeline.metadata import CommitMetadata, WriteStat
+from skep_format.versions import known_versions
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.parts.markers import create_marker
 from skep_table.commit.transaction import Transaction
-from skep_table.errors import AlreadyExistsError, SkepError, StorageError
-from skep_table.format import known_versions
 from skep_table.locks.storage import StorageLock
-from skep_table.names import Marker, MarkerType
-from skep_table.options import Options
-from skep_table.runtime.runner import ThreadRunner
-from skep_table.storage import FileStatus, FolderListing, StorageFlags
-from skep_table.storage.versioned import Versioned
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, State
-from skep_table.timeline.metadata import CommitMetadata, WriteStat
 
 GROUP = "group-0"
 WRITERS = 3

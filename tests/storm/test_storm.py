@@ -15,7 +15,7 @@ from storm_indexes import INDEXED, indexes_are_right, looks
 from storm_writer import SERVICES_RUNNER
 
 from skep_catalog.embedded import EmbeddedMetastore
-from skep_table.timeline.instant import Action
+from skep_format.timeline.instant import Action
 
 MakeStorm = Callable[..., Any]
 FEW = {"writers": 3, "commits": 4}

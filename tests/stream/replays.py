@@ -14,10 +14,10 @@ import pyarrow as pa
 
 import skep
 from skep.flows.streams import Streamer
-from skep_table.errors import SkepError
+from skep_format.errors import SkepError
+from skep_format.timeline.instant import Instant
 from skep_table.query.json_text import json_lines
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Instant
 
 GOLDEN = Path(__file__).parent / "golden"
 HIDDEN = ("_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_file_name")

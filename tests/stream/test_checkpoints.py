@@ -5,14 +5,14 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from skep_format.errors import InputError
+from skep_format.storage import LocalStorage
+from skep_format.timeline.instant import Instant
+from skep_format.versions import format_of_version
 from skep_stream.checkpoints import CheckpointSettings, Recorded, newest, parse, resumed, stated
 from skep_stream.protocols import Position
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import InputError
-from skep_table.format import format_of_version
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Instant
 from skep_table.write.local import LocalWriter
 
 KEYS = format_of_version(6).streamer_keys
@@ -115,7 +115,7 @@ def test_only_a_reset_key_is_refused(tmp_path: object) -> None:
 
 
 def test_the_archive_is_not_read(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    from skep_table.timeline.timeline import Timeline
+    from skep_format.timeline.timeline import Timeline
 
     found = table(tmp_path)
     commit(found, {KEYS.checkpoint: "1"})

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skep_format.errors import FormatError, InputError
+from skep_format.storage import FileStatus
 from skep_stream.files.choice import BEFORE_ALL, ChosenFiles, FileRule, Remembered, checkpoint_of, choose
-from skep_table.errors import FormatError, InputError
-from skep_table.storage import FileStatus
 
 HUDI = FileRule(1000, remembered=0, oversized=False)
 SKEP = FileRule(1000)

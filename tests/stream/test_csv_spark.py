@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from skep_format.errors import InputError
+from skep_format.options import Options
+from skep_format.schema.avro import parse_avro
 from skep_stream.files.csv_rows import csv_rows
 from skep_stream.files.csv_text import CsvForm
-from skep_table.errors import InputError
-from skep_table.options import Options
-from skep_table.schema.avro import parse_avro
 
 pytestmark = pytest.mark.spark
 DIALECTS: tuple[Mapping[str, str], ...] = (

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from skep_format.errors import InputError, OptionError, UnsupportedError
+from skep_format.options import REGISTRY, IneffectiveOptionWarning, Options
+from skep_format.schema.avro import parse_avro
+from skep_format.schema.types import Schema
 from skep_stream.files.csv_rows import csv_rows
 from skep_stream.files.csv_text import CsvForm
-from skep_table.errors import InputError, OptionError, UnsupportedError
-from skep_table.options import REGISTRY, IneffectiveOptionWarning, Options
-from skep_table.schema.avro import parse_avro
-from skep_table.schema.types import Schema
 
 
 def options(**values: str) -> Options:

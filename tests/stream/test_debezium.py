@@ -11,7 +11,7 @@ from kafka_topics import Topic, cluster
 from registry_server import Registry, registry
 
 import skep
-from skep_table.errors import InputError
+from skep_format.errors import InputError
 
 VALUE = {
     "type": "record",

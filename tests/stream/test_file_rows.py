@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
+from skep_format.errors import InputError
+from skep_format.schema.avro import parse_avro
+from skep_format.schema.types import Schema
 from skep_stream.files.csv_cut import Dialect
 from skep_stream.files.csv_rows import ColumnOrderWarning, csv_rows
 from skep_stream.files.csv_text import CsvForm
 from skep_stream.files.json_rows import _read_by_arrow, _read_each, json_rows
 from skep_stream.files.line import Line
 from skep_stream.rejected import Rejected
-from skep_table.errors import InputError
-from skep_table.schema.avro import parse_avro
-from skep_table.schema.types import Schema
 
 
 def schema(**types: Any) -> Schema:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from skep_format.errors import OptionError, UnsupportedError
 from skep_stream.flags import FLAGS, Flags, FlagWarning, parse
 from skep_stream.properties import layered, load_properties
-from skep_table.errors import OptionError, UnsupportedError
 
 REQUIRED = ["--target-base-path", "t", "--target-table", "t", "--table-type", "COPY_ON_WRITE"]
 

@@ -16,8 +16,8 @@ import pytest
 from postgresql_server import NoPostgresql, Server, postgresql
 
 import skep
+from skep_format.errors import InputError, OptionError, StorageError
 from skep_stream.sources.postgresql import UrlParameterWarning, arguments_of
-from skep_table.errors import InputError, OptionError, StorageError
 
 pytest.importorskip("psycopg")
 

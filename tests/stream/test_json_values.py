@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from skep_format.errors import InputError
+from skep_format.schema.avro import parse_avro
+from skep_format.schema.types import Schema
 from skep_stream.files.json_rows import _read_each, json_rows, json_values
 from skep_stream.files.line import Line
 from skep_stream.kafka.messages import MessagePlace
 from skep_stream.rejected import Rejected
-from skep_table.errors import InputError
-from skep_table.schema.avro import parse_avro
-from skep_table.schema.types import Schema
 
 GOLDEN: Final = json.loads((Path(__file__).parent / "golden" / "json_values.json").read_text(encoding="utf-8"))
 RANGES: Final = {

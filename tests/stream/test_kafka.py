@@ -12,14 +12,14 @@ import pytest
 from kafka_topics import Topic, cluster
 
 import skep
+from skep_format.errors import DataLossError, InputError, OptionError, StorageError
+from skep_format.options import Options
+from skep_format.timeline.metadata import WriteOperation
 from skep_stream.kafka.offsets import Log, OffsetRange, checked, clamped, of_sink, parse, ranges, spell
 from skep_stream.kafka.properties import ClientPropertyWarning, client_properties
 from skep_stream.kafka.source import DataLossWarning
 from skep_stream.protocols import Position
-from skep_table.errors import DataLossError, InputError, OptionError, StorageError
 from skep_table.events import Event
-from skep_table.options import Options
-from skep_table.timeline.metadata import WriteOperation
 
 ORDER = {
     "type": "record",

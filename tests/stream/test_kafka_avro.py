@@ -12,9 +12,9 @@ from kafka_topics import Topic, cluster
 from registry_server import USER, Registry, plain, registry
 
 import skep
+from skep_format.errors import FormatError, InputError, OptionError, SchemaError, StorageError, UnsupportedError
+from skep_format.options import Options
 from skep_stream.schemas.registry import SOURCE_URL, without_user
-from skep_table.errors import FormatError, InputError, OptionError, SchemaError, StorageError, UnsupportedError
-from skep_table.options import Options
 
 ORDER: dict[str, Any] = {
     "type": "record",

@@ -12,7 +12,7 @@ from proto_files import class_of, file_of, written
 from registry_server import Registry, registry
 
 import skep
-from skep_table.errors import InputError, OptionError, SchemaError, StorageError, UnsupportedError
+from skep_format.errors import InputError, OptionError, SchemaError, StorageError, UnsupportedError
 
 ITEM = file_of({"Item": {"name": "string"}}, name="item.proto", imports=())
 FIELDS = {"id": "string", "ts": "int64", "item": ".shop.Item", "at": ".google.protobuf.Timestamp"}

@@ -14,8 +14,8 @@ from skep_catalog.client import Metastore
 from skep_catalog.embedded import EmbeddedMetastore
 from skep_catalog.entities import Column, StorageDescriptor, TableEntry
 from skep_catalog.type_text import spark_schema
-from skep_table.errors import NoSuchTableError, OptionError
-from skep_table.schema.types import Field, LongType, StringType
+from skep_format.errors import NoSuchTableError, OptionError
+from skep_format.schema.types import Field, LongType, StringType
 
 pytestmark = pytest.mark.metastore
 PREFIX = "hoodie.deltastreamer.schemaprovider"

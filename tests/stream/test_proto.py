@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from proto_files import class_of, file_of, written
 
+from skep_format.errors import InputError, OptionError, SchemaError
+from skep_format.options import Options
+from skep_format.schema.avro import parse_avro, to_avro
 from skep_stream.proto.columns import Shape, message_rows
 from skep_stream.proto.types import Types, indexes_of, types_of_file
-from skep_table.errors import InputError, OptionError, SchemaError
-from skep_table.options import Options
-from skep_table.schema.avro import parse_avro, to_avro
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 ORDER = {

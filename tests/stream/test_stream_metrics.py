@@ -17,11 +17,11 @@ import pytest
 from ended_process import outcome
 from file_jobs import Job, command, many, row, words
 
+from skep_format.errors import InputError, StorageError
+from skep_format.options import IneffectiveOptionWarning
 from skep_stream.lag import LagWatch
 from skep_stream.protocols import Batch, Position
-from skep_table.errors import InputError, StorageError
 from skep_table.events import Event, Events
-from skep_table.options import IneffectiveOptionWarning
 
 prometheus_client = pytest.importorskip("prometheus_client")
 LAG = ("--hoodie-conf", "skep.stream.lag.seconds=1")

@@ -22,9 +22,7 @@ from file_jobs import KEYS, ORDER, Job, command, row, words
 from pyarrow import parquet
 
 import skep
-from skep_stream.schemas.providers import DroppedColumnWarning
-from skep_stream.sources.jdbc import database_of
-from skep_table.errors import (
+from skep_format.errors import (
     CorruptFileError,
     InputError,
     OptionError,
@@ -34,10 +32,12 @@ from skep_table.errors import (
     TableMismatchError,
     UnsupportedError,
 )
+from skep_format.storage import open_storage
+from skep_format.timeline.instant import Action
+from skep_stream.schemas.providers import DroppedColumnWarning
+from skep_stream.sources.jdbc import database_of
 from skep_table.events import Event
-from skep_table.storage import open_storage
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from skep_format.errors import InputError
 from skep_sync.following.allowed import AllowedPaths, PathNotAllowedError
-from skep_table.errors import InputError
 
 ALLOWED = AllowedPaths(["s3://lake/wh", "gs://bucket", "hdfs://nn:8020/data/"])
 

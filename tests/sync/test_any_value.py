@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 
 from skep_catalog.client import Metastore
 from skep_catalog.entries import MARKER
+from skep_format.errors import SyncError
+from skep_format.names import DEFAULT_PARTITION
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
 from skep_sync.check import check_table
 from skep_sync.planning.locations import same_location
 from skep_sync.sync import plan_sync, sync_table
 from skep_sync.values import values_of_name
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import SyncError
-from skep_table.names import DEFAULT_PARTITION
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
 SPECIAL = st.sampled_from(

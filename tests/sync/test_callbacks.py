@@ -13,15 +13,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from skep_format.errors import OptionError, SyncError, UnsupportedError
+from skep_format.options import Options
+from skep_format.storage import LocalStorage
+from skep_format.timeline.instant import Action
 from skep_sync.callbacks import CallbackWarning, callback_hook, deliver, senders, undelivered
 from skep_sync.callbacks.senders import HttpSender, KafkaSender, sender_of
 from skep_sync.following.receiver import parse_callback
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import OptionError, SyncError, UnsupportedError
-from skep_table.options import Options
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action
 from skep_table.write.local import LocalWriter
 
 PREFIX = "hoodie.write.commit.callback."

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from skep_format.errors import InputError
 from skep_sync.engines import EngineAddress, EngineKind
-from skep_table.errors import InputError
 
 
 def test_an_address_in_full() -> None:

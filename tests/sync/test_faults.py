@@ -21,9 +21,9 @@ from benchmarks.metastore_proxy import close_sockets
 from skep_catalog.client import Metastore
 from skep_catalog.embedded import EmbeddedMetastore
 from skep_catalog.entries import MARKER
+from skep_format.errors import CatalogError, SyncError
 from skep_sync import sync as sync_module
 from skep_sync.sync import plan_sync, sync_table
-from skep_table.errors import CatalogError, SyncError
 from skep_table.table import HudiTable
 
 pytestmark = pytest.mark.metastore

@@ -16,16 +16,16 @@ import pyarrow as pa
 import pytest
 from faulty_storage import FaultyStorage
 
+from skep_format.errors import CorruptFileError, InputError, SkepError, SyncError
+from skep_format.options import Options
+from skep_format.storage import LocalStorage
+from skep_format.timeline.instant import Action
 from skep_sync.feed import feed, receiver_of
 from skep_sync.feed.lines import CommitChanges
 from skep_sync.feed.receivers import FolderReceiver, HttpReceiver, KafkaReceiver
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.transaction import Transaction
-from skep_table.errors import CorruptFileError, InputError, SkepError, SyncError
-from skep_table.options import Options
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action
 from skep_table.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.string()), ("name", pa.string())])

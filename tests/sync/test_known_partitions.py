@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from skep_catalog.client import Metastore
+from skep_format.storage import open_storage
 from skep_sync.planning.locations import lies_below
 from skep_sync.sync import plan_sync, sync_table
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.storage import open_storage
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 

@@ -11,11 +11,11 @@ import pytest
 
 from skep_catalog.client import Metastore
 from skep_catalog.entries import MARKER
+from skep_format.errors import SyncError
+from skep_format.storage import open_storage
 from skep_sync.check import check_table
 from skep_sync.sync import plan_sync, sync_table
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import SyncError
-from skep_table.storage import open_storage
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 

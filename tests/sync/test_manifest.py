@@ -13,6 +13,10 @@ import pytest
 
 from skep_catalog.client import Metastore
 from skep_catalog.entries import MARKER
+from skep_format.errors import StorageError, SyncError, TableMismatchError
+from skep_format.options import Options
+from skep_format.storage import open_storage
+from skep_format.storage.local import LocalStorage
 from skep_sync.check import check_table
 from skep_sync.following.status import sync_status
 from skep_sync.manifest import FOLDER
@@ -20,12 +24,8 @@ from skep_sync.planning.locations import same_location
 from skep_sync.planning.steps import WriteManifests
 from skep_sync.sync import plan_sync, sync_table
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import StorageError, SyncError, TableMismatchError
-from skep_table.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.services.cleaning.clean import clean
-from skep_table.storage import open_storage
-from skep_table.storage.local import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 

@@ -13,13 +13,13 @@ import pytest
 from skep_catalog.client import Metastore
 from skep_catalog.entities import Partition
 from skep_catalog.entries import MARKER
+from skep_format.errors import SchemaError, SyncError
+from skep_format.options import REGISTRY, Status
+from skep_format.storage import open_storage
 from skep_sync.planning.locations import same_location
 from skep_sync.planning.steps import AddPartitions, MovePartitions, TouchPartitions
 from skep_sync.sync import plan_sync, sync_table
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import SchemaError, SyncError
-from skep_table.options import REGISTRY, Status
-from skep_table.storage import open_storage
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 

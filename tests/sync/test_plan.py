@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from skep_catalog.entities import Column, TableEntry
 from skep_catalog.entries import wanted_entries
+from skep_format.escaping import escape
+from skep_format.schema.types import Field, IntType, LongType, Schema, StringType
+from skep_format.table_config import TableConfig
 from skep_sync.options import Cascade
 from skep_sync.planning.changes import Files, PartitionChanges, SyncPoint
 from skep_sync.planning.locations import registered_there, same_location
 from skep_sync.planning.plan import EntryLayout, differences, distinct, entry_steps, merged, partition_steps
 from skep_sync.planning.steps import AddPartitions, AlterEntry, CreateEntry, DropPartitions, MovePartitions
 from skep_sync.values import Extractor, values_of_name
-from skep_table.escaping import escape
-from skep_table.schema.types import Field, IntType, LongType, Schema, StringType
-from skep_table.table_config import TableConfig
 
 BASE = "s3://lake/t"
 CONFIG = TableConfig(name="t", partition_fields=("p",), hive_style=True)

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from skep_format.errors import CatalogError, MetastoreUnreachableError, StorageError, SyncError
+from skep_format.storage import Storage, open_storage
+from skep_format.storage.local import LocalStorage
 from skep_sync.following.queue import Backoff, SyncQueue, table_key
-from skep_table.errors import CatalogError, MetastoreUnreachableError, StorageError, SyncError
-from skep_table.storage import Storage, open_storage
-from skep_table.storage.local import LocalStorage
 
 TABLE = "s3a://lake/wh/t"
 

@@ -11,11 +11,11 @@ import pytest
 
 from skep_catalog.client import Metastore
 from skep_catalog.entities import Column
+from skep_format.errors import InputError
 from skep_sync.backup import FOLDER, backups
 from skep_sync.restore import restore_entries
 from skep_sync.sync import plan_sync, sync_table
 from skep_sync.values import canonical_value
-from skep_table.errors import InputError
 from skep_table.table import HudiTable
 
 pytestmark = pytest.mark.metastore

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from skep_catalog.client import Metastore
+from skep_format.errors import CatalogError, MetastoreUnreachableError, SkepError
+from skep_format.storage import open_storage
 from skep_sync.following import service as service_module
 from skep_sync.following.queue import Backoff, Pending, SyncQueue
 from skep_sync.following.service import SyncService
@@ -18,9 +20,7 @@ from skep_sync.options import RELOCATE
 from skep_sync.planning.locations import same_location
 from skep_sync.sync import SyncReport, plan_sync
 from skep_sync.targets import Clients, Target, targets_of
-from skep_table.errors import CatalogError, MetastoreUnreachableError, SkepError
 from skep_table.events import Event, Events
-from skep_table.storage import open_storage
 from skep_table.table import HudiTable
 
 NOBODY = "thrift://127.0.0.1:1"

@@ -18,12 +18,12 @@ import pytest
 from skep_catalog.client import Metastore
 from skep_catalog.entities import Column, StorageDescriptor, TableEntry
 from skep_catalog.entries import MARKER
+from skep_format.errors import MetastoreUnreachableError, OptionError, SyncError, TableMismatchError
+from skep_format.storage import open_storage
 from skep_sync.following.status import sync_status
 from skep_sync.planning.steps import AddPartitions, AlterEntry, DropPartitions, SyncPlan
 from skep_sync.sync import plan_sync, sync_table
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import MetastoreUnreachableError, OptionError, SyncError, TableMismatchError
-from skep_table.storage import open_storage
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 

@@ -24,12 +24,12 @@ from skep.cli.sync import commands as sync_commands
 from skep.metastore.syncing import TableSyncs, open_queue
 from skep_catalog.client import Metastore
 from skep_catalog.lock import HmsLock
+from skep_format.errors import SyncError
+from skep_format.options import UnknownOptionWarning
+from skep_format.storage import LocalStorage
 from skep_sync.sync import sync_table
 from skep_sync.targets import Clients, targets_of
-from skep_table.errors import SyncError
 from skep_table.lock import held
-from skep_table.options import UnknownOptionWarning
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 

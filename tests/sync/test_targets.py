@@ -9,14 +9,14 @@ import pytest
 
 from skep_catalog.client import Metastore
 from skep_catalog.entries import MARKER
+from skep_format.errors import NotATableError, OptionError, SyncError
+from skep_format.options import Options
+from skep_format.storage import open_storage
 from skep_sync.following.pending import KnownTables, sync_all, sync_queued
 from skep_sync.following.queue import SyncQueue
 from skep_sync.options import KIND, TargetKind
 from skep_sync.sync import sync_table
 from skep_sync.targets import MAIN, Clients, Target, each_target, sync_target, targets_of
-from skep_table.errors import NotATableError, OptionError, SyncError
-from skep_table.options import Options
-from skep_table.storage import open_storage
 from skep_table.table import HudiTable
 
 NOBODY = "thrift://127.0.0.1:1"

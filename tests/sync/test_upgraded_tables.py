@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from skep_catalog.client import Metastore
+from skep_format.schema.types import META_FIELDS
 from skep_sync.check import check_table
 from skep_sync.planning.plan import MARKERS, marker_of
 from skep_sync.sync import sync_table
 from skep_table.query import ReadRequest, read
-from skep_table.schema.types import META_FIELDS
 from skep_table.table import HudiTable
 from skep_table.upgrade import change_version
 from skep_table.write.local import LocalWriter

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skep_format.errors import FormatError
+from skep_format.escaping import escape
+from skep_format.names import DEFAULT_PARTITION
 from skep_sync.values import Extractor, partition_name, partition_values, values_of_name
-from skep_table.errors import FormatError
-from skep_table.escaping import escape
-from skep_table.names import DEFAULT_PARTITION
 
 
 class TestExtractors:

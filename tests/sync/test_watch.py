@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from skep_catalog.client import Metastore
+from skep_format.errors import StorageError
+from skep_format.runner import ThreadRunner
+from skep_format.storage import FileStatus
+from skep_format.storage.local import LocalStorage
 from skep_sync.following.pending import DroppedEntries
 from skep_sync.following.watch import News, WatchedTable, Watcher, table_of_view
 from skep_sync.sync import sync_table
 from skep_sync.targets import Clients, targets_of
-from skep_table.errors import StorageError
-from skep_table.runtime.runner import ThreadRunner
-from skep_table.storage import FileStatus
-from skep_table.storage.local import LocalStorage
 from skep_table.table import HudiTable
 
 Write = Callable[..., HudiTable]

@@ -15,8 +15,8 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from skep_table.storage import Storage
-from skep_table.storage.versioned import Versioned
+from skep_format.storage import Storage
+from skep_format.storage.versioned import Versioned
 
 METHODS: Final = tuple(
     name for name, member in vars(Storage).items() if callable(member) and name[0] != "_" and name != "uri"

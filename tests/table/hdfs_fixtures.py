@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from skep_table.storage import Storage, open_storage
+from skep_format.storage import Storage, open_storage
 
 JARS = (("junit", "junit", "4.13.2"), ("org.mockito", "mockito-core", "2.28.2"))
 

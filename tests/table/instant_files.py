@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from skep_table.instant_time import CompletionTime, InstantTime
+from skep_format.instant_time import CompletionTime, InstantTime
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.metadata import CommitMetadata
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.metadata import CommitMetadata
 
 
 def add(table: HudiTable, time: InstantTime, action: Action, metadata: CommitMetadata) -> Instant:

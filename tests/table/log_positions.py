@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skep_table.logfile import BlockType, HeaderKey, read_blocks
-from skep_table.names import BaseFileName
-from skep_table.schema.types import RECORD_KEY
+from skep_format.logfile import BlockType, HeaderKey, read_blocks
+from skep_format.names import BaseFileName
+from skep_format.schema.types import RECORD_KEY
 from skep_table.table import HudiTable
 
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import instant_files
 import pyarrow as pa
 
+from skep_format.options import Options
+from skep_format.storage import open_storage
+from skep_format.versions import DEFAULT
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.format import DEFAULT
-from skep_table.options import Options
-from skep_table.storage import open_storage
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from skep_table.runtime.runner import ThreadRunner
+from skep_format.runner import ThreadRunner
 
 A, R = TypeVar("A"), TypeVar("R")
 

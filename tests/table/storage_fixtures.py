@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from counting_storage import Calls, Requests, count_class
 
-from skep_table.storage import HdfsStorage, LocalStorage, ObjectStorage, Storage, open_storage
+from skep_format.storage import HdfsStorage, LocalStorage, ObjectStorage, Storage, open_storage
 
 _REQUESTS = Requests()
 

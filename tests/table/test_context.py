@@ -14,16 +14,16 @@ import pyarrow as pa
 import pytest
 
 from skep.handles.by_path import create_at
+from skep_format.errors import LockError, StorageError
+from skep_format.runner import ThreadRunner
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import LockError, StorageError
 from skep_table.lock import InProcessLock
 from skep_table.merge.rule import DELETE_FIELD, DELETE_MARKER
 from skep_table.query import ReadRequest, read
-from skep_table.runtime.runner import ThreadRunner
 from skep_table.services.clustering.cluster import cluster
-from skep_table.storage import LocalStorage
 from skep_table.table import METADATA_ENABLE, HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.indexes import registry
 from skep_table.write.indexes.bloom_lookup import BloomIndex
 from skep_table.write.local import LocalWriter

@@ -12,23 +12,23 @@ import instant_files
 import many_partitions
 import pytest
 
-from skep_table.instant_time import InstantTime
+from skep_format.instant_time import InstantTime
+from skep_format.timeline.instant import Action
+from skep_format.timeline.metadata import WriteStat
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action
-from skep_table.timeline.metadata import WriteStat
 
 # Without the garbage collector, which comes late where few objects hold much.
 LOOKS = """
 import gc, json, sys
 import psutil
 import pyarrow as pa
-from skep_table.options import Options
+from skep_format.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.services.cleaning.clean import plan_clean
 from skep_table.services.fsck import fsck
-from skep_table.instant_time import InstantTime
+from skep_format.instant_time import InstantTime
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action
+from skep_format.timeline.instant import Action
 from skep_table.write.local import LocalWriter
 
 def count(table):

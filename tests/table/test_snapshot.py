@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 from counting_storage import CountingStorage
 
+from skep_format.runner import ThreadRunner
+from skep_format.storage import LocalStorage
+from skep_format.table_config import update_table_config
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.runtime.runner import ThreadRunner
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import update_table_config
 from skep_table.view import StorageListing, StorageListings, listing
 from skep_table.write.local import LocalWriter
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from skep_format.storage import LocalStorage
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 
 collect_ignore = ["test_stream_changes.py" if metadata.version("pyspark").split(".")[0] >= "4" else "test_source.py"]

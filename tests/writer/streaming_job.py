@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from skep_catalog.class_archive import spark_environment
-from skep_table.options import Options
-from skep_table.storage import LocalStorage
+from skep_format.options import Options
+from skep_format.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_writer import SparkWriter, make_spark
 

@@ -8,14 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from skep_format.runner import ThreadRunner
+from skep_format.schema.change import AddColumn, ChangeType, DropColumn, RenameColumn
+from skep_format.schema.types import IntType, LongType, StringType
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.query import ReadRequest, read
-from skep_table.runtime.runner import ThreadRunner
-from skep_table.schema.change import AddColumn, ChangeType, DropColumn, RenameColumn
-from skep_table.schema.types import IntType, LongType, StringType
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 from skep_writer import SparkWriter, to_spark
 

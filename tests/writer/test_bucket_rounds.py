@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from skep_table.options import Options
+from skep_format.options import Options
+from skep_format.table_config import TableType
 from skep_table.query import ReadRequest, read
 from skep_table.services.compaction.compact import compact
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 from skep_writer import SparkWriter
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skep_table.errors import UnsupportedError
+from skep_format.errors import UnsupportedError
 from skep_table.query import ReadRequest, read
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter

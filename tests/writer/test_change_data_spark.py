@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from captured_tables import COW, MOR, Captured, replayed, rows
 
+from skep_format.table_config import TableType
 from skep_table.query import ReadRequest
 from skep_table.services.compaction.compact import compact
-from skep_table.table_config import TableType
 from skep_writer import SparkWriter, to_spark
 from skep_writer.edge import SparkRunner
 

@@ -16,7 +16,7 @@ from typing import IO, Any
 import pyarrow as pa
 import pytest
 
-from skep_table.storage import LocalStorage
+from skep_format.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_writer import SparkWriter
 
@@ -43,7 +43,7 @@ def python_without_skep(tmp_path: Path) -> Path:
     script = tmp_path / "python"
     script.write_text(f'#!/bin/sh\nPYTHONPATH="{packages}:$PYTHONPATH" exec "{sys.executable}" -S "$@"\n')
     script.chmod(0o755)
-    assert subprocess.run([script, "-c", "import skep_table"], capture_output=True, check=False).returncode != 0
+    assert subprocess.run([script, "-c", "import skep_format"], capture_output=True, check=False).returncode != 0
     return script
 
 
@@ -52,8 +52,8 @@ import json, sys
 import pyarrow as pa
 from skep_catalog.class_archive import spark_environment
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.options import Options
-from skep_table.storage import LocalStorage
+from skep_format.options import Options
+from skep_format.storage import LocalStorage
 from skep_table.query import ReadRequest
 from skep_writer import SparkWriter, make_spark, to_spark
 

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from skep_table.expressions import expression_of
-from skep_table.expressions.text_days import days_of_texts
-from skep_table.schema.types import BinaryType, DataType, DateType, IntType, LongType, StringType, TimestampType
+from skep_format.expressions import expression_of
+from skep_format.expressions.text_days import days_of_texts
+from skep_format.schema.types import BinaryType, DataType, DateType, IntType, LongType, StringType, TimestampType
 
 DAY = dt.timedelta(days=1)
 EPOCH = dt.date(1970, 1, 1)

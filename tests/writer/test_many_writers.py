@@ -13,10 +13,10 @@ import pytest
 
 from skep_catalog.client import Metastore
 from skep_catalog.lock import PARTITIONS_SUFFIX, HmsLock
+from skep_format.errors import LeaseLostError
+from skep_format.options import Options
 from skep_table.commit.heartbeat import FOLDER
-from skep_table.errors import LeaseLostError
 from skep_table.locks.storage import StorageLock
-from skep_table.options import Options
 from skep_table.table import HudiTable
 from skep_writer import SparkWriter
 

@@ -10,7 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from skep_table.clock import SYSTEM_CLOCK
+from skep_format.clock import SYSTEM_CLOCK
+from skep_format.runner import Runner, ThreadRunner
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.definitions import IndexDefinition
@@ -18,11 +21,8 @@ from skep_table.metadata_table.entries import latest
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, RECORD_INDEX, member_of
 from skep_table.metadata_write import create_metadata_table
 from skep_table.metadata_write.making import reading
-from skep_table.runtime.runner import Runner, ThreadRunner
 from skep_table.services.metadata_check import check_metadata_table
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 from skep_writer.edge import SparkRunner
 

@@ -12,12 +12,12 @@ from typing import IO, Any
 import pyarrow as pa
 import pytest
 
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
+from skep_format.timeline.instant import Action
 from skep_table.query import ReadRequest, read
 from skep_table.services.compaction.compact import compact
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
-from skep_table.timeline.instant import Action
 from skep_writer import SparkWriter, to_spark
 from skep_writer.edge import SparkRunner
 

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from skep_table.options import Options
+from skep_format.options import Options
 from skep_table.query import ReadRequest, plan
 from skep_table.services.cleaning.clean import clean
 from skep_table.table import HudiTable

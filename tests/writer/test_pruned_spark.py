@@ -15,9 +15,9 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 import pytest
 
+from skep_format.table_config import TableType
 from skep_table.query import ReadRequest, read
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 from skep_writer import collect_arrow, jvm, to_spark
 from skep_writer.reading.relation import ReadWarning

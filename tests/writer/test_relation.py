@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skep_table.errors import UnsupportedError
+from skep_format.errors import UnsupportedError
+from skep_format.schema.types import META_FIELDS
 from skep_table.query import ReadRequest, read
-from skep_table.schema.types import META_FIELDS
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 from skep_writer import collect_arrow, jvm, to_spark

@@ -10,20 +10,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from skep_format.errors import StorageError
+from skep_format.options import Options
+from skep_format.runner import ThreadRunner
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.context import TableContext
-from skep_table.errors import StorageError
-from skep_table.options import Options
 from skep_table.query import ReadRequest, read
-from skep_table.runtime.runner import ThreadRunner
 from skep_table.services import strategies
 from skep_table.services.clustering import cluster as cluster_service
 from skep_table.services.clustering.cluster import cluster
 from skep_table.services.compaction import compact as compact_service
 from skep_table.services.compaction.compact import compact
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 from skep_writer.edge import SparkRunner
 from skep_writer.services import service_runner

@@ -9,7 +9,7 @@ import golden_archives
 import pyarrow as pa
 import pytest
 
-from skep_table.errors import SkepError
+from skep_format.errors import SkepError
 from skep_table.query import ReadRequest, plan, read
 from skep_table.query.plan import matching, predicate_of
 from skep_table.table import HudiTable

@@ -12,12 +12,12 @@ from typing import IO, Any
 import pyarrow as pa
 import pytest
 
+from skep_format.errors import StorageError
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import StorageError
 from skep_table.query import ReadRequest, read
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_writer import SparkWriter
 
 pytestmark = [pytest.mark.spark, pytest.mark.engine("spark")]

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 import pytest
 import spark_answers
 
+from skep_format.table_config import TableType
 from skep_table.query import ReadRequest, read
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.flow import EmptyPartitionWarning
 from skep_table.write.indexes.memory import InMemoryWarning
 from skep_table.write.local import LocalWriter

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 from benchmarks.measure import Peak, memory_of
+from skep_format.options import Options
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.options import Options
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -10,15 +10,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from skep_format.errors import KeyFieldError
+from skep_format.options import Options
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import KeyFieldError
 from skep_table.merge.rows import DELETED
-from skep_table.options import Options
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.flow import EmptyPartitionWarning
 from skep_writer import SparkWriter
 from skep_writer.edge import frame_schema

@@ -10,9 +10,9 @@ import pytest
 import spark_answers
 from spark_plans import metric, scans
 
+from skep_format.table_config import TableType
 from skep_table.query import ReadRequest, read
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 from skep_writer import to_spark
 
@@ -46,8 +46,8 @@ def plan_text(frame: Any) -> str:
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> HudiTable:
     """A base file in each partition, and log files in the first ones."""
+    from skep_format.storage import LocalStorage
     from skep_table.commit.create import TableSpec, create_table
-    from skep_table.storage import LocalStorage
 
     storage = LocalStorage(str(tmp_path_factory.mktemp("many") / "table"))
     spec = TableSpec(

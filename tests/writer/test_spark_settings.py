@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 import spark_answers
 
+from skep_format.table_config import TableType
 from skep_table.query import QueryType, ReadRequest, read
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 from skep_writer import to_spark
 from skep_writer.settings import session_settings
@@ -109,8 +109,8 @@ def rows(ts: int, numbers: range) -> pa.Table:
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory, golden: Path) -> dict[str, HudiTable]:
+    from skep_format.storage import LocalStorage
     from skep_table.commit.create import TableSpec, create_table
-    from skep_table.storage import LocalStorage
 
     found = {name: HudiTable.open(golden / name / "table") for name in ("0.15.0/cow_types_edge", "1.1.1/mor_upsert")}
     for kind in TableType:

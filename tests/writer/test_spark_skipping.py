@@ -13,12 +13,12 @@ from indexed_tables import indexed, rows_of, written
 from spark_plans import metric
 
 import skep_writer.reading.pruned
+from skep_format.table_config import TableType
 from skep_table.metadata_table.partitions import RECORD_INDEX
 from skep_table.query import ReadRequest, read
 from skep_table.query.explain import explain
 from skep_table.services.metadata.admin import drop_metadata
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 from skep_writer import to_spark
 

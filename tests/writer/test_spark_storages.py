@@ -16,10 +16,10 @@ from pyspark import __version__
 import skep
 from benchmarks.object_store import AWS_SDK, HADOOP_AWS
 from benchmarks.peers.bundle import fetched
+from skep_format.storage import Storage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.storage import Storage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
 pytestmark = pytest.mark.spark

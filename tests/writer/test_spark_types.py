@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from skep_table.errors import SchemaError
-from skep_table.options import Options
+from skep_format.errors import SchemaError
+from skep_format.options import Options
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
 from skep_table.table import HudiTable

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from skep_table.errors import KeyFieldError, OptionError, RowErrors, SchemaError, UnsupportedError
-from skep_table.options import Options
+from skep_format.errors import KeyFieldError, OptionError, RowErrors, SchemaError, UnsupportedError
+from skep_format.options import Options
+from skep_format.table_config import TableType
 from skep_table.query.read import read
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.flow import NullInListWarning
 from skep_table.write.planning.options import COLLECTED_BYTES
 from skep_writer import SparkWriter, make_spark

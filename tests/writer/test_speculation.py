@@ -23,7 +23,7 @@ import json, os, sys, time
 from contextlib import contextmanager
 from skep_catalog.class_archive import spark_environment
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.storage import LocalStorage
+from skep_format.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_writer import SparkWriter, make_spark
 import pyarrow as pa

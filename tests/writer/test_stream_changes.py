@@ -14,13 +14,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from skep_format.errors import InputError, OptionError
+from skep_format.options import Options
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import InputError, OptionError
-from skep_table.options import Options
 from skep_table.query import ReadRequest, read
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 from skep_writer import SparkWriter, stream_changes
 
@@ -161,7 +161,7 @@ def test_a_query_over_a_stream(spark: Any, tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from skep_catalog.class_archive import spark_environment
-from skep_table.options import Options
+from skep_format.options import Options
 from skep_table.table import HudiTable
 from skep_writer import SparkWriter, stream_changes
 from skep_writer.session import make_spark

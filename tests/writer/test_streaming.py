@@ -14,12 +14,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from skep_format.options import Options
+from skep_format.storage import LocalStorage
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.locks.storage import StorageLock
-from skep_table.options import Options
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
-from skep_table.storage import LocalStorage
 from skep_writer import SparkWriter
 
 pytestmark = [pytest.mark.spark, pytest.mark.engine("spark")]

@@ -16,12 +16,12 @@ from log_positions import blocks_with_positions
 from own_record_index import KEPT, MadeRecordIndex
 from pyspark import cloudpickle
 
+from skep_format.errors import RowsChangedError
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import RowsChangedError
 from skep_table.query import ReadRequest, read
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 from skep_table.write.planning import plan
 from skep_writer import SparkWriter

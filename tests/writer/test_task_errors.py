@@ -12,8 +12,8 @@ from typing import IO, Any
 import pyarrow as pa
 import pytest
 
-from skep_table.errors import CommitConflictError, CorruptFileError, SkepError, StorageError
-from skep_table.storage import LocalStorage
+from skep_format.errors import CommitConflictError, CorruptFileError, SkepError, StorageError
+from skep_format.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_writer import SparkWriter
 from skep_writer.task_errors import TaskError, carrying_errors, errors_of_tasks

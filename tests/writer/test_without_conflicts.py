@@ -9,14 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from skep_format.names import LogFileName
+from skep_format.options import Options
+from skep_format.table_config import TableType
 from skep_table.commit.transaction import Transaction
 from skep_table.locks.storage import StorageLock
-from skep_table.names import LogFileName
-from skep_table.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.services.compaction.compact import compact, execute_pending_compactions, schedule_compaction
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_writer import SparkWriter
 from skep_writer.edge import SparkRunner
 

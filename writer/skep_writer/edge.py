@@ -16,8 +16,8 @@ from zipimport import zipimporter
 
 import pyarrow as pa
 
-from skep_table.errors import InputError, SchemaError
-from skep_table.schema.untyped import untyped
+from skep_format.errors import InputError, SchemaError
+from skep_format.schema.untyped import untyped
 from skep_table.write.input.conform import conform
 from skep_table.write.output.attempt import Attempt, attempt_scope
 from skep_writer.schemas import in_utc, null_in_null

@@ -12,8 +12,9 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import skep_format
 import skep_table
-from skep_table.errors import EnvironmentMissingError
+from skep_format.errors import EnvironmentMissingError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +29,7 @@ def probe(_):
             found[name] = importlib.import_module(name).__version__
         except ImportError:
             found[name] = None
-    for name in ("skep_table", "skep_writer"):
+    for name in ("skep_format", "skep_table", "skep_writer"):
         spec = importlib.util.find_spec(name)
         if spec is None:
             found[name] = None
@@ -105,13 +106,13 @@ def _how_to_bring_packages(master: str) -> str:
 
 
 def _same(found: dict[str, str | None], wanted: dict[str, str | None]) -> bool:
-    return all(found[name] == wanted[name] for name in ("skep_table", "skep_writer"))
+    return all(found[name] == wanted[name] for name in ("skep_format", "skep_table", "skep_writer"))
 
 
 def _zip_packages() -> Path:
     target = Path(tempfile.mkdtemp(prefix="skep-")) / "skep_tasks.zip"
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for folder in (Path(skep_table.__path__[0]), Path(__file__).parent):
+        for folder in (Path(skep_format.__path__[0]), Path(skep_table.__path__[0]), Path(__file__).parent):
             for file in sorted(folder.rglob("*.py")):
                 archive.write(file, file.relative_to(folder.parent))
     return target

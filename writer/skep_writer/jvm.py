@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
-from skep_table.errors import UnsupportedError
+from skep_format.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

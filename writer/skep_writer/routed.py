@@ -20,7 +20,7 @@ from pyspark.sql.catalog import Catalog
 from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter, DataFrameWriterV2
 from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
-from skep_table.errors import InputError, UnsupportedError
+from skep_format.errors import InputError, UnsupportedError
 from skep_writer.edge import quoted
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from skep_table.runtime.runner import Runner, ThreadRunner
+from skep_format.runner import Runner, ThreadRunner
 from skep_writer.edge import SparkRunner
 from skep_writer.executors import ensure_executors
 from skep_writer.session import check_session

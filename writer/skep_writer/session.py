@@ -9,8 +9,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from skep_table.distribution import install_command
-from skep_table.errors import EnvironmentMissingError, UnsupportedError
+from skep_format.distribution import install_command
+from skep_format.errors import EnvironmentMissingError, UnsupportedError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

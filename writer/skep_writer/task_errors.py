@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from skep_table import errors
-from skep_table.errors import SkepError, storage_failure
+from skep_format import errors
+from skep_format.errors import SkepError, storage_failure
 
 _MARK: Final = "skep error as JSON: "
 _LINE: Final = re.compile(re.escape(_MARK) + r"(\{.*\})")

@@ -21,7 +21,7 @@ from skep.base.audit import state_folder
 from skep.cli import progress
 from skep.cli.output import Output
 from skep.cli.sql.statements import announce, run_statement, statements
-from skep_table.errors import InputError, SkepError
+from skep_format.errors import InputError, SkepError
 
 log = logging.getLogger("skep")
 

@@ -14,7 +14,7 @@ from skep.cli.output import Output, OutputOption
 from skep.cli.quick import arrow_alone
 from skep.cli.scope import MetastoreOption, WarehouseOption
 from skep.cli.sql.statements import announce, located, run_statement, statements
-from skep_table.errors import InputError
+from skep_format.errors import InputError
 
 
 def register(app: typer.Typer) -> None:

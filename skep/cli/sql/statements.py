@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from skep.cli import progress
 from skep.cli.output import Output, print_batches, without_meta_columns
 from skep.query.result import SqlResult, engine_line
-from skep_table.errors import InputError, SkepError
+from skep_format.errors import InputError, SkepError
 
 if TYPE_CHECKING:
     from skep.lake import Lake

@@ -10,7 +10,7 @@ import typer
 
 from skep.cli.output import FAILED, Output, OutputOption, print_rows
 from skep.cli.scope import App, MetastoreOption, WarehouseOption, until_signalled
-from skep_table.errors import SkepError
+from skep_format.errors import SkepError
 
 if TYPE_CHECKING:
     from skep.flows.pipelines import Pipeline
@@ -85,7 +85,7 @@ def _pipelines(
     from skep.base.config import load
     from skep.base.names import is_path
     from skep.flows.pipelines import Pipeline, specs_of
-    from skep_table.options import Options
+    from skep_format.options import Options
 
     settings = load({"metastore": metastore, "warehouse": warehouse}).settings
     specs = specs_of(settings.pipeline, names or ())

@@ -16,9 +16,9 @@ from skep.cli.output import FAILED, WRONG_USAGE, write_no_more
 from skep.cli.progress import aside, listening
 from skep.cli.quick import arrow_alone
 from skep.cli.scope import until_signalled
+from skep_format.errors import SkepError
+from skep_format.options import Status
 from skep_stream.flags import FLAGS, Flag, FlagValue
-from skep_table.errors import SkepError
-from skep_table.options import Status
 
 if TYPE_CHECKING:
     from skep_stream.rounds import Round

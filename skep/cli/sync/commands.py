@@ -13,7 +13,7 @@ from skep.cli.progress import listening
 from skep.cli.scope import App
 from skep.cli.sync.output import check_output, print_outcomes, print_result, print_results
 from skep.cli.sync.scope import EntryScope, Many, SyncScope, SyncTable
-from skep_table.errors import InputError, SkepError
+from skep_format.errors import InputError, SkepError
 from skep_table.events import Events
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import typer
 
 from skep.cli import progress
 from skep.cli.output import Output
-from skep_table.errors import InputError, SkepError
+from skep_format.errors import InputError, SkepError
 
 if TYPE_CHECKING:
     from skep_sync.targets import Outcome

@@ -11,13 +11,13 @@ import typer
 
 from skep.base.names import TableName, is_path
 from skep.cli.scope import MetastoreOption, WarehouseOption, connected, settings_of
-from skep_table.errors import InputError
+from skep_format.errors import InputError
 
 if TYPE_CHECKING:
     from skep.base.config import Settings
     from skep_catalog.client import Metastore
+    from skep_format.options import Options
     from skep_sync.targets import Clients, Target
-    from skep_table.options import Options
     from skep_table.table import HudiTable
 
 _SYNC_KEYS = ("hoodie.datasource.hive_sync.", "hoodie.meta.sync.", "hoodie.datasource.meta", "skep.sync.")
@@ -91,8 +91,8 @@ class SyncScope:
     def _connected(self) -> Iterator[tuple[Metastore, Settings, Options, Clients]]:
         """The metastore, the settings, the options including those of `--set`, and clients of targets."""
         from skep.base.config import metastore_of_syncs
+        from skep_format.options import Options
         from skep_sync.targets import Clients
-        from skep_table.options import Options
 
         flags = settings_of(self.settings, "--set")
         _check(flags)
@@ -141,7 +141,7 @@ class EntryScope(SyncScope):
 
 def _check(flags: dict[str, str]) -> None:
     """Warns of mistyped sync keys. Keys of other components (writers, for example) are checked there."""
-    from skep_table.options import Options
+    from skep_format.options import Options
 
     Options({key: value for key, value in flags.items() if key.startswith(_SYNC_KEYS)}).check()
 

@@ -10,7 +10,7 @@ import typer
 
 from skep.cli.opened import Given, TableTarget
 from skep.cli.scope import App
-from skep_table.errors import InputError
+from skep_format.errors import InputError
 
 if TYPE_CHECKING:
     from skep.handles.table import Table

@@ -10,10 +10,10 @@ import typer
 from skep.cli.opened import Given, TableTarget
 from skep.cli.output import FAILED
 from skep.cli.scope import App
-from skep_table.instant_time import InstantTime
+from skep_format.instant_time import InstantTime
 
 if TYPE_CHECKING:
-    from skep_table.timeline.instant import Instant
+    from skep_format.timeline.instant import Instant
 
 app = App(no_args_is_help=True, help="Commit callbacks: what a receiver did not get.")
 Settings = Annotated[

@@ -12,7 +12,7 @@ from skep.cli.opened import Given, TableTarget
 from skep.cli.output import FAILED
 from skep.cli.scope import settings_of
 from skep.cli.table.read import ReadGiven
-from skep_table.errors import FormatError, NotATableError, TableVersionError
+from skep_format.errors import FormatError, NotATableError, TableVersionError
 
 if TYPE_CHECKING:
     from skep_table.context import TableContext
@@ -94,10 +94,10 @@ def _context(table: str, given: Given) -> Iterator[TableContext]:
 
 def _context_without_settings(table: str, given: Given) -> TableContext:
     from skep.metastore.locking import lock_by_path
+    from skep_format.options import Options
+    from skep_format.storage import open_storage
     from skep_table.context import TableContext
-    from skep_table.options import Options
     from skep_table.services.fsck.settings import open_damaged
-    from skep_table.storage import open_storage
 
     location, options = given.located(table)
     context = TableContext(open_storage(location, options), Options(options))

@@ -9,7 +9,7 @@ import typer
 
 from skep.cli.opened import Given, TableTarget, running
 from skep.cli.scope import App
-from skep_table.errors import InputError
+from skep_format.errors import InputError
 
 if TYPE_CHECKING:
     from skep_table.services.metadata.indexing import TableIndex

@@ -32,9 +32,9 @@ def schema(
     given: ReadGiven,
 ) -> None:
     """Print the columns of a table."""
+    from skep_format.schema.arrow import to_arrow
+    from skep_format.schema.avro import to_avro
     from skep_table.query.request import instant_text
-    from skep_table.schema.arrow import to_arrow
-    from skep_table.schema.avro import to_avro
 
     opened, _ = given.read_only(table)
     found = opened.schema(instant_text(as_of, opened.config.timezone.value) if as_of else None)
@@ -80,7 +80,7 @@ def timeline(
 
 
 def _details(table: Any, instant: Any) -> dict[str, Any]:
-    from skep_table.timeline.instant import DATA_ACTIONS
+    from skep_format.timeline.instant import DATA_ACTIONS
 
     if not instant.is_completed or instant.action not in DATA_ACTIONS:
         return {}
@@ -131,8 +131,8 @@ def files(
 
 def properties(table: TableTarget, *, given: ReadGiven) -> None:
     """Print the table's properties (.hoodie/hoodie.properties)."""
-    from skep_table.storage import open_storage
-    from skep_table.table_config import load_table_config
+    from skep_format.storage import open_storage
+    from skep_format.table_config import load_table_config
 
     config = load_table_config(open_storage(*given.located(table)))
     given.print([{"key": key, "value": value} for key, value in sorted(config.raw.items())], ("key", "value"))

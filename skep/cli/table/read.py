@@ -72,7 +72,7 @@ def read(
     """
     # Arrow is loaded when a table is read, not when help is printed.
     from skep_catalog.entries import View
-    from skep_table.options import Options
+    from skep_format.options import Options
     from skep_table.query import ReadRequest, read
     from skep_table.query.options import QUERY_TYPE, QueryType
 

@@ -11,7 +11,7 @@ import typer
 from skep.cli.opened import ManyGiven, OnSpark, OptionalTarget, running
 from skep.cli.output import FAILED
 from skep.services.modes import Mode
-from skep_table.errors import InputError
+from skep_format.errors import InputError
 
 if TYPE_CHECKING:
     from skep.handles.table import Table

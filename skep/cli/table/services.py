@@ -10,15 +10,15 @@ import typer
 from skep.cli.opened import Given, ManyGiven, OptionalTarget, TableTarget, running
 from skep.cli.table import rewrite
 from skep.cli.table.rewrite import ExecuteOption, InstantOption, PlanOption, Row, ScheduleOption
-from skep_table.errors import InputError
-from skep_table.instant_time import InstantTime
+from skep_format.errors import InputError
+from skep_format.instant_time import InstantTime
 
 if TYPE_CHECKING:
     from skep.handles.table import Table
     from skep.services.modes import Mode
+    from skep_format.timeline.instant import Instant
+    from skep_format.timeline.plans import CleanerPlan, RollbackMetadata, RollbackPlan
     from skep_table.table import HudiTable
-    from skep_table.timeline.instant import Instant
-    from skep_table.timeline.plans import CleanerPlan, RollbackMetadata, RollbackPlan
 
 InstantArgument = Annotated[str, typer.Argument(metavar="INSTANT", help="The requested time of the instant.")]
 
@@ -64,8 +64,8 @@ def clean(
 
 def _clean(table: HudiTable, mode: Mode) -> list[Row]:
     from skep.services.modes import cleaned
+    from skep_format.timeline.plans import CleanerPlan
     from skep_table.services.cleaning import clean as service
-    from skep_table.timeline.plans import CleanerPlan
 
     if mode.plan:
         return _planned(None, "planned", service.plan_clean(table))

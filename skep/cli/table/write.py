@@ -16,7 +16,7 @@ from skep.base.names import is_path
 from skep.cli.opened import Given, TableTarget
 from skep.cli.progress import listening
 from skep.cli.scope import settings_of
-from skep_table.errors import InputError
+from skep_format.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -118,7 +118,7 @@ def write(
     """
     from skep.base.schemas import schema_text
     from skep.files.inputs import inputs_of
-    from skep_table.schema.arrow import to_arrow
+    from skep_format.schema.arrow import to_arrow
 
     with listening(f"write {table}", as_json=events) as listener:
         described = {

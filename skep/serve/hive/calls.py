@@ -16,7 +16,7 @@ from skep.serve.hive.encode import row_set, table_schema
 from skep.serve.hive.operations import CallError, Handle, HiveOperation, OperationState, failure_of
 from skep.serve.hive.results import Results
 from skep.serve.hive.sessions import Client, SqlHub, SqlSession
-from skep_table.distribution import installed_version
+from skep_format.distribution import installed_version
 
 _OWN_VERSION: Final = ttypes.TProtocolVersion.HIVE_CLI_SERVICE_PROTOCOL_V10
 _STATUS: Final = ttypes.TStatusCode

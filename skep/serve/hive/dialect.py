@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_format.errors import FormatError, NoSuchTableError
 from skep_sql.parsing.statements import Describe, DescribeQuery, Show, Statement
 from skep_sql.protocols import TableCatalog
 from skep_sync.values import Extractor, partition_name, partition_values
-from skep_table.errors import FormatError, NoSuchTableError
 
 if TYPE_CHECKING:
-    from skep_table.errors import SkepError
+    from skep_format.errors import SkepError
 
 _LISTS: Final = ("tables", "views")
 

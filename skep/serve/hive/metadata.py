@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from skep.query.views import view_entries
+from skep_format.errors import NotATableError
 from skep_sql.functions import FUNCTIONS
-from skep_table.errors import NotATableError
 
 if TYPE_CHECKING:
     from skep.serve.hive.sessions import SqlSession

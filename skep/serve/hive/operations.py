@@ -13,7 +13,7 @@ from enum import IntEnum
 from skep.serve.hive.dialect import as_hive_words
 from skep.serve.hive.results import Results
 from skep.serve.hive.rights import RightMissingError
-from skep_table.errors import (
+from skep_format.errors import (
     EntryExistsError,
     InputError,
     NoSuchTableError,

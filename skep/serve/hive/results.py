@@ -8,7 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from skep_table.errors import InputError
+from skep_format.errors import InputError
 
 _MEMORY_BYTES: Final = 8 << 20
 _BATCH_ROWS: Final = 65_536

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from sqlglot import exp
 
+from skep_format.errors import InputError, SkepError
+from skep_format.options import mask
 from skep_sql.parsing.paths import path_of
 from skep_sql.parsing.statements import (
     Call,
@@ -26,8 +28,6 @@ from skep_sql.parsing.statements import (
     Use,
     words_of_kind,
 )
-from skep_table.errors import InputError, SkepError
-from skep_table.options import mask
 
 _READS: Final = (Query, Show, Describe, DescribeQuery, Explain, Use, SetOption, ResetOption, CreateView, Uncache)
 _ANSWERS_ROWS: Final = (Query, Show, Describe, DescribeQuery, Explain, SetOption, Call)

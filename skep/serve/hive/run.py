@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from skep.serve.hive.settings import SqlServerSettings
 from skep.serve.listening import address_of, listen, serving_app
-from skep_table.distribution import install_command
-from skep_table.errors import EnvironmentMissingError, InputError
+from skep_format.distribution import install_command
+from skep_format.errors import EnvironmentMissingError, InputError
 
 if TYPE_CHECKING:
     from skep.lake import Lake

@@ -24,9 +24,9 @@ from skep.serve.hive.operations import CallError, Handle, HiveOperation, Operati
 from skep.serve.hive.results import Results
 from skep.serve.hive.rights import answers_rows, changes_nothing, check_right, shown
 from skep.serve.hive.users import User
+from skep_format.errors import InputError
 from skep_sql.parsing.statements import Name, SetOption, Statement, Use
 from skep_sql.protocols import TableCatalog
-from skep_table.errors import InputError
 
 if TYPE_CHECKING:
     from skep.lake import Lake

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from skep.serve.hive.users import Users
 from skep.serve.listening import LOOPBACK
-from skep_table.errors import InputError
+from skep_format.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)

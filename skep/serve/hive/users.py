@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from skep_table.errors import InputError
+from skep_format.errors import InputError
 
 _LINE: Final = re.compile(r"(?P<name>[^:\s]+):(?P<right>read|write):(?P<kept>\S+)")
 _SCRYPT: Final = {"n": 1 << 14, "r": 8, "p": 1}

@@ -15,7 +15,7 @@ from thrift.protocol.TBinaryProtocol import TBinaryProtocol
 from thrift.Thrift import TType
 from thrift.transport.TTransport import TMemoryBuffer, TTransportBase
 
-from skep_table.errors import SkepError
+from skep_format.errors import SkepError
 
 _CHUNK: Final = 1 << 16
 _CONTAINER: Final = 10_000  # entries of a map or list of a request

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from skep_sql.answer import Answer
-from skep_sql.bind import Scope, look_up, table_to_change
-from skep_sql.execution.tables import partition_paths, partitions_to_drop
-from skep_sql.parsing.statements import AlterTable, ColumnSpec
-from skep_sql.protocols import TargetTable
-from skep_sql.settings import SessionSettings
-from skep_sql.types import arrow_field, column_type
-from skep_table.errors import InputError, UnsupportedError
-from skep_table.options import Options
-from skep_table.schema.arrow import to_arrow
-from skep_table.schema.change import (
+from skep_format.errors import InputError, UnsupportedError
+from skep_format.options import Options
+from skep_format.schema.arrow import to_arrow
+from skep_format.schema.change import (
     AddColumn,
     AllowNull,
     ChangeType,
@@ -26,9 +19,16 @@ from skep_table.schema.change import (
     column_at,
     has_column,
 )
-from skep_table.schema.policy import SCHEMA_ON_READ
-from skep_table.schema.types import Field, Schema, type_text
-from skep_table.timeline.metadata import WriteOperation
+from skep_format.schema.policy import SCHEMA_ON_READ
+from skep_format.schema.types import Field, Schema, type_text
+from skep_format.timeline.metadata import WriteOperation
+from skep_sql.answer import Answer
+from skep_sql.bind import Scope, look_up, table_to_change
+from skep_sql.execution.tables import partition_paths, partitions_to_drop
+from skep_sql.parsing.statements import AlterTable, ColumnSpec
+from skep_sql.protocols import TargetTable
+from skep_sql.settings import SessionSettings
+from skep_sql.types import arrow_field, column_type
 from skep_table.write.planning.options import EMPTY_COMMITS
 from skep_table.write.planning.settings import path_settings
 from skep_table.write.result import WriteResult

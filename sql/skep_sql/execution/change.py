@@ -10,19 +10,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
+from skep_format.errors import InputError, PredicateError, UnsupportedError
+from skep_format.schema.arrow import to_arrow
+from skep_format.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from skep_sql.assign import assigned
 from skep_sql.bind import Scope, bind, given_rows, table_to_change
 from skep_sql.names import column_of
 from skep_sql.parsing.statements import Assignment, Delete, Node, Update
 from skep_sql.protocols import QueryEngine, Relation, TargetTable
-from skep_table.errors import InputError, PredicateError, UnsupportedError
 from skep_table.keys.text import column_of as values_of
 from skep_table.merge import Fill, MergeRule
 from skep_table.merge.rows import DELETED, PARTIAL
 from skep_table.query.filters.text import parse_predicate
 from skep_table.query.options import QueryType
-from skep_table.schema.arrow import to_arrow
-from skep_table.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from skep_table.table import HudiTable
 from skep_table.write.planning.merge_options import merged_by
 from skep_table.write.result import WriteResult

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from skep_format.errors import InputError
 from skep_sql.bind import Scope, table_to_change
 from skep_sql.names import column_of
 from skep_sql.parsing.statements import CreateIndex, DropIndex, Name, RefreshIndex
 from skep_sql.protocols import TargetTable
 from skep_sql.settings import SessionSettings
-from skep_table.errors import InputError
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, RECORD_INDEX, SECONDARY
 from skep_table.metadata_table.records.expression_index import FUNCTION
 from skep_table.metadata_write.definitions import IDENTITY

@@ -9,6 +9,10 @@ from typing import Final
 import pyarrow as pa
 from sqlglot import exp
 
+from skep_format.errors import InputError
+from skep_format.schema.arrow import to_arrow
+from skep_format.schema.types import META_FIELDS
+from skep_format.timeline.metadata import WriteOperation
 from skep_sql.assign import Policy, assigned, check_assignable, same_members
 from skep_sql.bind import Bound, Scope, bind, table_to_change
 from skep_sql.names import column_of
@@ -16,11 +20,7 @@ from skep_sql.parsing.statements import Insert, Node, PartitionSpec
 from skep_sql.protocols import QueryEngine, TargetTable
 from skep_sql.settings import SessionSettings
 from skep_sql.types import arrow_text
-from skep_table.errors import InputError
-from skep_table.schema.arrow import to_arrow
-from skep_table.schema.types import META_FIELDS
 from skep_table.table import HudiTable
-from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.planning.options import DUPLICATES
 from skep_table.write.result import WriteResult
 

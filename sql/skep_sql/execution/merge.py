@@ -10,18 +10,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
+from skep_format.errors import InputError
+from skep_format.nearest import did_you_mean
+from skep_format.schema.arrow import to_arrow
+from skep_format.schema.types import PARTITION_PATH, RECORD_KEY
 from skep_sql.assign import assigned
 from skep_sql.bind import Scope, bind, given_rows, table_to_change
 from skep_sql.execution.change import META, TARGET, check_has_meta, check_ordering_rises, rule_of, values_to_set
 from skep_sql.parsing.statements import Assignment, Merge, MergeClause, Node
 from skep_sql.protocols import QueryEngine, Relation, TargetTable
-from skep_table.errors import InputError
 from skep_table.keys import KeyGenerator
 from skep_table.merge.rows import DELETED, PARTIAL
-from skep_table.nearest import did_you_mean
 from skep_table.query.options import QueryType
-from skep_table.schema.arrow import to_arrow
-from skep_table.schema.types import PARTITION_PATH, RECORD_KEY
 from skep_table.table import HudiTable
 from skep_table.write.indexes import index_of
 from skep_table.write.result import WriteResult

@@ -10,6 +10,8 @@ from typing import Final
 import pyarrow as pa
 from sqlglot import exp
 
+from skep_format.errors import InputError, NoSuchTableError
+from skep_format.schema.types import META_FIELDS, Field, type_text
 from skep_sql.answer import Answer, answer
 from skep_sql.bind import look_up, refuse_view
 from skep_sql.execution.tables import partition_paths
@@ -20,8 +22,6 @@ from skep_sql.parsing.written import spark_text
 from skep_sql.protocols import SPARK_CATALOG, EntryFacts, StoredView
 from skep_sql.session import Session
 from skep_sql.types import given_text, tree_text
-from skep_table.errors import InputError, NoSuchTableError
-from skep_table.schema.types import META_FIELDS, Field, type_text
 from skep_table.table import HudiTable
 
 _TEXT: Final = pa.string()

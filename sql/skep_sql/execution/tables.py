@@ -7,21 +7,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from skep_sql.bind import Bound, Scope, bind, look_up, refuse_view, table_to_change
-from skep_sql.execution.insert import InsertedColumn, columns_in_order, constant, put_in_order
-from skep_sql.names import column_of
-from skep_sql.parsing.statements import CreateDatabase, CreateTable, Drop, Name, PartitionSpec, Truncate, Use
-from skep_sql.protocols import QueryEngine, TableCatalog, TargetTable
-from skep_sql.settings import SessionSettings
-from skep_sql.types import arrow_field
-from skep_table.errors import InputError, NoSuchTableError, TableExistsError, UnsupportedError
-from skep_table.keys import KeyGenerator
-from skep_table.options import comma_list
-from skep_table.schema.arrow import is_any_list, to_arrow
-from skep_table.schema.types import META_FIELDS
-from skep_table.table import HudiTable
-from skep_table.table_config import MERGE_PROPERTY_PREFIX, TableConfig
-from skep_table.table_config.keys import (
+from skep_format.errors import InputError, NoSuchTableError, TableExistsError, UnsupportedError
+from skep_format.options import comma_list
+from skep_format.schema.arrow import is_any_list, to_arrow
+from skep_format.schema.types import META_FIELDS
+from skep_format.table_config import MERGE_PROPERTY_PREFIX, TableConfig
+from skep_format.table_config.keys import (
     CDC_ENABLED,
     CDC_MODE,
     LEGACY_PAYLOAD_CLASS,
@@ -30,8 +21,17 @@ from skep_table.table_config.keys import (
     PARTIAL_UPDATE_MODE,
     PAYLOAD_CLASS,
 )
-from skep_table.table_config.merging import PAYLOAD_OPTION
-from skep_table.timeline.metadata import WriteOperation
+from skep_format.table_config.merging import PAYLOAD_OPTION
+from skep_format.timeline.metadata import WriteOperation
+from skep_sql.bind import Bound, Scope, bind, look_up, refuse_view, table_to_change
+from skep_sql.execution.insert import InsertedColumn, columns_in_order, constant, put_in_order
+from skep_sql.names import column_of
+from skep_sql.parsing.statements import CreateDatabase, CreateTable, Drop, Name, PartitionSpec, Truncate, Use
+from skep_sql.protocols import QueryEngine, TableCatalog, TargetTable
+from skep_sql.settings import SessionSettings
+from skep_sql.types import arrow_field
+from skep_table.keys import KeyGenerator
+from skep_table.table import HudiTable
 from skep_table.write.output.replaced import NamedPartitions, matching_partitions
 from skep_table.write.planning.settings import HIVE_STYLE, SQL_NAMES, URL_ENCODE, path_settings
 from skep_table.write.result import WriteResult

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from skep_format.errors import EntryExistsError, InputError, NoSuchTableError, UnsupportedError
 from skep_sql.bind import NamedQuery, Scope, bind, given_rows, look_up, named_tables
 from skep_sql.functions import FUNCTIONS
 from skep_sql.parsing.statements import CreateFilesView, CreateView, Drop, Name
 from skep_sql.parsing.written import name_columns, replaced, spark_text
 from skep_sql.protocols import StoredView
 from skep_sql.session import Session
-from skep_table.errors import EntryExistsError, InputError, NoSuchTableError, UnsupportedError
 
 
 def create_view(session: Session, statement: CreateView) -> None:

@@ -17,8 +17,8 @@ from typing import Final
 
 from sqlglot.errors import SqlglotError
 
+from skep_format.errors import InputError
 from skep_sql.parsing.words import words_of
-from skep_table.errors import InputError
 from skep_table.query.filters.text import parse_reason
 
 _CODED: Final = re.compile(r"[\x00-\x1f!-/:-@\[-^`{-\x7f]")

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from sqlglot import exp
 
+from skep_format.errors import InputError
 from skep_sql.parsing.statements import (
     AlterTable,
     Assignment,
@@ -47,7 +48,6 @@ from skep_sql.parsing.statements import (
 )
 from skep_sql.parsing.tokens import Cursor, statements_of
 from skep_sql.protocols import TIME_ZONE
-from skep_table.errors import InputError
 from skep_table.query.filters.text import SqlDialect
 
 _QUERY_WORDS: Final = ("SELECT", "WITH", "VALUES", "(", "FROM", "TABLE")

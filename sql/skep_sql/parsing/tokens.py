@@ -9,11 +9,11 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from skep_format.errors import InputError
 from skep_sql.parsing.statements import Name, Node
 from skep_sql.parsing.words import Word, words_of
 from skep_sql.parsing.written import as_written
 from skep_sql.protocols import SPARK_CATALOG
-from skep_table.errors import InputError
 from skep_table.query.filters.text import SqlDialect, parse_reason
 
 _OPEN: Final = {"(": 1, "[": 1, ")": -1, "]": -1}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from skep_format.errors import InputError, UnsupportedError
+from skep_format.nearest import did_you_mean
 from skep_sql.answer import Answer, answer
 from skep_sql.bind import Scope
 from skep_sql.parsing.statements import Call
@@ -12,8 +14,6 @@ from skep_sql.procedures import commits, copies, files, metadata, others, savepo
 from skep_sql.procedures.contract import REQUIRED, Context, Procedure
 from skep_sql.procedures.refused import REFUSED
 from skep_sql.settings import SessionSettings
-from skep_table.errors import InputError, UnsupportedError
-from skep_table.nearest import did_you_mean
 
 PROCEDURES: Final[Mapping[str, Procedure]] = {
     **commits.PROCEDURES,

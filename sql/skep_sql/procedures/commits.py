@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from skep_format.instant_time import InstantTime
+from skep_format.timeline.instant import DATA_ACTIONS, Instant
+from skep_format.timeline.metadata import CommitMetadata, WriteStat
 from skep_sql.procedures.contract import (
     FILTER,
     LIMIT,
@@ -21,10 +24,7 @@ from skep_sql.procedures.contract import (
     time_of,
     write_at,
 )
-from skep_table.instant_time import InstantTime
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import DATA_ACTIONS, Instant
-from skep_table.timeline.metadata import CommitMetadata, WriteStat
 
 
 def _writes(table: HudiTable, limit: int) -> list[tuple[Instant, CommitMetadata]]:

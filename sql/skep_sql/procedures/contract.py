@@ -8,16 +8,16 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from skep_format.errors import InputError
+from skep_format.instant_time import CompletionTime, InstantTime
+from skep_format.timeline.instant import Instant
+from skep_format.timeline.metadata import CommitMetadata
+from skep_format.timeline.timeline import completion_times
 from skep_sql.bind import Scope, look_up
 from skep_sql.parsing.statements import Name
 from skep_sql.protocols import TargetTable
 from skep_sql.settings import SessionSettings
-from skep_table.errors import InputError
-from skep_table.instant_time import CompletionTime, InstantTime
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Instant
-from skep_table.timeline.metadata import CommitMetadata
-from skep_table.timeline.timeline import completion_times
 
 TEXT, INT, LONG, BOOL, DOUBLE = pa.string(), pa.int32(), pa.int64(), pa.bool_(), pa.float64()
 REQUIRED: Final = object()

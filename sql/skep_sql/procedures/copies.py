@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from sqlglot import exp
 
+from skep_format.errors import EntryExistsError, InputError
+from skep_format.timeline.metadata import WriteOperation
 from skep_sql.bind import NamedQuery
 from skep_sql.procedures.contract import (
     INT,
@@ -21,9 +23,7 @@ from skep_sql.procedures.contract import (
     Rows,
     columns,
 )
-from skep_table.errors import EntryExistsError, InputError
 from skep_table.query.filters.text import SqlDialect
-from skep_table.timeline.metadata import WriteOperation
 
 _QUERIES: Final = ("snapshot", "read_optimized", "incremental")
 _MODES: Final = ("append", "overwrite", "ignore", "errorifexists", "error")

@@ -8,6 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
+from skep_format.basefile import read_footer
+from skep_format.errors import CorruptFileError, InputError
+from skep_format.instant_time import InstantTime
+from skep_format.logfile import LogBlock, read_blocks
+from skep_format.logfile.block import BlockType
+from skep_format.options import Options
+from skep_format.storage import Storage, open_storage
+from skep_format.timeline.instant import Action
+from skep_format.timeline.plans import CleanMetadata, RollbackMetadata
 from skep_sql.procedures.contract import (
     DOUBLE,
     FILTER,
@@ -23,17 +32,8 @@ from skep_sql.procedures.contract import (
     Rows,
     columns,
 )
-from skep_table.basefile import read_footer
-from skep_table.errors import CorruptFileError, InputError
-from skep_table.instant_time import InstantTime
-from skep_table.logfile import LogBlock, read_blocks
-from skep_table.logfile.block import BlockType
-from skep_table.options import Options
 from skep_table.query.json_text import json_lines
-from skep_table.storage import Storage, open_storage
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action
-from skep_table.timeline.plans import CleanMetadata, RollbackMetadata
 from skep_table.view import FileSlice, LogFile
 
 _ALL: Final = ("*/*/*", "ALL_PARTITIONS", "")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from skep_format.errors import InputError
+from skep_format.schema.arrow import arrow_type
 from skep_sql.procedures.contract import (
     BOOL,
     DOUBLE,
@@ -21,11 +23,9 @@ from skep_sql.procedures.contract import (
     Rows,
     columns,
 )
-from skep_table.errors import InputError
 from skep_table.metadata_table import FOLDER, MetadataTable
 from skep_table.metadata_table.partitions import COLUMN_STATS
 from skep_table.metadata_write.definitions import stats_columns
-from skep_table.schema.arrow import arrow_type
 from skep_table.services.metadata.admin import drop_metadata, rebuild_metadata_table, show_metadata_table
 from skep_table.services.metadata_check import compare_files
 from skep_table.slices.bootstrap import source_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from skep_format.errors import InputError
 from skep_sql.procedures.contract import REQUIRED, TABLE, TEXT, Argument, Context, Procedure, Rows, columns
-from skep_table.errors import InputError
 from skep_table.table import HudiTable
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from skep_format.errors import InputError
+from skep_format.timeline.instant import Action, Instant
+from skep_format.timeline.plans import RollbackMetadata
 from skep_sql.procedures.contract import (
     BOOL,
     INT,
@@ -19,10 +22,7 @@ from skep_sql.procedures.contract import (
     Rows,
     columns,
 )
-from skep_table.errors import InputError
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant
-from skep_table.timeline.plans import RollbackMetadata
 
 
 def _show_savepoints(context: Context) -> Rows:

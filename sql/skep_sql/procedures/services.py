@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from skep_format.errors import InputError, UnsupportedError
+from skep_format.instant_time import InstantTime
+from skep_format.schema.arrow import to_arrow
+from skep_format.timeline.instant import Action, Instant
+from skep_format.timeline.plans import CleanerPlan, CleanMetadata, ClusteringPlan, RequestedReplaceMetadata
 from skep_sql.execution.tables import truncate
 from skep_sql.parsing.statements import Name, Truncate
 from skep_sql.procedures.contract import (
@@ -26,15 +31,10 @@ from skep_sql.procedures.contract import (
     time_of,
 )
 from skep_table.commit.parts.markers import delete_markers
-from skep_table.errors import InputError, UnsupportedError
-from skep_table.instant_time import InstantTime
 from skep_table.query.options import QueryType
 from skep_table.query.plan import predicate_of
 from skep_table.query.pruning.partitions import partition_values
-from skep_table.schema.arrow import to_arrow
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant
-from skep_table.timeline.plans import CleanerPlan, CleanMetadata, ClusteringPlan, RequestedReplaceMetadata
 
 
 def _compaction_rows(table: HudiTable, limit: int) -> Rows:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from skep_format.errors import InputError
 from skep_sql.procedures.contract import BOOL, TABLE, Argument, Context, Procedure, Rows, columns
-from skep_table.errors import InputError
 
 _NUMBERS: Final[Mapping[str, int]] = {"SIX": 6, "EIGHT": 8, "NINE": 9}
 """Hudi's names of the versions that are written; numbers are taken, too."""

@@ -14,11 +14,11 @@ from typing import Final
 import pyarrow as pa
 from sqlglot import exp
 
+from skep_format.errors import InputError
+from skep_format.nearest import did_you_mean
 from skep_sql.parsing.statements import Node
 from skep_sql.translation.expressions import DiffersError, DuckValue, Translator, check_only, differs
 from skep_sql.translation.spark_types import common, duckdb_text, is_exact, quoted, spark_type
-from skep_table.errors import InputError
-from skep_table.nearest import did_you_mean
 
 __all__ = ["DiffersError", "DuckQuery", "duckdb_query"]
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from skep_table.schema.arrow import is_any_list
+from skep_format.schema.arrow import is_any_list
 
 t = pa.types
 MOST_DIGITS: Final = 38

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from skep_table.errors import FormatError, InputError
-from skep_table.storage import FileStatus
+from skep_format.errors import FormatError, InputError
+from skep_format.storage import FileStatus
 
 STATE_KEY: Final = "skep.stream.files"
 BEFORE_ALL: Final = -(1 << 63)

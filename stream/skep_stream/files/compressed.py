@@ -10,7 +10,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from skep_table.errors import CorruptFileError, UnsupportedError
+from skep_format.errors import CorruptFileError, UnsupportedError
 
 
 def _zstandard(data: bytes) -> bytes:

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_format.errors import InputError
 from skep_stream.files.csv_text import CsvForm, is_record, joined, lines_of
-from skep_table.errors import InputError
 
 Places = np.ndarray[tuple[int], np.dtype[np.int64]]
 

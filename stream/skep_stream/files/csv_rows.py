@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
+from skep_format.errors import InputError
+from skep_format.schema.arrow import to_arrow
+from skep_format.schema.types import Schema
 from skep_stream.files.csv_cut import CutError
 from skep_stream.files.csv_lines import CsvLines
 from skep_stream.files.csv_text import CsvForm, CsvText, csv_text, divided, utf8
 from skep_stream.files.line import Line
 from skep_stream.rejected import Rejected
-from skep_table.errors import InputError
-from skep_table.schema.arrow import to_arrow
-from skep_table.schema.types import Schema
 
 _BLOCK_BYTES: Final = 16 << 20  # a row has to fit
 _SHOWN: Final = 160  # characters of a reason, which quotes the value

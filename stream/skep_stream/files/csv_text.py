@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
+from skep_format.errors import InputError, OptionError
+from skep_format.options import Option, Options
 from skep_stream import options as names
 from skep_stream.files.buffers import as_array
 from skep_stream.files.csv_cut import BLANKS, NONE, Dialect
-from skep_table.errors import InputError, OptionError
-from skep_table.options import Option, Options
 
 _SEPARATORS: Final = {r"\t": "\t", r"\r": "\r", r"\b": "\b", r"\f": "\f", r"\"": '"', r"\'": "'", r"\\": "\\"}
 _LINE_END: Final = re.compile(rb"\r\n?|\n")

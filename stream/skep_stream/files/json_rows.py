@@ -14,13 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
-from skep_stream.files.buffers import as_array, as_buffer
-from skep_stream.files.line import Line
-from skep_stream.json_values import UnfitValueError, members, parsed
-from skep_stream.rejected import RecordPlace, Rejected
-from skep_table.errors import InputError
-from skep_table.schema.arrow import to_arrow
-from skep_table.schema.types import (
+from skep_format.errors import InputError
+from skep_format.schema.arrow import to_arrow
+from skep_format.schema.types import (
     BooleanType,
     DataType,
     DateType,
@@ -35,6 +31,10 @@ from skep_table.schema.types import (
     StructType,
     TimestampType,
 )
+from skep_stream.files.buffers import as_array, as_buffer
+from skep_stream.files.line import Line
+from skep_stream.json_values import UnfitValueError, members, parsed
+from skep_stream.rejected import RecordPlace, Rejected
 
 _BLOCK_BYTES: Final = 16 << 20  # a line has to fit
 _PART: Final = 1024  # values that are read each by itself where Arrow can't read one of them

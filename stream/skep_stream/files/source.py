@@ -11,6 +11,10 @@ from functools import partial
 
 import pyarrow as pa
 
+from skep_format.errors import InputError, OptionError
+from skep_format.options import Options
+from skep_format.schema.types import Schema
+from skep_format.storage import FileStatus, Storage, open_storage
 from skep_stream.files.choice import STATE_KEY, ChosenFiles, FileRule, Remembered, checkpoint_of, choose, state_of
 from skep_stream.files.compressed import plain
 from skep_stream.files.csv_rows import csv_rows
@@ -33,11 +37,7 @@ from skep_stream.options import (
 from skep_stream.protocols import SINCE, Batch, Position, StreamContext
 from skep_stream.rejected import Rejected
 from skep_stream.united import united
-from skep_table.errors import InputError, OptionError
 from skep_table.events import Events
-from skep_table.options import Options
-from skep_table.schema.types import Schema
-from skep_table.storage import FileStatus, Storage, open_storage
 
 log = logging.getLogger("skep.stream")
 Reader = Callable[[str, bytes], pa.Table]

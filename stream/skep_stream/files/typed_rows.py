@@ -6,8 +6,8 @@ import io
 
 import pyarrow as pa
 
-from skep_table.avro.container import Container
-from skep_table.errors import CorruptFileError, InputError, SchemaError
+from skep_format.avro.container import Container
+from skep_format.errors import CorruptFileError, InputError, SchemaError
 
 
 def parquet_rows(name: str, data: bytes) -> pa.Table:

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from skep_format.errors import DataLossError, InputError, SkepError, StorageError
 from skep_stream.kafka import messages
 from skep_stream.kafka.offsets import Log, OffsetRange, Offsets
 from skep_stream.kafka.properties import made
-from skep_table.errors import DataLossError, InputError, SkepError, StorageError
 
 log = logging.getLogger("skep.stream.kafka")
 _BATCH: Final = 10_000

@@ -7,6 +7,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from skep_format.avro.types import parse_record
+from skep_format.errors import OptionError
+from skep_format.options import Options
+from skep_format.schema.avro import parse_avro, to_avro
+from skep_format.schema.types import Schema
 from skep_stream.kafka.avro_messages import AvroMessages, Confluent
 from skep_stream.kafka.client import Topic
 from skep_stream.kafka.debezium import MYSQL, POSTGRES, Flattened
@@ -39,11 +44,6 @@ from skep_stream.proto.types import indexes_of, message_of_file
 from skep_stream.protocols import SchemaProvider, StreamContext
 from skep_stream.rejected import Rejected
 from skep_stream.schemas.registry import registry_of
-from skep_table.avro.types import parse_record
-from skep_table.errors import OptionError
-from skep_table.options import Options
-from skep_table.schema.avro import parse_avro, to_avro
-from skep_table.schema.types import Schema
 
 _OF_JSON: Final = {"StringDeserializer": json_messages, "KafkaJsonSchemaDeserializer": json_schema_messages}
 

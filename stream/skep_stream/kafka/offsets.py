@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from skep_table.errors import DataLossError, InputError
+from skep_format.errors import DataLossError, InputError
 
 Offsets = Mapping[int, int]
 _FORM: Final = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)(?P<offsets>(,\d+:\d+)+)")

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
+from skep_format.options import Status, at_least, boolean, one_of, option
 from skep_stream.options import streamer_option
-from skep_table.options import Status, at_least, boolean, one_of, option
 
 
 class Start(Enum):

@@ -9,13 +9,13 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from skep_format.errors import InputError, SkepError
+from skep_format.schema.evolve import project
+from skep_format.schema.types import Schema
 from skep_stream.kafka import messages
 from skep_stream.kafka.confluent import Rows, Values
 from skep_stream.rejected import Rejected
 from skep_stream.united import united
-from skep_table.errors import InputError, SkepError
-from skep_table.schema.evolve import project
-from skep_table.schema.types import Schema
 
 Read = Callable[[Rows], pa.RecordBatch]
 """Messages, by their numbers in a batch, as rows. Raises a SkepError where one can't be read."""

@@ -7,10 +7,10 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
+from skep_format.distribution import install_command
+from skep_format.errors import EnvironmentMissingError, OptionError
+from skep_format.options import Options
 from skep_stream.kafka.options import START
-from skep_table.distribution import install_command
-from skep_table.errors import EnvironmentMissingError, OptionError
-from skep_table.options import Options
 
 Client = TypeVar("Client")
 _OURS: Final = ("hoodie.", "skep.")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from skep_format.schema.types import DataType, Field, IntType, LongType, Schema, StringType
 from skep_stream.kafka.messages import KEY, OFFSET, PARTITION, TIME
 from skep_stream.protocols import SchemaProvider
-from skep_table.schema.types import DataType, Field, IntType, LongType, Schema, StringType
 
 _COLUMNS: tuple[tuple[str, DataType], ...] = (
     (OFFSET, LongType()),

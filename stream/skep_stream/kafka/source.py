@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
+from skep_format.errors import DataLossError, InputError
 from skep_stream.checkpoints import STATE_PREFIX
 from skep_stream.kafka import messages, offsets
 from skep_stream.kafka.offsets import Log, OffsetRange, Offsets
@@ -20,7 +21,6 @@ from skep_stream.protocols import SINCE, Batch, Position, SchemaProvider
 from skep_stream.rejected import Rejected
 from skep_stream.rounds import UNLIMITED
 from skep_stream.united import united
-from skep_table.errors import DataLossError, InputError
 from skep_table.events import Events
 from skep_table.table import HudiTable
 

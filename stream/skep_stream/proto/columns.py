@@ -12,11 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_stream.proto.options import DEPTH, TIMESTAMPS, WRAPPERS
-from skep_table.errors import InputError, SchemaError
-from skep_table.options import Options
-from skep_table.schema.arrow import arrow_type
-from skep_table.schema.types import (
+from skep_format.errors import InputError, SchemaError
+from skep_format.options import Options
+from skep_format.schema.arrow import arrow_type
+from skep_format.schema.types import (
     NO_DEFAULT,
     BinaryType,
     BooleanType,
@@ -33,6 +32,7 @@ from skep_table.schema.types import (
     StructType,
     TimestampType,
 )
+from skep_stream.proto.options import DEPTH, TIMESTAMPS, WRAPPERS
 
 _UNSIGNED: Final = DecimalType(20, 0, 9, "org.apache.hudi.protos.unsigned_long")
 _REST: Final = StructType(

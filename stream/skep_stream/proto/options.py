@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from skep_format.options import at_least, boolean, option
 from skep_stream.options import streamer_option
-from skep_table.options import at_least, boolean, option
 
 _PREFIX = "schemaprovider.proto."
 MESSAGE = streamer_option(

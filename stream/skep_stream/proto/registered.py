@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from skep_format.errors import SchemaError
 from skep_stream.proto.options import DESCRIPTORS
 from skep_stream.proto.types import Types, file_of
 from skep_stream.schemas.registry import Registered, SchemaRegistry, read_registered, without_user
-from skep_table.errors import SchemaError
 
 _KIND = "PROTOBUF"
 _ROOT = "the schema"  # no name of a file that another one imports

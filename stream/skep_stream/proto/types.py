@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Final
 
+from skep_format.distribution import install_command
+from skep_format.errors import EnvironmentMissingError, OptionError, SchemaError
+from skep_format.options import Options
 from skep_stream.properties import read_bytes
 from skep_stream.proto.options import DESCRIPTORS, MESSAGE
-from skep_table.distribution import install_command
-from skep_table.errors import EnvironmentMissingError, OptionError, SchemaError
-from skep_table.options import Options
 
 _WELL_KNOWN: Final = re.compile(r"google/protobuf/(\w+)\.proto")
 _LISTED: Final = 20

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from skep_format.errors import InputError, OptionError, SchemaError
+from skep_format.schema.avro import parse_avro
+from skep_format.schema.evolve import project
+from skep_format.schema.types import Schema
 from skep_stream.options import (
     SOURCE_SCHEMA_DATABASE,
     SOURCE_SCHEMA_FILE,
@@ -17,10 +21,6 @@ from skep_stream.options import (
 )
 from skep_stream.properties import read_text
 from skep_stream.protocols import MetastoreCatalog, SchemaProvider, StreamContext
-from skep_table.errors import InputError, OptionError, SchemaError
-from skep_table.schema.avro import parse_avro
-from skep_table.schema.evolve import project
-from skep_table.schema.types import Schema
 
 
 class DroppedColumnWarning(UserWarning):

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
+from skep_format.errors import FormatError, OptionError, SchemaError, StorageError
+from skep_format.options import Options, Status, option
 from skep_stream.options import streamer_option
-from skep_table.errors import FormatError, OptionError, SchemaError, StorageError
-from skep_table.options import Options, Status, option
 
 SOURCE_URL = streamer_option(
     "schemaprovider.registry.url", str, "", "SchemaRegistryProvider: …/subjects/<subject>/versions/latest", secret=True

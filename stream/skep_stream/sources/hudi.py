@@ -9,6 +9,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_format.errors import ChangesCleanedError, InputError, OptionError
+from skep_format.instant_time import BEGINNING, InstantTime
+from skep_format.options import Options
+from skep_format.schema.types import META_FIELDS
+from skep_format.timeline.instant import DATA_ACTIONS
+from skep_format.timeline.timeline import milliseconds_of
 from skep_stream.options import (
     CLEANED_AWAY,
     MISSING_CHECKPOINT,
@@ -19,17 +25,11 @@ from skep_stream.options import (
     MissingCheckpoint,
 )
 from skep_stream.protocols import SINCE, Batch, Position, StreamContext
-from skep_table.errors import ChangesCleanedError, InputError, OptionError
-from skep_table.instant_time import BEGINNING, InstantTime
-from skep_table.options import Options
 from skep_table.query.incremental import pending_write, times_of
 from skep_table.query.options import QueryType
 from skep_table.query.read import read
 from skep_table.query.request import ReadRequest
-from skep_table.schema.types import META_FIELDS
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import DATA_ACTIONS
-from skep_table.timeline.timeline import milliseconds_of
 
 _COMMIT_TIME = "_hoodie_commit_time"
 _WAYS_ON = (

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from skep_format.errors import InputError, OptionError
+from skep_format.schema.types import META_FIELDS
+from skep_format.storage import FileStatus, Storage, open_storage
 from skep_stream.files.typed_rows import avro_rows
 from skep_stream.options import PULLS
 from skep_stream.protocols import Batch, Position, StreamContext
-from skep_table.errors import InputError, OptionError
-from skep_table.schema.types import META_FIELDS
-from skep_table.storage import FileStatus, Storage, open_storage
 
 
 @dataclass(frozen=True, slots=True)

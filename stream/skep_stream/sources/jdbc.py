@@ -15,6 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_format.errors import EnvironmentMissingError, InputError, OptionError, StorageError, UnsupportedError
 from skep_stream.options import (
     JDBC_COLUMN,
     JDBC_FALL_BACK,
@@ -29,7 +30,6 @@ from skep_stream.properties import read_text
 from skep_stream.protocols import Batch, Position, StreamContext
 from skep_stream.rounds import UNLIMITED
 from skep_stream.sources import postgresql
-from skep_table.errors import EnvironmentMissingError, InputError, OptionError, StorageError, UnsupportedError
 
 _NAME: Final = re.compile(r"[A-Za-z_][\w$]*")
 

@@ -9,9 +9,9 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pyarrow as pa
 
+from skep_format.distribution import install_command
+from skep_format.errors import EnvironmentMissingError, OptionError
 from skep_stream.options import JDBC_URL
-from skep_table.distribution import install_command
-from skep_table.errors import EnvironmentMissingError, OptionError
 
 _TYPES: Final[Mapping[str, pa.DataType]] = {
     "bool": pa.bool_(),

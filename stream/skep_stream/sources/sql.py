@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from skep_format.clock import Clock, SystemClock
+from skep_format.errors import OptionError
 from skep_stream.options import SOURCE_QUERY, SOURCE_QUERY_CHECKPOINT, SOURCE_QUERY_FILE
 from skep_stream.properties import read_text
 from skep_stream.protocols import Batch, BatchEngine, Position, StreamContext
-from skep_table.clock import Clock, SystemClock
-from skep_table.errors import OptionError
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,16 +14,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from skep_format.errors import CorruptFileError, SkepError
+from skep_format.instant_time import BEFORE_ALL, InstantTime
+from skep_format.storage import Storage
+from skep_format.timeline.instant import Instant
+from skep_format.timeline.metadata import WriteOperation
 from skep_sync.callbacks.message import CallbackMessage
 from skep_sync.callbacks.senders import Sender
-from skep_table.errors import CorruptFileError, SkepError
 from skep_table.events import NO_EVENTS, Events
 from skep_table.hooks import CommitHook, Committed
-from skep_table.instant_time import BEFORE_ALL, InstantTime
-from skep_table.storage import Storage
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Instant
-from skep_table.timeline.metadata import WriteOperation
 
 FOLDER: Final = ".hoodie/.skep/callbacks"
 _SERVICES: Final = (WriteOperation.CLUSTER, WriteOperation.COMPACT, WriteOperation.LOG_COMPACT)

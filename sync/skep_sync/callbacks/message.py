@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from skep_table.timeline.codec import encode_json
-from skep_table.timeline.instant import Instant
-from skep_table.timeline.metadata import CommitMetadata
+from skep_format.timeline.codec import encode_json
+from skep_format.timeline.instant import Instant
+from skep_format.timeline.metadata import CommitMetadata
 
 
 @dataclass(frozen=True, slots=True)

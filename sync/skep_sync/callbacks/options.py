@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from skep_table.options import boolean, option
+from skep_format.options import boolean, option
 
 _PREFIX = "hoodie.write.commit.callback."
 _HTTP_CLASS = "org.apache.hudi.callback.impl.HoodieWriteCommitHttpCallback"

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any, Final, Protocol
 
+from skep_format.distribution import install_command
+from skep_format.errors import EnvironmentMissingError, OptionError, SyncError, UnsupportedError
+from skep_format.options import Option, Options
 from skep_sync.callbacks.message import CallbackMessage
 from skep_sync.callbacks.options import (
     CLASS,
@@ -21,9 +24,6 @@ from skep_sync.callbacks.options import (
     KAFKA_TIMEOUT,
     KAFKA_TOPIC,
 )
-from skep_table.distribution import install_command
-from skep_table.errors import EnvironmentMissingError, OptionError, SyncError, UnsupportedError
-from skep_table.options import Option, Options
 
 GROUP: Final = "skep.callbacks"
 KEY_HEADER: Final = "HUDI-CALLBACK-KEY"

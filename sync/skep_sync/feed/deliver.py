@@ -15,18 +15,18 @@ from typing import Final
 
 import pyarrow as pa
 
+from skep_format.errors import CorruptFileError
+from skep_format.instant_time import AFTER_ALL, InstantTime
+from skep_format.storage import Storage
+from skep_format.timeline.instant import Action, Instant
 from skep_sync.feed.lines import CommitChanges, lines_of
 from skep_sync.feed.receivers import Receiver
 from skep_table.commit.concurrency.changes import is_clustering
-from skep_table.errors import CorruptFileError
-from skep_table.instant_time import AFTER_ALL, InstantTime
 from skep_table.query import ReadRequest
 from skep_table.query.cdc import ChangeTask, plan_changes, run
 from skep_table.query.incremental import instants_between
 from skep_table.query.options import QueryType
-from skep_table.storage import Storage
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant
 
 FOLDER: Final = ".hoodie/.skep/changes"
 _SERVICES: Final = (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING)

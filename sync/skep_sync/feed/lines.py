@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.instant_time import InstantTime
-from skep_table.logfile.changes import AFTER, BEFORE, OP, TIME
+from skep_format.instant_time import InstantTime
+from skep_format.logfile.changes import AFTER, BEFORE, OP, TIME
 
 _NULL: Final = "null"
 _TEXT: Final = pa.large_string()

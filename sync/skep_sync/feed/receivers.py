@@ -9,12 +9,12 @@ from itertools import count
 from typing import IO, Any, Final, Protocol
 from urllib.parse import urlsplit
 
+from skep_format.clock import SYSTEM_CLOCK, Clock
+from skep_format.distribution import install_command
+from skep_format.errors import AlreadyExistsError, EnvironmentMissingError, InputError, SyncError
+from skep_format.options import Options, at_least, option
+from skep_format.storage import Storage, open_storage
 from skep_sync.feed.lines import CommitChanges, joined
-from skep_table.clock import SYSTEM_CLOCK, Clock
-from skep_table.distribution import install_command
-from skep_table.errors import AlreadyExistsError, EnvironmentMissingError, InputError, SyncError
-from skep_table.options import Options, at_least, option
-from skep_table.storage import Storage, open_storage
 
 RETRIES = option("skep.changes.retries", at_least(0), 5, "How often a post of changes is repeated")
 TIMEOUT = option("skep.changes.timeout.seconds", float, 30.0, "How long a receiver of changes may take to answer")

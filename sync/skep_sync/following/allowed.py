@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
+from skep_format.errors import InputError
+from skep_format.names import META_FOLDER
 from skep_sync.planning.locations import Location, lies_below, location, same_location
-from skep_table.errors import InputError
-from skep_table.names import META_FOLDER
 
 _ODD: Final = re.compile(r"[\x00-\x1f\x7f\\?#*\[\]{}]")
 _LONGEST: Final = 4096

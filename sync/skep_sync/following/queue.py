@@ -22,11 +22,11 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final
 
+from skep_format.clock import SYSTEM_CLOCK, Clock
+from skep_format.errors import MetastoreUnreachableError, SkepError, SyncError
+from skep_format.runner import ThreadRunner
+from skep_format.storage import Storage
 from skep_sync.planning.locations import location
-from skep_table.clock import SYSTEM_CLOCK, Clock
-from skep_table.errors import MetastoreUnreachableError, SkepError, SyncError
-from skep_table.runtime.runner import ThreadRunner
-from skep_table.storage import Storage
 
 _FAILURE: Final = "failure.json"
 _NAME: Final = re.compile(r"[A-Za-z0-9][\w-]*")

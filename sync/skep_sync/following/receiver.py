@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-from skep_table.errors import InputError
+from skep_format.errors import InputError
 
 _TIME: Final = re.compile(r"\d{1,20}")
 _LONGEST_NAME: Final = 256

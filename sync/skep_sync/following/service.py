@@ -15,12 +15,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
+from skep_format.clock import SYSTEM_CLOCK, Clock
+from skep_format.errors import NotATableError, SkepError
 from skep_sync.following.queue import Pending, SyncQueue
 from skep_sync.options import RELOCATE
 from skep_sync.sync import SyncReport
 from skep_sync.targets import Clients, Target, sync_target
-from skep_table.clock import SYSTEM_CLOCK, Clock
-from skep_table.errors import NotATableError, SkepError
 from skep_table.events import NO_EVENTS, Events
 
 log = logging.getLogger("skep.sync")

@@ -9,16 +9,16 @@ from typing import Any, ClassVar
 
 from skep_catalog.client import Metastore
 from skep_catalog.entities import TableEntry
+from skep_format.clock import SYSTEM_CLOCK
+from skep_format.instant_time import InstantTime
+from skep_format.table_config import TimelineZone
 from skep_sync.manifest import planner_of
 from skep_sync.options import SyncOptions
 from skep_sync.planning.changes import TimelineState
 from skep_sync.planning.plan import marker_of
 from skep_sync.planning.planner import target_of
 from skep_sync.sync_lock import as_sync_error
-from skep_table.clock import SYSTEM_CLOCK
-from skep_table.instant_time import InstantTime
 from skep_table.table import HudiTable
-from skep_table.table_config import TimelineZone
 
 
 @dataclass(frozen=True, slots=True)

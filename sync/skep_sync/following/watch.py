@@ -7,14 +7,14 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from skep_format.errors import NotATableError, SkepError
+from skep_format.runner import Runner, ThreadRunner
+from skep_format.storage import Storage, open_storage
+from skep_format.table_config import load_table_config
+from skep_format.timeline.layout import TimelineLayout
+from skep_format.versions import format_of
 from skep_sync.following.queue import table_key
-from skep_table.errors import NotATableError, SkepError
 from skep_table.events import NO_EVENTS, Events
-from skep_table.format import format_of
-from skep_table.runtime.runner import Runner, ThreadRunner
-from skep_table.storage import Storage, open_storage
-from skep_table.table_config import load_table_config
-from skep_table.timeline.layout import TimelineLayout
 
 log = logging.getLogger("skep.sync")
 

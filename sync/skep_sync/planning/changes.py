@@ -8,12 +8,12 @@ from datetime import timedelta
 from itertools import chain
 from typing import Final, TypeVar
 
-from skep_table.clock import SYSTEM_CLOCK
-from skep_table.instant_time import CompletionTime, InstantTime
-from skep_table.runtime.runner import ThreadRunner
+from skep_format.clock import SYSTEM_CLOCK
+from skep_format.instant_time import CompletionTime, InstantTime
+from skep_format.runner import ThreadRunner
+from skep_format.timeline.instant import Instant
+from skep_format.timeline.timeline import completion_times, format_instant_time
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Instant
-from skep_table.timeline.timeline import completion_times, format_instant_time
 from skep_table.view import FileView
 
 T = TypeVar("T")

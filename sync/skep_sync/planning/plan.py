@@ -15,6 +15,8 @@ from skep_catalog.entities import Column, StorageDescriptor, TableEntry
 from skep_catalog.entries import COMPLETION_MARKER, MARKER, SCHEMA_PARTS
 from skep_catalog.lengths import COMMENT, KEY_COMMENT, is_shortened, partition_too_long
 from skep_catalog.type_text import same_type
+from skep_format.errors import FormatError
+from skep_format.instant_time import CompletionTime, InstantTime
 from skep_sync.options import Cascade
 from skep_sync.planning.changes import PartitionChanges, SyncPoint
 from skep_sync.planning.columns import SETTING, column_changes, ordered, refused
@@ -41,8 +43,6 @@ from skep_sync.values import (
     partition_name,
     partition_values,
 )
-from skep_table.errors import FormatError
-from skep_table.instant_time import CompletionTime, InstantTime
 
 EXTERNAL: Final = "EXTERNAL_TABLE"
 

@@ -9,6 +9,9 @@ from skep_catalog.client import Metastore
 from skep_catalog.entities import Column, StorageDescriptor, TableEntry
 from skep_catalog.entries import MARKER, OWNED_BY, WantedEntries, WantedEntry, wanted_entries
 from skep_catalog.lengths import too_long
+from skep_format.errors import NoSuchTableError, TableMismatchError
+from skep_format.names import DEFAULT_PARTITION
+from skep_format.schema.types import META_FIELDS, TimestampType
 from skep_sync.options import RELOCATE, Cascade, SyncOptions
 from skep_sync.planning.changes import PartitionChanges, TimelineState
 from skep_sync.planning.columns import refused
@@ -29,9 +32,6 @@ from skep_sync.planning.plan import (
 )
 from skep_sync.planning.steps import AddDatabase, AddPartitions, DropEntry, Step, SyncPlan
 from skep_sync.values import Extractor, is_number, partition_name, values_of_name
-from skep_table.errors import NoSuchTableError, TableMismatchError
-from skep_table.names import DEFAULT_PARTITION
-from skep_table.schema.types import META_FIELDS, TimestampType
 from skep_table.table import HudiTable
 
 SYMLINKS: Final = "org.apache.hadoop.hive.ql.io.SymlinkTextInputFormat"

@@ -8,10 +8,10 @@ from typing import Any, Final, Protocol
 
 from skep_catalog.entities import TableEntry
 from skep_catalog.entries import COMPLETION_MARKER, MARKER
+from skep_format.errors import SyncError
 from skep_sync.planning.changes import Files, SyncPoint
 from skep_sync.planning.columns import ColumnChange
 from skep_sync.planning.descriptors import COLUMNS, Drifted
-from skep_table.errors import SyncError
 
 MARKERS: Final = frozenset({f"parameter {MARKER}", f"parameter {COMPLETION_MARKER}"})
 """Changes that only record up to which commit an entry is synced."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from skep_format.errors import AlreadyExistsError
+from skep_format.timeline.instant import Instant
+from skep_format.timeline.plans import Plan
+from skep_format.timeline.write import complete
 from skep_table.commit.instants import timeline_clock
-from skep_table.errors import AlreadyExistsError
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Instant
-from skep_table.timeline.plans import Plan
-from skep_table.timeline.write import complete
 
 
 def complete_once(table: HudiTable, instant: Instant, content: Plan) -> Instant:

@@ -8,19 +8,14 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from skep_table.context import TableContext
-from skep_table.errors import AlreadyExistsError, KeyFieldError, OptionError
-from skep_table.format import DEFAULT, format_of, format_of_version
-from skep_table.keys.generator import KeyGenerator, KeyGeneratorType, infer_key_generator, parse_key_generator
-from skep_table.keys.own import has_own
-from skep_table.options import Options, boolean, one_of
-from skep_table.schema.arrow import from_arrow, to_arrow
-from skep_table.schema.avro import avro_text
-from skep_table.schema.reconcile import check_new
-from skep_table.schema.types import META_FIELDS, Schema, record_names
-from skep_table.storage import Storage
-from skep_table.table import HudiTable
-from skep_table.table_config import (
+from skep_format.errors import AlreadyExistsError, KeyFieldError, OptionError
+from skep_format.options import Options, boolean, one_of
+from skep_format.schema.arrow import from_arrow, to_arrow
+from skep_format.schema.avro import avro_text
+from skep_format.schema.reconcile import check_new
+from skep_format.schema.types import META_FIELDS, Schema, record_names
+from skep_format.storage import Storage
+from skep_format.table_config import (
     DROP_PARTITION_COLUMNS,
     KEY_GENERATOR_CLASS,
     POPULATE_META_FIELDS,
@@ -32,9 +27,14 @@ from skep_table.table_config import (
     TimelineZone,
     create_table_config,
 )
-from skep_table.table_config.keys import CDC_ENABLED, CDC_MODE, PROPERTIES_PATH, CdcMode
-from skep_table.table_config.merging import MergeRequest
-from skep_table.timeline.timeline import Timeline, TimelineFiles
+from skep_format.table_config.keys import CDC_ENABLED, CDC_MODE, PROPERTIES_PATH, CdcMode
+from skep_format.table_config.merging import MergeRequest
+from skep_format.timeline.timeline import Timeline, TimelineFiles
+from skep_format.versions import DEFAULT, format_of, format_of_version
+from skep_table.context import TableContext
+from skep_table.keys.generator import KeyGenerator, KeyGeneratorType, infer_key_generator, parse_key_generator
+from skep_table.keys.own import has_own
+from skep_table.table import HudiTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

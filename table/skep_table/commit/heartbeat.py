@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from skep_table.clock import Clock
+from skep_format.clock import Clock
+from skep_format.errors import LeaseLostError, StorageError
+from skep_format.instant_time import InstantTime
+from skep_format.names import META_FOLDER
+from skep_format.options import Options
+from skep_format.storage import FileStatus, Storage
 from skep_table.commit.options import HEARTBEAT_MILLISECONDS, HEARTBEAT_MISSES
-from skep_table.errors import LeaseLostError, StorageError
-from skep_table.instant_time import InstantTime
-from skep_table.names import META_FOLDER
-from skep_table.options import Options
 from skep_table.runtime.process import ProcessName, this_process
 from skep_table.runtime.renewal import Renewal
-from skep_table.storage import FileStatus, Storage
 
 FOLDER: Final = f"{META_FOLDER}/.heartbeat"
 

@@ -18,15 +18,15 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Final
 
-from skep_table.clock import Clock, LateClock
+from skep_format.clock import Clock, LateClock
+from skep_format.instant_time import InstantTime
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.plans import Plan
+from skep_format.timeline.timeline import format_instant_time
+from skep_format.timeline.write import request_instant
 from skep_table.commit.heartbeat import ActiveWriters, HeartbeatLimits, writer_details
 from skep_table.commit.options import CLOCK_SKEW_MILLISECONDS, INSTANT_LAG_SECONDS, Concurrency
-from skep_table.instant_time import InstantTime
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.plans import Plan
-from skep_table.timeline.timeline import format_instant_time
-from skep_table.timeline.write import request_instant
 
 _POLL_SECONDS: Final = 0.1
 

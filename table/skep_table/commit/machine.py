@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import ClassVar, Concatenate, ParamSpec, TypeVar
 
+from skep_format.timeline.instant import Instant
 from skep_table.commit.states import CommitKind, CommitState, Transition
 from skep_table.commit.writable import take_lock_over
 from skep_table.lock import held
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Instant
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from skep_table.errors import OptionError
-from skep_table.options import Options, Status, at_least, boolean, comma_list, one_of, option
+from skep_format.errors import OptionError
+from skep_format.options import Options, Status, at_least, boolean, comma_list, one_of, option
 
 _NO_NAMES: Final[tuple[str, ...]] = ()
 

@@ -26,6 +26,12 @@ from dataclasses import replace
 from types import TracebackType
 from typing import ClassVar, Final
 
+from skep_format.errors import AlreadyExistsError, LeaseLostError, SkepError, StorageError
+from skep_format.timeline.instant import Action, Instant
+from skep_format.timeline.metadata import CommitMetadata
+from skep_format.timeline.plans import RollbackMetadata
+from skep_format.timeline.timeline import format_instant_time
+from skep_format.timeline.write import complete, complete_staged, stage
 from skep_table.commit.concurrency.changes import completed_since
 from skep_table.commit.heartbeat import Heartbeat, HeartbeatLimits
 from skep_table.commit.instants import timeline_clock
@@ -43,14 +49,8 @@ from skep_table.commit.states import (
     CommitState,
 )
 from skep_table.commit.undo.rollback import roll_back, rollbacks_of
-from skep_table.errors import AlreadyExistsError, LeaseLostError, SkepError, StorageError
 from skep_table.metadata_write import has_metadata_table
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant
-from skep_table.timeline.metadata import CommitMetadata
-from skep_table.timeline.plans import RollbackMetadata
-from skep_table.timeline.timeline import format_instant_time
-from skep_table.timeline.write import complete, complete_staged, stage
 
 LOCK_ID: Final = "skep.lock_id"
 """In a commit's extra metadata: the id of the lock under which it was completed."""

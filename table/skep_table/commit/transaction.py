@@ -7,6 +7,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
 
+from skep_format.errors import CommitConflictError, InputError, SkepError
+from skep_format.names import FileGroupId
+from skep_format.timeline.instant import Action, Instant
+from skep_format.timeline.metadata import CommitMetadata
+from skep_format.timeline.plans import RequestedReplaceMetadata
+from skep_format.timeline.write import delete_pending, transition_to_inflight
 from skep_table.commit.concurrency.changes import completed_since, services_planned_after, touched_groups
 from skep_table.commit.concurrency.conflict import CommitCandidate, check_conflicts, refuse_early
 from skep_table.commit.concurrency.non_blocking import check_concurrency
@@ -25,14 +31,8 @@ from skep_table.commit.states import REMOVE, REQUEST, RETRY, ROLL_BACK, START, C
 from skep_table.commit.undo.recovery import roll_back_failed
 from skep_table.commit.undo.rollback import roll_back, rollbacks_of
 from skep_table.commit.writable import check_version, check_writable
-from skep_table.errors import CommitConflictError, InputError, SkepError
 from skep_table.metadata_write import NOTHING_FOUND, FoundByTasks, has_metadata_table
-from skep_table.names import FileGroupId
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant
-from skep_table.timeline.metadata import CommitMetadata
-from skep_table.timeline.plans import RequestedReplaceMetadata
-from skep_table.timeline.write import delete_pending, transition_to_inflight
 
 log = logging.getLogger("skep.commit")
 

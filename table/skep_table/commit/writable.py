@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from skep_format.errors import TableVersionError, UnsupportedError
+from skep_format.names import BaseFormat
+from skep_format.table_config import TableConfig
+from skep_format.table_config.keys import CDC_ENABLED
+from skep_format.timeline.write import remove_stages
 from skep_table.commit.parts.metadata_table import drop_unkept
-from skep_table.errors import TableVersionError, UnsupportedError
-from skep_table.names import BaseFormat
 from skep_table.table import HudiTable
-from skep_table.table_config import TableConfig
-from skep_table.table_config.keys import CDC_ENABLED
-from skep_table.timeline.write import remove_stages
 
 
 def check_version(began: HudiTable, now: HudiTable) -> None:

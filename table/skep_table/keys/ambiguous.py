@@ -13,7 +13,7 @@ from itertools import zip_longest
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.errors import KeyFieldError
+from skep_format.errors import KeyFieldError
 from skep_table.keys.generator import EMPTY_TEXT, NULL_TEXT, KeyGenerator
 from skep_table.keys.text import column_of
 

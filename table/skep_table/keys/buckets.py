@@ -14,10 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_format.names import META_FOLDER, FileGroupId
+from skep_format.options import Options, Status, at_least, boolean, comma_list, option
+from skep_format.table_config import TableConfig
 from skep_table.keys.generator import EMPTY_TEXT, NULL_TEXT, KeyGeneratorType
-from skep_table.names import META_FOLDER, FileGroupId
-from skep_table.options import Options, Status, at_least, boolean, comma_list, option
-from skep_table.table_config import TableConfig
 
 _INDEX: Final = "hoodie.index.type"
 _ENGINE: Final = "hoodie.index.bucket.engine"

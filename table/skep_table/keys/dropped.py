@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from skep_table.errors import FormatError
+from skep_format.errors import FormatError
+from skep_format.table_config import TableConfig
 from skep_table.keys.partition_path import split_path
-from skep_table.table_config import TableConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,14 @@ from enum import Enum
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.errors import KeyFieldError, OptionError, UnsupportedError
-from skep_table.format import format_of
+from skep_format.errors import KeyFieldError, OptionError, UnsupportedError
+from skep_format.options import boolean
+from skep_format.table_config import KEY_GENERATOR_CLASS, USER_PROVIDED, TableConfig
+from skep_format.versions import format_of
 from skep_table.keys.own import has_own, make_own
 from skep_table.keys.partition_path import check_inside, join_values
 from skep_table.keys.text import column_of, value_text
 from skep_table.keys.timebased import TimestampFormat
-from skep_table.options import boolean
-from skep_table.table_config import KEY_GENERATOR_CLASS, USER_PROVIDED, TableConfig
 
 NULL_TEXT = "__null__"
 EMPTY_TEXT = "__empty__"

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
-from skep_table.errors import UnsupportedError
+from skep_format.errors import UnsupportedError
 
 GROUP: Final = "skep.key_generators"
 

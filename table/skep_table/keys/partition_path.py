@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.errors import FormatError, KeyFieldError
-from skep_table.escaping import ESCAPED, NEEDS_ESCAPE, unescape
-from skep_table.names import DEFAULT_PARTITION, META_FOLDER
+from skep_format.errors import FormatError, KeyFieldError
+from skep_format.escaping import ESCAPED, NEEDS_ESCAPE, unescape
+from skep_format.names import DEFAULT_PARTITION, META_FOLDER
 
 _OUTSIDE = rf"(^|/)(\.{{0,2}}|{re.escape(META_FOLDER)})(/|$)|\x00"
 

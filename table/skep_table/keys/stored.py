@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from skep_table.basefile import read_footer
+from skep_format.basefile import read_footer
+from skep_format.options import Options
+from skep_format.schema.types import RECORD_KEY, Schema
+from skep_format.table_config import TableConfig
 from skep_table.keys.generator import KeyGenerator, KeyGeneratorType
-from skep_table.options import Options
-from skep_table.schema.types import RECORD_KEY, Schema
 from skep_table.table import HudiTable
-from skep_table.table_config import TableConfig
 
 
 @dataclass(frozen=True, slots=True)

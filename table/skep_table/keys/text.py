@@ -8,9 +8,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.errors import KeyFieldError, SchemaError
-from skep_table.schema.java_text import java_float
-from skep_table.schema.policy import hint_of_case
+from skep_format.errors import KeyFieldError, SchemaError
+from skep_format.schema.java_text import java_float
+from skep_format.schema.policy import hint_of_case
 
 
 def value_text(column: pa.Array, name: str, *, logical_timestamps: bool = False) -> pa.Array:

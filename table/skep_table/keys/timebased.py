@@ -13,7 +13,7 @@ from enum import Enum
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.errors import KeyFieldError, OptionError
+from skep_format.errors import KeyFieldError, OptionError
 
 _PREFIXES = ("hoodie.keygen.timebased.", "hoodie.deltastreamer.keygen.timebased.")
 _UNIT_NANOS = {

@@ -10,15 +10,15 @@ import json
 from collections.abc import Callable
 from typing import Final
 
-from skep_table.clock import SYSTEM_CLOCK, Clock
-from skep_table.errors import AlreadyExistsError, LeaseLostError, UnsupportedError
+from skep_format.clock import SYSTEM_CLOCK, Clock
+from skep_format.errors import AlreadyExistsError, LeaseLostError, UnsupportedError
+from skep_format.names import META_FOLDER
+from skep_format.storage import LocalStorage, Storage
+from skep_format.storage.versioned import Versioned
 from skep_table.events import NO_EVENTS, Events
 from skep_table.locks.agent import agent_facts, agent_text, describe, has_ended
 from skep_table.locks.holders import Holder
 from skep_table.locks.lease import LeasedLock, Queue
-from skep_table.names import META_FOLDER
-from skep_table.storage import LocalStorage, Storage
-from skep_table.storage.versioned import Versioned
 
 _NAME: Final = "lock"
 

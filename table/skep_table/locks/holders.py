@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Protocol, runtime_checkable
 
-from skep_table.clock import SYSTEM_CLOCK, Clock
-from skep_table.errors import LockError, NoSuchLockError
+from skep_format.clock import SYSTEM_CLOCK, Clock
+from skep_format.errors import LockError, NoSuchLockError
 from skep_table.locks.agent import agent_facts, describe, has_ended
 
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from skep_table.clock import SYSTEM_CLOCK, Clock
-from skep_table.errors import LeaseLostError, LockError, LockTimeoutError, SkepError
+from skep_format.clock import SYSTEM_CLOCK, Clock
+from skep_format.errors import LeaseLostError, LockError, LockTimeoutError, SkepError
 from skep_table.events import NO_EVENTS, Events
 from skep_table.locks.options import LOCK_PROVIDER
 from skep_table.runtime.renewal import Renewal

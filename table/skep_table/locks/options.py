@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from skep_table.options import at_least, option
+from skep_format.options import at_least, option
 
 _LOCK = "hoodie.write.lock."
 

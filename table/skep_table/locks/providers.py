@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Final
 
-from skep_table.clock import SYSTEM_CLOCK, Clock
-from skep_table.errors import LeaseLostError, OptionError
+from skep_format.clock import SYSTEM_CLOCK, Clock
+from skep_format.errors import LeaseLostError, OptionError
+from skep_format.options import Options
+from skep_format.storage import Storage
 from skep_table.events import NO_EVENTS, Events
 from skep_table.lock import InProcessLock, Lock, NoLock
 from skep_table.locks import options as keys
-from skep_table.options import Options
-from skep_table.storage import Storage
 
 ENTRY_POINTS: Final = "skep.locks"
 

@@ -12,15 +12,15 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Final
 
-from skep_table.clock import SYSTEM_CLOCK, Clock
-from skep_table.errors import FormatError, LeaseLostError, UnsupportedError
+from skep_format.clock import SYSTEM_CLOCK, Clock
+from skep_format.errors import FormatError, LeaseLostError, UnsupportedError
+from skep_format.names import META_FOLDER
+from skep_format.storage import Storage
+from skep_format.storage.versioned import Versioned, VersionedStorage
 from skep_table.events import NO_EVENTS, Events
 from skep_table.locks.agent import agent_facts, agent_text, describe, has_ended
 from skep_table.locks.holders import Holder
 from skep_table.locks.lease import LeasedLock, Queue
-from skep_table.names import META_FOLDER
-from skep_table.storage import Storage
-from skep_table.storage.versioned import Versioned, VersionedStorage
 
 LOCK_FILE: Final = f"{META_FOLDER}/.locks/table_lock.json"
 _DRIFT_MS: Final = 500

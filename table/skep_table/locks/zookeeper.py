@@ -13,9 +13,9 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from skep_table.clock import SYSTEM_CLOCK, Clock
-from skep_table.distribution import install_command
-from skep_table.errors import EnvironmentMissingError, LeaseLostError, LockError, OptionError
+from skep_format.clock import SYSTEM_CLOCK, Clock
+from skep_format.distribution import install_command
+from skep_format.errors import EnvironmentMissingError, LeaseLostError, LockError, OptionError
 from skep_table.events import NO_EVENTS, Events
 from skep_table.locks.agent import agent_facts, agent_text, describe
 from skep_table.locks.holders import Holder

@@ -6,12 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.errors import SchemaError
+from skep_format.errors import SchemaError
+from skep_format.schema.types import ALL_META_FIELDS
 from skep_table.merge.custom import find_merger
 from skep_table.merge.ordering import Numbers, comparable
 from skep_table.merge.rows import HAS, Mask, deleted, in_delete_block, is_helper, ordering_keys, without_helpers
 from skep_table.merge.rule import Fill, MergeRule, MergeStep
-from skep_table.schema.types import ALL_META_FIELDS
 
 
 def newer_wins(

@@ -9,9 +9,9 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
-from skep_table.errors import OptionError, UnsupportedError
-from skep_table.options import comma_list, option
-from skep_table.table_config.keys import simple_name
+from skep_format.errors import OptionError, UnsupportedError
+from skep_format.options import comma_list, option
+from skep_format.table_config.keys import simple_name
 
 GROUP: Final = "skep.mergers"
 _no_names: tuple[str, ...] = ()

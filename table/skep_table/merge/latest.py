@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from skep_format.schema.types import RECORD_KEY
 from skep_table.merge.combine import combine, newer_wins
 from skep_table.merge.ordering import comparable
 from skep_table.merge.rows import HAS, deleted, in_delete_block, ordering_keys
 from skep_table.merge.rule import Fill, MergeRule
-from skep_table.schema.types import RECORD_KEY
 
 Places = npt.NDArray[np.int64]
 

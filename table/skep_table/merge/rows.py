@@ -17,9 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.errors import KeyFieldError, SchemaError
+from skep_format.errors import KeyFieldError, SchemaError
+from skep_format.schema.types import IS_DELETED, OPERATION
 from skep_table.merge.rule import MergeRule
-from skep_table.schema.types import IS_DELETED, OPERATION
 
 DELETED: Final = "_skep_deleted"
 ORDERING: Final = "_skep_ordering_"

@@ -12,11 +12,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from skep_table.format import MergeSource, format_of
-from skep_table.merge.custom import IMPLEMENTATIONS, MERGER, find_merger, merger_of, own_mergers
-from skep_table.options import comma_list, option
-from skep_table.schema.types import IS_DELETED, NO_DEFAULT, OPERATION, RECORD_KEY, Schema
-from skep_table.table_config import (
+from skep_format.options import comma_list, option
+from skep_format.schema.types import IS_DELETED, NO_DEFAULT, OPERATION, RECORD_KEY, Schema
+from skep_format.table_config import (
     MERGE_PROPERTY_PREFIX,
     MergeMode,
     PartialUpdateMode,
@@ -24,8 +22,10 @@ from skep_table.table_config import (
     TableType,
     keys,
 )
-from skep_table.table_config.keys import PAYLOAD_STRATEGY, simple_name
-from skep_table.table_config.merging import DEBEZIUM_UNAVAILABLE
+from skep_format.table_config.keys import PAYLOAD_STRATEGY, simple_name
+from skep_format.table_config.merging import DEBEZIUM_UNAVAILABLE
+from skep_format.versions import MergeSource, format_of
+from skep_table.merge.custom import IMPLEMENTATIONS, MERGER, find_merger, merger_of, own_mergers
 
 DELETE_FIELD = option(keys.DELETE_FIELD, str, "", "A column whose value marks deletes")
 DELETE_MARKER = option(keys.DELETE_MARKER, str, "", "The value of the delete field that means a delete")

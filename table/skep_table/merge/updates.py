@@ -9,11 +9,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_format.schema.exact import cast_exactly
+from skep_format.schema.types import COMMIT_SEQNO, RECORD_KEY
 from skep_table.merge.combine import combine, newer_of_pairs
 from skep_table.merge.rows import DELETED, HAS, ORDERING, POSITION, Mask, as_mask, deleted, without_helpers
 from skep_table.merge.rule import Fill, MergeRule
-from skep_table.schema.exact import cast_exactly
-from skep_table.schema.types import COMMIT_SEQNO, RECORD_KEY
 
 # Text and bytes of so much are not joined to be taken from: their offsets have 32 bits.
 _TAKEN_BYTES: Final = 1 << 30

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from skep_table.errors import FormatError
-from skep_table.names import META_FOLDER
-from skep_table.storage import Storage
-from skep_table.table_config import TableConfig
+from skep_format.errors import FormatError
+from skep_format.names import META_FOLDER
+from skep_format.storage import Storage
+from skep_format.table_config import TableConfig
 
 INDEX_DEFINITIONS: Final = f"{META_FOLDER}/.index_defs/index.json"
 """Where the definitions are, relative to the table, unless its settings have another place."""

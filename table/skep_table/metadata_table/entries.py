@@ -13,14 +13,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.avro import decode_values
-from skep_table.errors import CorruptFileError, FormatError, SchemaError
-from skep_table.hfile import ByteSource, HFile, StorageSource
-from skep_table.instant_time import InstantTime
-from skep_table.logfile import BlockRule, BlockType, LogBlock, read_blocks, valid_blocks
+from skep_format.avro import decode_values
+from skep_format.errors import CorruptFileError, FormatError, SchemaError
+from skep_format.hfile import ByteSource, HFile, StorageSource
+from skep_format.instant_time import InstantTime
+from skep_format.logfile import BlockRule, BlockType, LogBlock, read_blocks, valid_blocks
+from skep_format.schema.types import StructType
+from skep_format.storage import Storage
 from skep_table.metadata_table.schema import metadata_record
-from skep_table.schema.types import StructType
-from skep_table.storage import Storage
 from skep_table.view import FileSlice
 
 Mask = npt.NDArray[np.bool_]

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from skep_table.escaping import escape
+from skep_format.escaping import escape
 from skep_table.metadata_table.partitions import COLUMN_STATS, RECORD_INDEX
 
 ALL_PARTITIONS: Final = "__all_partitions__"

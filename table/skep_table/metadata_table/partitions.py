@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from skep_table.format.metadata import MetadataRules
-from skep_table.table_config import METADATA_PARTITIONS, METADATA_PARTITIONS_INFLIGHT, TableConfig
+from skep_format.table_config import METADATA_PARTITIONS, METADATA_PARTITIONS_INFLIGHT, TableConfig
+from skep_format.versions.metadata import MetadataRules
 
 FILES: Final = "files"
 COLUMN_STATS: Final = "column_stats"

@@ -10,11 +10,11 @@ from typing import Final
 
 import pyarrow as pa
 
-from skep_table.avro import parse_record
-from skep_table.avro.types import arrow_of
-from skep_table.avro_schemas import RELEASES, schema_of
-from skep_table.errors import SchemaError
-from skep_table.schema.types import StructType
+from skep_format.avro import parse_record
+from skep_format.avro.types import arrow_of
+from skep_format.avro_schemas import RELEASES, schema_of
+from skep_format.errors import SchemaError
+from skep_format.schema.types import StructType
 
 _RECORD: Final = "HoodieMetadataRecord"
 

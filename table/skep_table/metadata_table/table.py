@@ -15,9 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.bloom import BloomFilter
-from skep_table.errors import FormatError
-from skep_table.instant_time import BEFORE_ALL, InstantTime
+from skep_format.bloom import BloomFilter
+from skep_format.errors import FormatError
+from skep_format.instant_time import BEFORE_ALL, InstantTime
+from skep_format.names import META_FOLDER, join
+from skep_format.storage import FileStatus, FolderStorage, Storage
+from skep_format.table_config import TableConfig
+from skep_format.timeline.instant import Action, Instant
+from skep_format.timeline.timeline import Timeline
 from skep_table.metadata_table import keys as spelling
 from skep_table.metadata_table.definitions import IndexDefinition, definitions_path, read_definitions
 from skep_table.metadata_table.entries import Entries, GroupReader, alive, latest
@@ -39,11 +44,6 @@ from skep_table.metadata_table.records.files import merged_files
 from skep_table.metadata_table.records.record_index import RecordIndexGroup, file_ids
 from skep_table.metadata_table.records.secondary_index import record_keys_behind, secondary_prefixes
 from skep_table.metadata_table.values import statistics, statistics_in_order, statistics_records
-from skep_table.names import META_FOLDER, join
-from skep_table.storage import FileStatus, FolderStorage, Storage
-from skep_table.table_config import TableConfig
-from skep_table.timeline.instant import Action, Instant
-from skep_table.timeline.timeline import Timeline
 from skep_table.view import FileSlice, FileView, FolderFilter
 
 FOLDER: Final = f"{META_FOLDER}/metadata"

@@ -9,9 +9,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_format.schema.evolve import widened_float
 from skep_table.metadata_table.entries import Entries, since_reset
 from skep_table.metadata_table.partitions import STATS_MEMBER
-from skep_table.schema.evolve import widened_float
 
 _WRAPPED: Final = pa.struct([("LongWrapper", pa.struct([("value", pa.int64())]))])
 _EMPTY: Final = pa.struct(

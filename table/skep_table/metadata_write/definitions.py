@@ -10,7 +10,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from skep_table.errors import MetadataTableError, NotATableError, OptionError, SchemaError
+from skep_format.errors import MetadataTableError, NotATableError, OptionError, SchemaError
+from skep_format.options import warn_ineffective
+from skep_format.schema.types import Schema
+from skep_format.storage import Storage
+from skep_format.timeline.instant import Action
+from skep_format.timeline.plans import IndexPlan
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.definitions import (
     DEFINITIONS,
@@ -41,13 +46,8 @@ from skep_table.metadata_write.options import (
     SECONDARY_NAME,
     is_partitioned_by_options,
 )
-from skep_table.options import warn_ineffective
-from skep_table.schema.types import Schema
 from skep_table.slices.history import in_files
-from skep_table.storage import Storage
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action
-from skep_table.timeline.plans import IndexPlan
 
 IS_PARTITIONED: Final = "isPartitioned"
 IDENTITY: Final = "identity"

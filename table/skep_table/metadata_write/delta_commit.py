@@ -9,22 +9,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from skep_table.clock import Clock
-from skep_table.errors import FormatError
-from skep_table.instant_time import InstantTime
-from skep_table.logfile import BlockType, HeaderKey
-from skep_table.logfile.writer import delete_content, format_block
+from skep_format.clock import Clock
+from skep_format.errors import FormatError
+from skep_format.instant_time import InstantTime
+from skep_format.logfile import BlockType, HeaderKey
+from skep_format.logfile.writer import delete_content, format_block
+from skep_format.names import LogFileName, join
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
+from skep_format.timeline.write import complete, create_requested, transition_to_inflight
 from skep_table.metadata_table.keys import group_id, group_set
 from skep_table.metadata_table.records import PartitionUpdate
 from skep_table.metadata_write.compaction.base_file import FIRST_TOKEN
 from skep_table.metadata_write.records import RecordSchema, check_keys, entries_of, hfile_of, record_schema
 from skep_table.metadata_write.rollback import roll_back_delta_commit
 from skep_table.metadata_write.unfinished import without_unfinished
-from skep_table.names import LogFileName, join
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
-from skep_table.timeline.write import complete, create_requested, transition_to_inflight
 from skep_table.view import FileSlice, LogFile
 
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from skep_table.errors import FormatError
+from skep_format.errors import FormatError
+from skep_format.names import META_FOLDER
+from skep_format.storage import Storage
+from skep_format.table_config import METADATA_PARTITIONS, METADATA_PARTITIONS_INFLIGHT, update_table_config
+from skep_format.timeline.instant import Action, State
+from skep_format.timeline.write import delete_pending
 from skep_table.metadata_table import FOLDER
 from skep_table.metadata_table.definitions import INDEX_DEFINITIONS, definitions_path
 from skep_table.metadata_table.partitions import RECORD_INDEX, SECONDARY
 from skep_table.metadata_write.definitions import definitions_of, write_definitions
 from skep_table.metadata_write.dropped import Definitions, naming_dropped
 from skep_table.metadata_write.own import building_partitions, planned_partitions
-from skep_table.names import META_FOLDER
-from skep_table.storage import Storage
 from skep_table.table import HudiTable
-from skep_table.table_config import METADATA_PARTITIONS, METADATA_PARTITIONS_INFLIGHT, update_table_config
-from skep_table.timeline.instant import Action, State
-from skep_table.timeline.write import delete_pending
 
 NOTHING: Final[Definitions] = {}
 

@@ -10,11 +10,11 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
-from skep_table.errors import FormatError
+from skep_format.errors import FormatError
+from skep_format.table_config import TableConfig
+from skep_format.table_config.keys import PROPERTIES_PATH
 from skep_table.metadata_table.definitions import IndexDefinition, parsed_definition
 from skep_table.metadata_write.definitions import printed_definition
-from skep_table.table_config import TableConfig
-from skep_table.table_config.keys import PROPERTIES_PATH
 
 Definitions = Mapping[str, IndexDefinition | None]
 """Partitions of a metadata table, and how those are defined that the options of a writer do not define."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from skep_table.errors import OptionError
+from skep_format.errors import OptionError
+from skep_format.options import Option, Status, at_least, boolean, comma_list, one_of, option, warn_ineffective
+from skep_format.timeline.trigger import Trigger
 from skep_table.metadata_table.partitions import (
     BLOOM_FILTERS,
     COLUMN_STATS,
@@ -14,9 +16,7 @@ from skep_table.metadata_table.partitions import (
     RECORD_INDEX,
     SINGLE,
 )
-from skep_table.options import Option, Status, at_least, boolean, comma_list, one_of, option, warn_ineffective
 from skep_table.table import METADATA_ENABLE, HudiTable
-from skep_table.timeline.trigger import Trigger
 
 _NO_NAMES: tuple[str, ...] = ()
 _ONE_RECORD_BYTES = 48

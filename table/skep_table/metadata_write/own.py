@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from skep_format.names import META_FOLDER
+from skep_format.storage import FileStatus, FolderStorage
+from skep_format.table_config import METADATA_PARTITIONS, METADATA_PARTITIONS_INFLIGHT, TableConfig
+from skep_format.timeline.instant import Instant
+from skep_format.timeline.plans import IndexPlan
 from skep_table.lock import NoLock
 from skep_table.metadata_table import FOLDER
 from skep_table.metadata_table.partitions import unbuilt_partitions
-from skep_table.names import META_FOLDER
-from skep_table.storage import FileStatus, FolderStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import METADATA_PARTITIONS, METADATA_PARTITIONS_INFLIGHT, TableConfig
-from skep_table.timeline.instant import Instant
-from skep_table.timeline.plans import IndexPlan
 
 
 def has_metadata_table(config: TableConfig) -> bool:

@@ -10,11 +10,11 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.avro import encode_records, parse_record
-from skep_table.avro_schemas import schema_of
-from skep_table.errors import KeyFieldError
-from skep_table.hfile import MAX_KEY_BYTES, format_hfile
-from skep_table.schema.types import META_FIELDS, StructType
+from skep_format.avro import encode_records, parse_record
+from skep_format.avro_schemas import schema_of
+from skep_format.errors import KeyFieldError
+from skep_format.hfile import MAX_KEY_BYTES, format_hfile
+from skep_format.schema.types import META_FIELDS, StructType
 from skep_table.table import HudiTable
 
 _RECORD: Final = "HoodieMetadataRecord"

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-from skep_table.errors import FormatError
-from skep_table.instant_time import InstantTime
-from skep_table.logfile import BlockType, HeaderKey, read_blocks
+from skep_format.errors import FormatError
+from skep_format.instant_time import InstantTime
+from skep_format.logfile import BlockType, HeaderKey, read_blocks
+from skep_format.names import LogFileName
+from skep_format.storage import FileStatus, Storage
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.write import completed_files, delete_pending
 from skep_table.metadata_write.own import files_by_partition
-from skep_table.names import LogFileName
-from skep_table.storage import FileStatus, Storage
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.write import completed_files, delete_pending
 
 
 def roll_back_delta_commit(own: HudiTable, time: InstantTime) -> None:

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from skep_table.errors import FormatError
+from skep_format.errors import FormatError
+from skep_format.names import BaseFileName, LogFileName
+from skep_format.timeline.instant import Action
+from skep_format.timeline.plans import RollbackPlan
+from skep_format.timeline.write import delete_pending
 from skep_table.metadata_table import FOLDER
 from skep_table.metadata_write.own import files_by_partition
 from skep_table.metadata_write.rollback import roll_back_delta_commit
-from skep_table.names import BaseFileName, LogFileName
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action
-from skep_table.timeline.plans import RollbackPlan
-from skep_table.timeline.write import delete_pending
 
 _OF_LOGS: Final = (Action.DELTA_COMMIT.value, Action.LOG_COMPACTION.value)
 

@@ -6,6 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
+from skep_format.storage import FileStatus
+from skep_format.timeline.instant import Instant
+from skep_format.timeline.metadata import CommitMetadata
+from skep_format.timeline.plans import CleanMetadata
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, FILES, RECORD_INDEX
 from skep_table.metadata_table.records import PartitionUpdate
 from skep_table.metadata_table.records.summaries import Columns
@@ -23,11 +27,7 @@ from skep_table.metadata_write.kinds.contract import (
 )
 from skep_table.metadata_write.kinds.expression import facts_of_commit
 from skep_table.preview import Preview
-from skep_table.storage import FileStatus
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Instant
-from skep_table.timeline.metadata import CommitMetadata
-from skep_table.timeline.plans import CleanMetadata
 
 NOTHING_FOUND: Final = FoundByTasks()
 

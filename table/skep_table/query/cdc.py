@@ -15,23 +15,23 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.errors import FormatError, InputError
-from skep_table.instant_time import InstantTime
-from skep_table.logfile import BlockType, read_blocks
-from skep_table.logfile.changes import AFTER, BEFORE, DELETE, INSERT, KEY, OP, TIME, UPDATE
-from skep_table.names import BaseFileName
+from skep_format.errors import FormatError, InputError
+from skep_format.instant_time import InstantTime
+from skep_format.logfile import BlockType, read_blocks
+from skep_format.logfile.changes import AFTER, BEFORE, DELETE, INSERT, KEY, OP, TIME, UPDATE
+from skep_format.names import BaseFileName
+from skep_format.schema.history import SchemaVersion
+from skep_format.schema.types import COMMIT_TIME, RECORD_KEY, Schema
+from skep_format.timeline.instant import Instant
+from skep_format.timeline.metadata import WriteOperation, WriteStat
 from skep_table.query.filters.predicate import Predicate
 from skep_table.query.incremental import bounded, check_known, instants_between
 from skep_table.query.json_text import AVRO, COMPACT, json_rows, json_values
 from skep_table.query.plan import predicate_of
 from skep_table.query.request import ReadRequest
-from skep_table.schema.history import SchemaVersion
-from skep_table.schema.types import COMMIT_TIME, RECORD_KEY, Schema
 from skep_table.slices import read_slice
 from skep_table.slices.history import schema_history
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Instant
-from skep_table.timeline.metadata import WriteOperation, WriteStat
 from skep_table.view import BaseFile, FileGroup, FileSlice, FileView
 
 SCHEMA: Final = pa.schema([(name, pa.string()) for name in (OP, TIME, BEFORE, AFTER)])

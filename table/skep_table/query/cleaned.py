@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from skep_table.errors import InputError, StorageError
-from skep_table.instant_time import AFTER_ALL, BEFORE_ALL, InstantTime
-from skep_table.names import BaseFileName, LogFileName, join
+from skep_format.errors import InputError, StorageError
+from skep_format.instant_time import AFTER_ALL, BEFORE_ALL, InstantTime
+from skep_format.names import BaseFileName, LogFileName, join
+from skep_format.table_config import load_table_config
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.plans import CleanerPlan, CleanMetadata
+from skep_format.timeline.timeline import Timeline
 from skep_table.table import HudiTable
-from skep_table.table_config import load_table_config
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.plans import CleanerPlan, CleanMetadata
-from skep_table.timeline.timeline import Timeline
 
 
 def check_not_cleaned(table: HudiTable, as_of: InstantTime) -> None:

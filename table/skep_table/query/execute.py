@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from skep_table.basefile import read_footer
-from skep_table.basefile.reader import open_base
-from skep_table.logfile import read_blocks
+from skep_format.basefile import read_footer
+from skep_format.basefile.reader import open_base
+from skep_format.logfile import read_blocks
+from skep_format.schema.exact import cast_exactly
+from skep_format.schema.types import COMMIT_TIME, RECORD_KEY
 from skep_table.query.filters.predicate import Predicate
 from skep_table.query.plan import ReadTask, Scan
-from skep_table.schema.exact import cast_exactly
-from skep_table.schema.types import COMMIT_TIME, RECORD_KEY
 from skep_table.slices import read_slice
 from skep_table.slices.bootstrap import METADATA_BOOTSTRAP
 from skep_table.view import FileSlice

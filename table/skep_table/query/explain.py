@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from skep_table.errors import UnsupportedError
+from skep_format.errors import UnsupportedError
+from skep_format.runner import Runner, ThreadRunner
 from skep_table.query import execute
 from skep_table.query.options import QueryType
 from skep_table.query.plan import plan
 from skep_table.query.pruning.steps import PruningStep, Steps
 from skep_table.query.request import ReadRequest
-from skep_table.runtime.runner import Runner, ThreadRunner
 from skep_table.table import HudiTable
 
 

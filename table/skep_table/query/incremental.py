@@ -14,16 +14,16 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from skep_table.errors import ChangesCleanedError, InputError
-from skep_table.instant_time import AFTER_ALL, BEFORE_ALL, BEGINNING, InstantTime
+from skep_format.errors import ChangesCleanedError, InputError
+from skep_format.instant_time import AFTER_ALL, BEFORE_ALL, BEGINNING, InstantTime
+from skep_format.runner import ThreadRunner
+from skep_format.storage import FileStatus
+from skep_format.timeline.instant import DATA_ACTIONS, Action, Instant
+from skep_format.timeline.metadata import CommitMetadata
 from skep_table.query.options import FALL_BACK_TO_FULL_SCAN
 from skep_table.query.request import ReadRequest, instant_text
-from skep_table.runtime.runner import ThreadRunner
 from skep_table.slices.commit_times import CommitTimes
-from skep_table.storage import FileStatus
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant
-from skep_table.timeline.metadata import CommitMetadata
 from skep_table.view import FileSlice, FileView, FolderFilter
 from skep_table.view.instant_states import load_instant_states
 

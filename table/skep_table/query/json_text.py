@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.schema.java_text import java_float
+from skep_format.schema.java_text import java_float
 
 Leaf = Callable[[pa.Array], pa.Array]
 

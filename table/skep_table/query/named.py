@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from skep_table.errors import StorageError
-from skep_table.instant_time import AFTER_ALL, BEFORE_ALL, InstantTime
-from skep_table.names import FileGroupId, LogFileName
+from skep_format.errors import StorageError
+from skep_format.instant_time import AFTER_ALL, BEFORE_ALL, InstantTime
+from skep_format.names import FileGroupId, LogFileName
+from skep_format.timeline.metadata import WriteStat
 from skep_table.query.cleaned import is_outdated
 from skep_table.table import HudiTable, Written
-from skep_table.timeline.metadata import WriteStat
 from skep_table.view import FileView, StorageListing
 
 

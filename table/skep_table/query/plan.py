@@ -10,12 +10,16 @@ from typing import Final
 
 import pyarrow as pa
 
-from skep_table.errors import InputError, SkepError, UnsupportedError
-from skep_table.instant_time import InstantTime
+from skep_format.errors import InputError, SkepError, UnsupportedError
+from skep_format.instant_time import InstantTime
+from skep_format.options import Options
+from skep_format.schema.arrow import from_arrow_type, to_arrow
+from skep_format.schema.history import SchemaVersion
+from skep_format.schema.policy import OPERATION_FIELD
+from skep_format.schema.types import Field, Schema
 from skep_table.keys.buckets import OTHER_BUCKETS
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, FILES, PARTITION_STATS
-from skep_table.options import Options
 from skep_table.query.cleaned import check_not_cleaned, files_deleted, has_lost_indexes, is_outdated
 from skep_table.query.filters.predicate import Predicate
 from skep_table.query.incremental import (
@@ -40,10 +44,6 @@ from skep_table.query.pruning.slices import (
 )
 from skep_table.query.pruning.steps import Steps
 from skep_table.query.request import ReadRequest, instant_text
-from skep_table.schema.arrow import from_arrow_type, to_arrow
-from skep_table.schema.history import SchemaVersion
-from skep_table.schema.policy import OPERATION_FIELD
-from skep_table.schema.types import Field, Schema
 from skep_table.slices.bootstrap import METADATA_BOOTSTRAP
 from skep_table.slices.commit_times import CommitTimes
 from skep_table.slices.history import schema_history

@@ -7,6 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from skep_format.runner import Runner, ThreadRunner
 from skep_table.query import cdc, execute
 from skep_table.query.ahead import in_order
 from skep_table.query.cleaned import files_there
@@ -14,7 +15,6 @@ from skep_table.query.options import QueryType
 from skep_table.query.plan import ReadTask, plan, scan_of
 from skep_table.query.request import ReadRequest
 from skep_table.query.result import ReadResult
-from skep_table.runtime.runner import Runner, ThreadRunner
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from zoneinfo import ZoneInfo
 
-from skep_table.errors import InputError
-from skep_table.instant_time import BEGINNING, InstantTime
-from skep_table.options import Options
+from skep_format.errors import InputError
+from skep_format.instant_time import BEGINNING, InstantTime
+from skep_format.options import Options
 from skep_table.query.options import (
     AS_OF_INSTANT,
     BEGIN_INSTANT,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from skep_table.distribution import install_command
-from skep_table.errors import EnvironmentMissingError
+from skep_format.distribution import install_command
+from skep_format.errors import EnvironmentMissingError
 
 if TYPE_CHECKING:
     import duckdb

@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable
 
-from skep_table.errors import LeaseLostError
+from skep_format.errors import LeaseLostError
 
 log = logging.getLogger("skep.renewal")
 

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from skep_format.errors import CommitConflictError, OptionError
+from skep_format.options import Option, Options
+from skep_format.timeline.instant import Action, Instant
 from skep_table.commit.writable import check_writable
-from skep_table.errors import CommitConflictError, OptionError
 from skep_table.metadata_write import INDEX_ASYNC
-from skep_table.options import Option, Options
 from skep_table.services.cleaning.archive import archive
 from skep_table.services.cleaning.archive_plan import check_archive_options, is_archive_due
 from skep_table.services.cleaning.clean import clean, is_clean_due
@@ -42,7 +43,6 @@ from skep_table.services.metadata.index_plan import missing_indexes, schedule_in
 from skep_table.services.metadata.upkeep import is_metadata_table_due, maintain_metadata_table
 from skep_table.services.options import ASYNC_ARCHIVE, ASYNC_CLEAN, AUTO_ARCHIVE, AUTO_CLEAN
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant
 
 Job = Callable[[], list[Done]]
 

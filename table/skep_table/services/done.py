@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from skep_table.errors import CommitConflictError, SkepError
+from skep_format.errors import CommitConflictError, SkepError
+from skep_format.timeline.instant import Instant
 from skep_table.hooks import Committed
 from skep_table.services.cleaning.archive_plan import ArchivePlan
 from skep_table.services.cleaning.clean import CleanResult
 from skep_table.services.metadata.index_build import Indexed
 from skep_table.services.rewriting import Rewritten
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Instant
 from skep_table.write.result import WriteResult
 
 

@@ -12,6 +12,10 @@ import uuid
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
+from skep_format.errors import AlreadyExistsError, CommitConflictError, SkepError, storage_failure
+from skep_format.timeline.instant import Instant, State
+from skep_format.timeline.metadata import CommitMetadata, WriteOperation
+from skep_format.timeline.write import delete_completed, delete_pending, transition_to_inflight
 from skep_table.commit.concurrency.changes import groups_of, touched_groups
 from skep_table.commit.heartbeat import ActiveWriters, HeartbeatLimits, delete_heartbeat
 from skep_table.commit.instants import after_others_have_read
@@ -23,12 +27,8 @@ from skep_table.commit.pending import PendingCommit
 from skep_table.commit.states import CLAIM, DISCARD, GIVE_BACK, TAKE_OVER, YIELD, CommitKind, CommitState
 from skep_table.commit.undo.rollback import roll_back
 from skep_table.commit.writable import check_version
-from skep_table.errors import AlreadyExistsError, CommitConflictError, SkepError, storage_failure
 from skep_table.services.rewriting import Rewritten
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Instant, State
-from skep_table.timeline.metadata import CommitMetadata, WriteOperation
-from skep_table.timeline.write import delete_completed, delete_pending, transition_to_inflight
 
 log = logging.getLogger("skep.services")
 

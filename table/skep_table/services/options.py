@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from skep_table.options import Status, at_least, boolean, one_of, option, planned
+from skep_format.options import Status, at_least, boolean, one_of, option, planned
 
 
 class CleanPolicy(str, Enum):

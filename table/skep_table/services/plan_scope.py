@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
+from skep_format.instant_time import InstantTime
+from skep_format.timeline.instant import Action, Instant
+from skep_format.timeline.plans import RollbackMetadata
+from skep_format.timeline.timeline import WRITE_ACTIONS, Timeline, format_instant_time
 from skep_table.commit.options import INSTANT_LAG_SECONDS
-from skep_table.instant_time import InstantTime
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant
-from skep_table.timeline.plans import RollbackMetadata
-from skep_table.timeline.timeline import WRITE_ACTIONS, Timeline, format_instant_time
 from skep_table.view import FileView
 
 COVERAGE: Final = "skep.plan.coverage"

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
+from skep_format.errors import CommitConflictError
+from skep_format.names import FileGroupId, join
+from skep_format.timeline.instant import DATA_ACTIONS, Action, Instant, State
+from skep_format.timeline.timeline import WRITE_ACTIONS
 from skep_table.commit.concurrency.changes import completed_since, touched_groups
 from skep_table.commit.parts.markers import list_markers
-from skep_table.errors import CommitConflictError
-from skep_table.names import FileGroupId, join
 from skep_table.services.execution import pending_instant
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant, State
-from skep_table.timeline.timeline import WRITE_ACTIONS
 from skep_table.view import FileSlice
 
 _UNDOING = frozenset({Action.ROLLBACK, Action.RESTORE})

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from skep_format.timeline.instant import Action
+from skep_format.timeline.plans import CleanerPlan
 from skep_table.metadata_write import INDEX_ASYNC
 from skep_table.services.automatic import clusters, is_clustering_due, is_due_for_compaction
 from skep_table.services.cleaning.archive_plan import plan_archive
@@ -21,8 +23,6 @@ from skep_table.services.compaction.strategy import chooser
 from skep_table.services.done import Done, planned, scheduled
 from skep_table.services.metadata.index_plan import missing_indexes
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action
-from skep_table.timeline.plans import CleanerPlan
 
 
 def preview_maintenance(table: HudiTable) -> Iterator[Done]:

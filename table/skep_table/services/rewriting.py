@@ -6,16 +6,16 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from skep_table.basefile import BaseFileOptions
+from skep_format.basefile import BaseFileOptions
+from skep_format.schema.avro import avro_text
+from skep_format.schema.history import SchemaVersion
+from skep_format.schema.types import Schema
+from skep_format.timeline.instant import Instant
+from skep_format.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
 from skep_table.keys.dropped import DroppedColumns
 from skep_table.merge import MergeRule
-from skep_table.schema.avro import avro_text
-from skep_table.schema.history import SchemaVersion
-from skep_table.schema.types import Schema
 from skep_table.slices.history import history_until, schema_history, schema_with_ids
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Instant
-from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
 from skep_table.write.context import WriteContext
 
 

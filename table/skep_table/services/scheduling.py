@@ -8,13 +8,13 @@ between.
 
 from __future__ import annotations
 
+from skep_format.errors import CommitConflictError
+from skep_format.timeline.instant import Action, Instant
+from skep_format.timeline.plans import CompactionPlan, RequestedReplaceMetadata
+from skep_format.timeline.write import delete_pending
 from skep_table.commit.concurrency.changes import completed_since
 from skep_table.commit.instants import request_plan
-from skep_table.errors import CommitConflictError
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant
-from skep_table.timeline.plans import CompactionPlan, RequestedReplaceMetadata
-from skep_table.timeline.write import delete_pending
 
 
 def schedule(table: HudiTable, action: Action, plan: CompactionPlan | RequestedReplaceMetadata) -> Instant:

@@ -10,10 +10,10 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
-from skep_table.errors import OptionError
-from skep_table.options import Option, Options
+from skep_format.errors import OptionError
+from skep_format.options import Option, Options
+from skep_format.timeline.plans import CompactionOperation
 from skep_table.table import HudiTable
-from skep_table.timeline.plans import CompactionOperation
 from skep_table.view import FileSlice
 
 PLAN_GROUP: Final = "skep.clustering.plan"

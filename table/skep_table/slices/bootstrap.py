@@ -14,19 +14,19 @@ from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
-from skep_table.basefile import read_base, read_footer
-from skep_table.errors import CorruptFileError, FormatError, StorageError
-from skep_table.hfile import HFile
+from skep_format.basefile import read_base, read_footer
+from skep_format.errors import CorruptFileError, FormatError, StorageError
+from skep_format.hfile import HFile
+from skep_format.names import FileGroupId
+from skep_format.options import Options
+from skep_format.schema.arrow import to_arrow
+from skep_format.schema.evolve import SourceNames
+from skep_format.schema.types import Schema
+from skep_format.storage import Storage, open_storage
+from skep_format.table_config import TableConfig
 from skep_table.keys.partition_path import folder_values
-from skep_table.names import FileGroupId
-from skep_table.options import Options
-from skep_table.schema.arrow import to_arrow
-from skep_table.schema.evolve import SourceNames
-from skep_table.schema.types import Schema
 from skep_table.slices.options import BOOTSTRAP_BASE_PATH
-from skep_table.storage import Storage, open_storage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableConfig
 from skep_table.view import FileSlice
 
 METADATA_BOOTSTRAP: Final = "00000000000001"

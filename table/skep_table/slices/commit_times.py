@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.instant_time import BEFORE_ALL, InstantTime
+from skep_format.instant_time import BEFORE_ALL, InstantTime
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,14 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.instant_time import InstantTime
+from skep_format.instant_time import InstantTime
+from skep_format.logfile import BlockRule
+from skep_format.options import Options
+from skep_format.schema.evolve import SourceNames
+from skep_format.schema.history import SchemaVersion, source_names, version_at
+from skep_format.schema.types import RECORD_KEY, Field, Schema, StringType
 from skep_table.keys import KeyGenerator
-from skep_table.logfile import BlockRule
 from skep_table.merge import MergeRule, Watch
-from skep_table.options import Options
-from skep_table.schema.evolve import SourceNames
-from skep_table.schema.history import SchemaVersion, source_names, version_at
-from skep_table.schema.types import RECORD_KEY, Field, Schema, StringType
 from skep_table.slices.commit_times import CommitTimes
 from skep_table.slices.counts import MergeCounts
 from skep_table.slices.history import schema_history

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from skep_table.logfile import BlockType, LogBlock
+from skep_format.logfile import BlockType, LogBlock
 from skep_table.merge import Updates
 
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from skep_table.instant_time import InstantTime
-from skep_table.schema.evolve import SourceNames
-from skep_table.schema.history import (
+from skep_format.instant_time import InstantTime
+from skep_format.schema.evolve import SourceNames
+from skep_format.schema.history import (
     LATEST_SCHEMA,
     LATEST_SCHEMA_KEYS,
     SchemaVersion,
@@ -20,10 +20,10 @@ from skep_table.schema.history import (
     version_at,
     version_document,
 )
-from skep_table.schema.types import Schema
+from skep_format.schema.types import Schema
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.layout import name_in_any, parse_any
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.layout import name_in_any, parse_any
 
 FOLDER: Final = ".hoodie/.schema"
 

@@ -7,12 +7,12 @@ from contextlib import ExitStack, contextmanager
 
 import pyarrow as pa
 
-from skep_table.errors import SchemaError
-from skep_table.logfile import BlockType, LogBlock, read_blocks, valid_blocks
+from skep_format.errors import SchemaError
+from skep_format.logfile import BlockType, LogBlock, read_blocks, valid_blocks
+from skep_format.schema.arrow import arrow_type, to_arrow
+from skep_format.schema.evolve import floats_widened_exactly, project
+from skep_format.schema.types import ALL_META_FIELDS, PARTITION_PATH, RECORD_KEY
 from skep_table.merge.rows import DELETED, HAS, ORDERING, ordering_columns
-from skep_table.schema.arrow import arrow_type, to_arrow
-from skep_table.schema.evolve import floats_widened_exactly, project
-from skep_table.schema.types import ALL_META_FIELDS, PARTITION_PATH, RECORD_KEY
 from skep_table.slices.context import SliceContext
 from skep_table.slices.positions import BlockPositions
 from skep_table.view import LogFile

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 
-from skep_table.options import boolean, option
+from skep_format.options import boolean, option
 
 MERGE_BYTES = option(
     "hoodie.memory.merge.max.size",

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from skep_table.basefile import read_footer
-from skep_table.errors import CorruptFileError
-from skep_table.logfile import HeaderKey, LogBlock
+from skep_format.basefile import read_footer
+from skep_format.errors import CorruptFileError
+from skep_format.logfile import HeaderKey, LogBlock
 from skep_table.merge.rows import POSITION
 from skep_table.slices.bootstrap import source_of
 from skep_table.slices.context import SliceContext

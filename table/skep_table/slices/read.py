@@ -8,12 +8,12 @@ from typing import Final
 
 import pyarrow as pa
 
-from skep_table.basefile import RowCondition, read_base
-from skep_table.instant_time import InstantTime
+from skep_format.basefile import RowCondition, read_base
+from skep_format.instant_time import InstantTime
+from skep_format.schema.arrow import to_arrow
+from skep_format.schema.history import SchemaVersion
+from skep_format.schema.types import COMMIT_TIME, Schema
 from skep_table.merge import Updates, Watch, latest_per_key
-from skep_table.schema.arrow import to_arrow
-from skep_table.schema.history import SchemaVersion
-from skep_table.schema.types import COMMIT_TIME, Schema
 from skep_table.slices.bootstrap import read_stitched, source_of
 from skep_table.slices.commit_times import CommitTimes
 from skep_table.slices.context import SliceContext

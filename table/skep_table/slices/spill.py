@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from skep_table.bloom import HashKind, KeyHashes
-from skep_table.errors import StorageError
-from skep_table.schema.types import RECORD_KEY
+from skep_format.bloom import HashKind, KeyHashes
+from skep_format.errors import StorageError
+from skep_format.schema.types import RECORD_KEY
 from skep_table.slices.options import SPILL_FOLDER
 
 _PART_BITS: Final = 6

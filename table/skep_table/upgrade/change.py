@@ -8,15 +8,15 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from skep_format.errors import AlreadyExistsError, CommitConflictError
+from skep_format.storage import TimedStorage
+from skep_format.table_config import update_table_config
+from skep_format.timeline.layout import MOVED, TimelineLayout
 from skep_table.commit.parts.metadata_table import create_again, drop_metadata_table
 from skep_table.commit.parts.schema_history import rename_for_version_6
 from skep_table.commit.undo.recovery import roll_back_failed
 from skep_table.commit.writable import check_version, prepared
-from skep_table.errors import AlreadyExistsError, CommitConflictError
-from skep_table.storage import TimedStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import update_table_config
-from skep_table.timeline.layout import MOVED, TimelineLayout
 from skep_table.upgrade.completion import CompletionTimes
 from skep_table.upgrade.history import archive_to_history, history_to_archive
 from skep_table.upgrade.instants import MovedFile, instant_files, moved_instants

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Final
 
-from skep_table.instant_time import DIGITS, CompletionTime, InstantTime
-from skep_table.names import BaseFileName, FileGroupId, LogFileName
-from skep_table.table_config import TimelineZone
-from skep_table.timeline.metadata import CommitMetadata
+from skep_format.instant_time import DIGITS, CompletionTime, InstantTime
+from skep_format.names import BaseFileName, FileGroupId, LogFileName
+from skep_format.table_config import TimelineZone
+from skep_format.timeline.metadata import CommitMetadata
 
 _DIGITS_OF_MICROSECONDS: Final = "000"
 

@@ -11,21 +11,21 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
-from skep_table.instant_time import CompletionTime, InstantTime
+from skep_format.instant_time import CompletionTime, InstantTime
+from skep_format.timeline.archive import ArchivedEntry, ArchivedLog
+from skep_format.timeline.archive_entry import archive_entry
+from skep_format.timeline.archive_log_writer import archive_content, write_archive
+from skep_format.timeline.codec import metadata_of_record
+from skep_format.timeline.instant import DATA_ACTIONS, Action, Instant, State
+from skep_format.timeline.layout import TimelineLayout
+from skep_format.timeline.lsm_files import current_manifest
+from skep_format.timeline.lsm_history import LsmHistory
+from skep_format.timeline.lsm_rows import HistoryRow, read_rows
+from skep_format.timeline.metadata import CommitMetadata
+from skep_format.timeline.ocf import write_record
+from skep_format.timeline.plans import PLAN_OF
 from skep_table.services.options import ARCHIVE_BATCH
 from skep_table.table import HudiTable
-from skep_table.timeline.archive import ArchivedEntry, ArchivedLog
-from skep_table.timeline.archive_entry import archive_entry
-from skep_table.timeline.archive_log_writer import archive_content, write_archive
-from skep_table.timeline.codec import metadata_of_record
-from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant, State
-from skep_table.timeline.layout import TimelineLayout
-from skep_table.timeline.lsm_files import current_manifest
-from skep_table.timeline.lsm_history import LsmHistory
-from skep_table.timeline.lsm_rows import HistoryRow, read_rows
-from skep_table.timeline.metadata import CommitMetadata
-from skep_table.timeline.ocf import write_record
-from skep_table.timeline.plans import PLAN_OF
 from skep_table.upgrade.completion import CompletionTimes
 
 _BATCH: Final = 1_000

@@ -9,15 +9,15 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from skep_table.errors import FormatError
-from skep_table.instant_time import InstantTime
-from skep_table.storage import FileStatus
+from skep_format.errors import FormatError
+from skep_format.instant_time import InstantTime
+from skep_format.storage import FileStatus
+from skep_format.timeline.instant import DATA_ACTIONS, Action, Instant, State
+from skep_format.timeline.layout import TimelineLayout
+from skep_format.timeline.metadata import CommitMetadata
+from skep_format.timeline.plans import RequestedReplaceMetadata, decode_plan
+from skep_format.timeline.timeline import time_of_modification
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant, State
-from skep_table.timeline.layout import TimelineLayout
-from skep_table.timeline.metadata import CommitMetadata
-from skep_table.timeline.plans import RequestedReplaceMetadata, decode_plan
-from skep_table.timeline.timeline import time_of_modification
 from skep_table.upgrade.completion import CompletionTimes, modification_of_time
 
 log = logging.getLogger("skep.upgrade")

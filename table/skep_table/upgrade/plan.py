@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from skep_format.timeline.instant import Action
+from skep_format.timeline.timeline import WRITE_ACTIONS
 from skep_table.commit.concurrency.changes import is_clustering
 from skep_table.metadata_write import has_metadata_table
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action
-from skep_table.timeline.timeline import WRITE_ACTIONS
 from skep_table.upgrade.change import leftovers
 from skep_table.upgrade.instants import instant_files
 from skep_table.upgrade.refusals import check_old_logs, check_settings, slices_with_logs

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from skep_format.errors import CommitConflictError, UnsupportedError, VersionChangeError
+from skep_format.storage import TimedStorage
+from skep_format.table_config import MergeMode, TableConfig
+from skep_format.table_config.keys import LEGACY_PAYLOAD_CLASS, TABLE_FORMAT
+from skep_format.table_config.merging import replacement_of
+from skep_format.timeline.instant import Action
+from skep_format.versions import MergeSource, TableFormat, format_of
 from skep_table.commit.concurrency.changes import is_clustering
 from skep_table.commit.undo.recovery import refuse_active
-from skep_table.errors import CommitConflictError, UnsupportedError, VersionChangeError
-from skep_table.format import MergeSource, TableFormat, format_of
-from skep_table.storage import TimedStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import MergeMode, TableConfig
-from skep_table.table_config.keys import LEGACY_PAYLOAD_CLASS, TABLE_FORMAT
-from skep_table.table_config.merging import replacement_of
-from skep_table.timeline.instant import Action
 from skep_table.view import FileSlice
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from skep_table.errors import InputError
-from skep_table.format import TableFormat, format_of, known_versions
+from skep_format.errors import InputError
+from skep_format.table_config import TableConfig
+from skep_format.timeline.layout import TimelineLayout
+from skep_format.versions import TableFormat, format_of, known_versions
 from skep_table.table import HudiTable
-from skep_table.table_config import TableConfig
-from skep_table.timeline.layout import TimelineLayout
 from skep_table.upgrade.settings import settings_after
 
 

@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from skep_table.keys.generator import PARTITION_TYPES
-from skep_table.options import Options
-from skep_table.table_config import (
+from skep_format.options import Options
+from skep_format.table_config import (
     KEY_GENERATOR_CLASS,
     STRATEGY_OF_MODE,
     USER_PROVIDED,
@@ -17,7 +16,7 @@ from skep_table.table_config import (
     mode_of_payload,
     with_checksum,
 )
-from skep_table.table_config.keys import (
+from skep_format.table_config.keys import (
     BOOTSTRAP_INDEX_CLASS,
     BOOTSTRAP_INDEX_TYPE,
     DELETE_FIELD,
@@ -30,8 +29,9 @@ from skep_table.table_config.keys import (
     PAYLOAD_OF_MODE,
     PROPERTIES_PATH,
 )
-from skep_table.table_config.merging import mode_in_1_0, replacement_of
-from skep_table.table_config.reading import plain_fields
+from skep_format.table_config.merging import mode_in_1_0, replacement_of
+from skep_format.table_config.reading import plain_fields
+from skep_table.keys.generator import PARTITION_TYPES
 
 Properties = dict[str, str]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from skep_format.errors import CommitConflictError
 from skep_table.commit.undo.recovery import roll_back_failed
 from skep_table.commit.writable import prepared
-from skep_table.errors import CommitConflictError
 from skep_table.services.cleaning.clean import execute_pending_cleans
 from skep_table.services.compaction.compact import compact
 from skep_table.services.compaction.log_compact import execute_pending_log_compactions

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from skep_table.instant_time import InstantTime
-from skep_table.names import BaseFileName, FileGroupId, LogFileName
-from skep_table.storage import FileStatus
+from skep_format.instant_time import InstantTime
+from skep_format.names import BaseFileName, FileGroupId, LogFileName
+from skep_format.storage import FileStatus
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
-from skep_table.format import TableFormat
-from skep_table.instant_time import CompletionTime, InstantTime
-from skep_table.names import FileGroupId
-from skep_table.runtime.runner import Runner
-from skep_table.timeline.instant import Action, Instant
-from skep_table.timeline.metadata import CommitMetadata, WriteOperation
-from skep_table.timeline.plans import CompactionPlan, RequestedReplaceMetadata
-from skep_table.timeline.timeline import Timeline
+from skep_format.instant_time import CompletionTime, InstantTime
+from skep_format.names import FileGroupId
+from skep_format.runner import Runner
+from skep_format.timeline.instant import Action, Instant
+from skep_format.timeline.metadata import CommitMetadata, WriteOperation
+from skep_format.timeline.plans import CompactionPlan, RequestedReplaceMetadata
+from skep_format.timeline.timeline import Timeline
+from skep_format.versions import TableFormat
 from skep_table.view.slicing import InstantStates
 
 P = TypeVar("P")

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 from weakref import ReferenceType
 
-from skep_table.metafile import METAFILES, folders_above, hidden, partition_below
-from skep_table.names import META_FOLDER, join
-from skep_table.runtime.runner import Runner, ThreadRunner
-from skep_table.storage import FileStatus, FolderListing, Storage
+from skep_format.metafile import METAFILES, folders_above, hidden, partition_below
+from skep_format.names import META_FOLDER, join
+from skep_format.runner import Runner, ThreadRunner
+from skep_format.storage import FileStatus, FolderListing, Storage
 
 _FOLDERS_A_TASK: Final = 256
 _KEPT_FILES: Final = 200_000

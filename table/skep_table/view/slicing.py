@@ -10,10 +10,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from skep_table.format import LogNaming
-from skep_table.instant_time import CompletionTime, InstantTime
-from skep_table.names import BaseFileName, FileGroupId, LogFileName
-from skep_table.storage import FileStatus
+from skep_format.instant_time import CompletionTime, InstantTime
+from skep_format.names import BaseFileName, FileGroupId, LogFileName
+from skep_format.storage import FileStatus
+from skep_format.versions import LogNaming
 from skep_table.view.files import BaseFile, FileGroup, FileSlice, LogFile
 
 

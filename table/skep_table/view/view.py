@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 
-from skep_table.instant_time import InstantTime
-from skep_table.names import FileGroupId
+from skep_format.instant_time import InstantTime
+from skep_format.names import FileGroupId
 from skep_table.view.files import FileGroup, FileSlice
 from skep_table.view.listing import FolderFilter, Listing
 from skep_table.view.slicing import InstantStates, file_groups

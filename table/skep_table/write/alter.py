@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from skep_format.errors import UnsupportedError
+from skep_format.schema.avro import avro_text
+from skep_format.schema.change import ColumnChange, CommentColumn, FixedColumns, changed, changed_ids
+from skep_format.schema.history import LATEST_SCHEMA
+from skep_format.timeline.metadata import CommitMetadata, WriteOperation
 from skep_table.commit.parts.metadata_table import create_again
 from skep_table.commit.transaction import Transaction
 from skep_table.commit.writable import prepared
-from skep_table.errors import UnsupportedError
 from skep_table.merge import MergeRule
 from skep_table.metadata_write import dropped_indexes
-from skep_table.schema.avro import avro_text
-from skep_table.schema.change import ColumnChange, CommentColumn, FixedColumns, changed, changed_ids
-from skep_table.schema.history import LATEST_SCHEMA
 from skep_table.slices.history import current_version, ids_text, in_files, schema_history
 from skep_table.table import HudiTable
-from skep_table.timeline.metadata import CommitMetadata, WriteOperation
 from skep_table.write.idempotency import CommitLabel
 from skep_table.write.planning.operation import data_action
 from skep_table.write.result import WriteResult

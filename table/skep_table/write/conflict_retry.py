@@ -6,11 +6,11 @@ import random
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 
+from skep_format.errors import CommitConflictError
+from skep_format.names import FileGroupId
 from skep_table.commit.options import CONFLICT_RETRIES
 from skep_table.context import TableContext
-from skep_table.errors import CommitConflictError
 from skep_table.metadata_write import FoundByTasks
-from skep_table.names import FileGroupId
 from skep_table.write.output.bucket import BucketResult
 from skep_table.write.planning.operation import Replaces
 from skep_table.write.planning.plan import WritePlan

@@ -6,20 +6,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from skep_table.basefile import BaseFileOptions
-from skep_table.format import TableFormat
-from skep_table.instant_time import InstantTime
+from skep_format.basefile import BaseFileOptions
+from skep_format.instant_time import InstantTime
+from skep_format.logfile.options import LogFileOptions
+from skep_format.names import Marker
+from skep_format.options import Options
+from skep_format.schema.types import Schema
+from skep_format.storage import Storage
+from skep_format.table_config.keys import CdcMode
+from skep_format.timeline.metadata import WriteOperation
+from skep_format.versions import TableFormat
 from skep_table.keys.dropped import DroppedColumns
 from skep_table.keys.stored import StoredKeys
-from skep_table.logfile.options import LogFileOptions
 from skep_table.merge import MergeRule
-from skep_table.names import Marker
-from skep_table.options import Options
-from skep_table.schema.types import Schema
 from skep_table.slices.options import SPILL_FOLDER
-from skep_table.storage import Storage
-from skep_table.table_config.keys import CdcMode
-from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.output.attempt import Attempt
 from skep_table.write.output.written import WrittenKeys
 from skep_table.write.partial import PartialUpdate

@@ -14,21 +14,21 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypedDict
 
+from skep_format.errors import CommitConflictError, InexactValueError, InputError, RowErrors, SkepError, os_errors_named
+from skep_format.names import DEFAULT_PARTITION
+from skep_format.schema.avro import avro_text
+from skep_format.schema.change import ColumnChange
+from skep_format.schema.types import Schema
+from skep_format.table_config import load_table_config, update_table_config
+from skep_format.timeline.metadata import CommitMetadata, WriteOperation
+from skep_format.timeline.plans import RequestedReplaceMetadata
 from skep_table.commit.transaction import Transaction
 from skep_table.commit.writable import check_writable
-from skep_table.errors import CommitConflictError, InexactValueError, InputError, RowErrors, SkepError, os_errors_named
 from skep_table.hooks import CommitHook, Committed
 from skep_table.metadata_write import NOTHING_FOUND, FoundByTasks
-from skep_table.names import DEFAULT_PARTITION
 from skep_table.query.cleaned import has_lost_indexes
-from skep_table.schema.avro import avro_text
-from skep_table.schema.change import ColumnChange
-from skep_table.schema.types import Schema
 from skep_table.slices.history import ids_of_commit, schema_with_ids
 from skep_table.table import HudiTable
-from skep_table.table_config import load_table_config, update_table_config
-from skep_table.timeline.metadata import CommitMetadata, WriteOperation
-from skep_table.timeline.plans import RequestedReplaceMetadata
 from skep_table.write.conflict_retry import AttemptFiles, ConflictRetries, Kept
 from skep_table.write.idempotency import CommitLabel, NoCommit
 from skep_table.write.indexes import index_of, refuse_other_buckets

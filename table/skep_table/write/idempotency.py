@@ -14,13 +14,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from skep_format.errors import InputError
+from skep_format.instant_time import InstantTime
+from skep_format.names import META_FOLDER
+from skep_format.timeline.instant import DATA_ACTIONS, Instant
+from skep_format.timeline.metadata import CommitMetadata
 from skep_table.commit.parts.participants import Participant
-from skep_table.errors import InputError
-from skep_table.instant_time import InstantTime
-from skep_table.names import META_FOLDER
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import DATA_ACTIONS, Instant
-from skep_table.timeline.metadata import CommitMetadata
 from skep_table.write.result import WriteResult
 
 BATCH_ID: Final = "skep.batch_id"

@@ -10,13 +10,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.errors import KeyFieldError
+from skep_format.errors import KeyFieldError
+from skep_format.schema.exact import EXACT, Casts
+from skep_format.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from skep_table.keys import KeyGenerator
 from skep_table.keys.ambiguous import check_unambiguous
 from skep_table.keys.text import column_of
 from skep_table.merge.rows import DELETED, PARTIAL, Mask, as_mask
-from skep_table.schema.exact import EXACT, Casts
-from skep_table.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from skep_table.write.input.conform import conform
 
 _KEY_FIELDS = (pa.field(RECORD_KEY, pa.string()), pa.field(PARTITION_PATH, pa.string()))

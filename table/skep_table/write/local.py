@@ -12,9 +12,9 @@ from functools import partial
 
 import pyarrow as pa
 
+from skep_format.runner import ReportingRunner, Runner
+from skep_format.schema.policy import CASE_SENSITIVE
 from skep_table.hooks import CommitHook
-from skep_table.runtime.runner import ReportingRunner, Runner
-from skep_table.schema.policy import CASE_SENSITIVE
 from skep_table.table import HudiTable
 from skep_table.write.context import Memory, WriteContext
 from skep_table.write.flow import TableWriter

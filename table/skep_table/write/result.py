@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from skep_table.schema.types import Schema
+from skep_format.schema.types import Schema
+from skep_format.timeline.instant import Instant
+from skep_format.timeline.metadata import CommitMetadata
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Instant
-from skep_table.timeline.metadata import CommitMetadata
 
 
 @dataclass(frozen=True, slots=True)

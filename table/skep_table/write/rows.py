@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from skep_format.runner import ReportingRunner, Runner, ThreadRunner
+from skep_format.schema.types import RECORD_KEY
 from skep_table.merge.rows import POSITION
-from skep_table.runtime.runner import ReportingRunner, Runner, ThreadRunner
-from skep_table.schema.types import RECORD_KEY
 from skep_table.write.context import Memory, WriteContext
 from skep_table.write.hashing import key_hashes
 from skep_table.write.indexes.tagging import Tagging, locate

@@ -15,16 +15,16 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from skep_table.errors import EnvironmentMissingError, InputError, OptionError, UnsupportedError, ValidationError
-from skep_table.options import Option, Options
+from skep_format.errors import EnvironmentMissingError, InputError, OptionError, UnsupportedError, ValidationError
+from skep_format.options import Option, Options
+from skep_format.schema.types import META_FIELDS
+from skep_format.timeline.instant import Instant
+from skep_format.timeline.metadata import CommitMetadata
 from skep_table.preview import Preview
 from skep_table.query import ReadRequest
 from skep_table.query.filters.text import SqlDialect, parse_reason
 from skep_table.query.read import read
-from skep_table.schema.types import META_FIELDS
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Instant
-from skep_table.timeline.metadata import CommitMetadata
 from skep_table.write.planning.options import EQUALITY, INEQUALITY, SINGLE_VALUE, VALIDATORS
 
 GROUP: Final = "skep.validators"

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from skep_table.errors import StorageError
-from skep_table.storage import LocalStorage
+from skep_format.errors import StorageError
+from skep_format.storage import LocalStorage
 
 CHANGES = {
     "open_write",

@@ -11,15 +11,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from skep_format.errors import SkepError
+from skep_format.names import LogFileName
+from skep_format.runner import ThreadRunner
+from skep_format.storage import LocalStorage, Storage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import SkepError
-from skep_table.names import LogFileName
 from skep_table.query import ReadRequest, read
-from skep_table.runtime.runner import ThreadRunner
 from skep_table.services.compaction.compact import execute_pending_compactions, schedule_compaction
-from skep_table.storage import LocalStorage, Storage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])

@@ -11,24 +11,24 @@ from typing import IO, Any, ClassVar
 import pyarrow as pa
 import pytest
 
-from skep_table.clock import SYSTEM_CLOCK
+from skep_format.clock import SYSTEM_CLOCK
+from skep_format.errors import CommitConflictError, OptionError, TableMismatchError
+from skep_format.instant_time import InstantTime
+from skep_format.options import Options
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
+from skep_format.timeline.plans import ClusteringGroup, ClusteringPlan, RequestedReplaceMetadata, SliceInfo
+from skep_format.timeline.write import complete, create_requested, transition_to_inflight
 from skep_table.commit.concurrency.conflict import strategy_of
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.heartbeat import Heartbeat, HeartbeatLimits
 from skep_table.commit.transaction import Transaction
-from skep_table.errors import CommitConflictError, OptionError, TableMismatchError
 from skep_table.events import Event, Events
-from skep_table.instant_time import InstantTime
-from skep_table.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.services.compaction.compact import compact, execute_pending_compactions, schedule_compaction
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
-from skep_table.timeline.plans import ClusteringGroup, ClusteringPlan, RequestedReplaceMetadata, SliceInfo
-from skep_table.timeline.write import complete, create_requested, transition_to_inflight
 from skep_table.write.local import LocalWriter
 
 Rows = Callable[..., pa.Table]

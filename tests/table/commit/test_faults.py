@@ -12,15 +12,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from skep_format.errors import SkepError
+from skep_format.logfile import BlockType, read_blocks
+from skep_format.names import BaseFileName, LogFileName
+from skep_format.runner import ThreadRunner
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import SkepError
-from skep_table.logfile import BlockType, read_blocks
-from skep_table.names import BaseFileName, LogFileName
 from skep_table.query import ReadRequest, read
-from skep_table.runtime.runner import ThreadRunner
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
 pytestmark = pytest.mark.parametrize("table_version", [6, 9], indirect=True)

@@ -10,19 +10,19 @@ import pyarrow as pa
 import pytest
 from sleepy_clock import SleepyClock
 
+from skep_format.errors import LeaseLostError
+from skep_format.storage import LocalStorage, Storage
+from skep_format.table_config import TableType
+from skep_format.timeline.instant import Action
+from skep_format.timeline.write import stage
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.pending import LOCK_ID
-from skep_table.errors import LeaseLostError
 from skep_table.events import Event, Events
 from skep_table.locks.agent import agent_facts
 from skep_table.locks.storage import LOCK_FILE, Lease, StorageLock
 from skep_table.query import ReadRequest, read
 from skep_table.services.clustering.cluster import execute_pending_clusterings, schedule_clustering
-from skep_table.storage import LocalStorage, Storage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
-from skep_table.timeline.instant import Action
-from skep_table.timeline.write import stage
 from skep_table.write.local import LocalWriter
 
 Rows = Callable[..., pa.Table]

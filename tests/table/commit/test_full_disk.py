@@ -18,14 +18,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from skep_format.errors import StorageError
+from skep_format.runner import ThreadRunner
+from skep_format.storage import LocalStorage, Storage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import StorageError
 from skep_table.query import ReadRequest, read
-from skep_table.runtime.runner import ThreadRunner
 from skep_table.services.clustering.row_spool import RowSpool
-from skep_table.storage import LocalStorage, Storage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
 Rows = Callable[..., pa.Table]

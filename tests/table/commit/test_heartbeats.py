@@ -15,29 +15,29 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from skep_table.clock import SYSTEM_CLOCK
-from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.heartbeat import FOLDER, Heartbeat, HeartbeatLimits, heartbeat_path, writer_details
-from skep_table.commit.transaction import Transaction
-from skep_table.commit.undo.rollback import request_rollback
-from skep_table.errors import (
+from skep_format.clock import SYSTEM_CLOCK
+from skep_format.errors import (
     AlreadyExistsError,
     CommitConflictError,
     LeaseLostError,
     OptionError,
     WriteError,
 )
-from skep_table.instant_time import InstantTime
-from skep_table.options import Options
+from skep_format.instant_time import InstantTime
+from skep_format.options import Options
+from skep_format.storage import LocalStorage
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.metadata import CommitMetadata
+from skep_format.timeline.write import create_requested, transition_to_inflight
+from skep_table.commit.create import TableSpec, create_table
+from skep_table.commit.heartbeat import FOLDER, Heartbeat, HeartbeatLimits, heartbeat_path, writer_details
+from skep_table.commit.transaction import Transaction
+from skep_table.commit.undo.rollback import request_rollback
 from skep_table.runtime.process import ProcessName, this_process
 from skep_table.services.undo.restore import restore
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.services.undo.savepoint import create_savepoint
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.metadata import CommitMetadata
-from skep_table.timeline.write import create_requested, transition_to_inflight
 from skep_table.write.local import LocalWriter
 
 Rows = Callable[..., pa.Table]
@@ -180,8 +180,8 @@ import os, sys
 from skep_table.commit.undo.rollback import request_rollback
 from skep_table.commit.transaction import Transaction
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action
-from skep_table.timeline.metadata import CommitMetadata
+from skep_format.timeline.instant import Action
+from skep_format.timeline.metadata import CommitMetadata
 
 transaction = Transaction.begin(HudiTable.open(sys.argv[1]), Action.COMMIT)
 transaction.inflight(CommitMetadata())

@@ -9,22 +9,22 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from skep_table.clock import SYSTEM_CLOCK, SystemClock
+from skep_format.clock import SYSTEM_CLOCK, SystemClock
+from skep_format.instant_time import InstantTime
+from skep_format.options import Options
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.timeline import format_instant_time
+from skep_format.timeline.write import create_requested, transition_to_inflight
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.heartbeat import Heartbeat, HeartbeatLimits, heartbeat_path
 from skep_table.commit.undo.rollback import roll_back
-from skep_table.instant_time import InstantTime
 from skep_table.locks.storage import StorageLock
-from skep_table.options import Options
 from skep_table.services.cleaning.clean import schedule_clean
 from skep_table.services.clustering.cluster import cluster, schedule_clustering
 from skep_table.services.compaction.compact import compact, schedule_compaction
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.timeline import format_instant_time
-from skep_table.timeline.write import create_requested, transition_to_inflight
 from skep_table.write.local import LocalWriter
 
 Rows = Callable[..., pa.Table]

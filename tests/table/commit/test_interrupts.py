@@ -16,15 +16,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from skep_format.runner import ThreadRunner
+from skep_format.storage import LocalStorage, Storage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.lock import held
 from skep_table.locks.storage import StorageLock
 from skep_table.query import ReadRequest, read
-from skep_table.runtime.runner import ThreadRunner
 from skep_table.runtime.signals import exit_on_sigterm
-from skep_table.storage import LocalStorage, Storage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
 Rows = Callable[..., pa.Table]
@@ -150,7 +150,7 @@ def test_at_any_call(
 # The process that opens the data file gets the signal, in the midst of a write: `NUMBER` is its number.
 SIGNALLED = """
 import contextlib, os, sys
-from skep_table.storage import LocalStorage
+from skep_format.storage import LocalStorage
 opened = LocalStorage.open_write
 
 @contextlib.contextmanager

@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from skep_format.errors import TableExistsError
+from skep_format.storage import LocalStorage
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import TableExistsError
-from skep_table.storage import LocalStorage
 
 SPEC = TableSpec(name="t", schema=pa.schema([("id", pa.int64())]), record_key=("id",))
 

@@ -9,19 +9,19 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
+from skep_format.errors import CommitConflictError, OptionError, UnsupportedError
+from skep_format.names import BaseFileName, LogFileName
+from skep_format.options import Options
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
+from skep_format.timeline.instant import Action
+from skep_format.timeline.metadata import CommitMetadata
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.transaction import Transaction
-from skep_table.errors import CommitConflictError, OptionError, UnsupportedError
 from skep_table.locks.storage import StorageLock
-from skep_table.names import BaseFileName, LogFileName
-from skep_table.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.services.compaction.compact import compact, execute_pending_compactions, schedule_compaction
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
-from skep_table.timeline.instant import Action
-from skep_table.timeline.metadata import CommitMetadata
 from skep_table.write.local import LocalWriter
 
 Rows = Callable[..., pa.Table]

@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from skep_format.errors import SkepError
+from skep_format.runner import ThreadRunner
+from skep_format.storage import LocalStorage, Storage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import SkepError
 from skep_table.query import ReadRequest, read
-from skep_table.runtime.runner import ThreadRunner
-from skep_table.storage import LocalStorage, Storage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
 SCHEMA = pa.schema({"id": pa.string(), "ts": pa.int64(), "a": pa.int64(), "b": pa.string()})

@@ -13,22 +13,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skep_table.clock import SYSTEM_CLOCK, SystemClock
+from skep_format.clock import SYSTEM_CLOCK, SystemClock
+from skep_format.errors import CommitConflictError, LeaseLostError
+from skep_format.options import Options
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.metadata import CommitMetadata
+from skep_format.timeline.timeline import format_instant_time
+from skep_format.timeline.write import complete
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.transaction import Transaction
-from skep_table.errors import CommitConflictError, LeaseLostError
 from skep_table.locks.storage import StorageLock
-from skep_table.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.services.cleaning.clean import schedule_clean
 from skep_table.services.compaction.compact import compact, execute_pending_compactions, schedule_compaction
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.metadata import CommitMetadata
-from skep_table.timeline.timeline import format_instant_time
-from skep_table.timeline.write import complete
 from skep_table.write.local import LocalWriter
 
 Rows = Callable[..., pa.Table]

@@ -13,11 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.heartbeat import heartbeat_path
-from skep_table.commit.parts.markers import create_marker, list_ahead, list_markers
-from skep_table.commit.transaction import Transaction
-from skep_table.errors import (
+from skep_format.errors import (
     CommitConflictError,
     InputError,
     KeyFieldError,
@@ -30,19 +26,23 @@ from skep_table.errors import (
     UnsupportedError,
     WriteError,
 )
+from skep_format.instant_time import InstantTime
+from skep_format.names import Marker, MarkerType
+from skep_format.options import Options
+from skep_format.storage import LocalStorage
+from skep_format.table_config import update_table_config
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
+from skep_format.timeline.plans import RollbackMetadata, RollbackPlan
+from skep_format.timeline.write import complete, create_requested, transition_to_inflight
+from skep_table.commit.create import TableSpec, create_table
+from skep_table.commit.heartbeat import heartbeat_path
+from skep_table.commit.parts.markers import create_marker, list_ahead, list_markers
+from skep_table.commit.transaction import Transaction
 from skep_table.events import Event, Events
-from skep_table.instant_time import InstantTime
 from skep_table.lock import InProcessLock
 from skep_table.metadata_write import has_metadata_table
-from skep_table.names import Marker, MarkerType
-from skep_table.options import Options
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import update_table_config
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
-from skep_table.timeline.plans import RollbackMetadata, RollbackPlan
-from skep_table.timeline.write import complete, create_requested, transition_to_inflight
 from skep_table.write.local import LocalWriter
 
 Rows = Callable[..., pa.Table]

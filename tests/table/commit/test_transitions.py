@@ -22,24 +22,24 @@ import pyarrow as pa
 import pytest
 from sleepy_clock import SleepyClock
 
+from skep_format.errors import CommitConflictError, InputError, SkepError, StorageError, WriteError
+from skep_format.names import BaseFileName, LogFileName
+from skep_format.runner import ThreadRunner
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.parts.markers import close_markers, open_markers
 from skep_table.commit.states import COMPLETE, DISCARD, TRANSITIONS, CommitKind, CommitState, Transition
-from skep_table.errors import CommitConflictError, InputError, SkepError, StorageError, WriteError
 from skep_table.events import Event, Events
 from skep_table.locks.storage import LOCK_FILE, Lease, StorageLock
-from skep_table.names import BaseFileName, LogFileName
 from skep_table.query import ReadRequest, read
-from skep_table.runtime.runner import ThreadRunner
 from skep_table.services.clustering.cluster import execute_pending_clusterings, schedule_clustering
 from skep_table.services.compaction.compact import execute_pending_compactions, schedule_compaction
 from skep_table.services.compaction.log_compact import (
     execute_pending_log_compactions,
     schedule_log_compaction,
 )
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
 pytestmark = pytest.mark.parametrize("table_version", [6, 9], indirect=True)

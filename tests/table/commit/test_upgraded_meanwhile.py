@@ -16,11 +16,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from skep_format.errors import SkepError, TableVersionError
+from skep_format.instant_time import CompletionTime
+from skep_format.storage import LocalStorage
+from skep_format.table_config import update_table_config
+from skep_format.timeline.instant import Action, State
+from skep_format.timeline.layout import layout_2
+from skep_format.timeline.write import transition_to_inflight
 from skep_table.commit import transaction
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.transaction import Transaction
-from skep_table.errors import SkepError, TableVersionError
-from skep_table.instant_time import CompletionTime
 from skep_table.locks.storage import StorageLock
 from skep_table.query import ReadRequest, read
 from skep_table.services.cleaning.archive import archive
@@ -29,12 +34,7 @@ from skep_table.services.clustering.cluster import cluster, execute_pending_clus
 from skep_table.services.execution import Execution
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.services.undo.savepoint import create_savepoint
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import update_table_config
-from skep_table.timeline.instant import Action, State
-from skep_table.timeline.layout import layout_2
-from skep_table.timeline.write import transition_to_inflight
 from skep_table.write.local import LocalWriter
 
 Rows = Callable[..., pa.Table]

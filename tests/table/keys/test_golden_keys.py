@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skep_table.basefile import read_footer
-from skep_table.errors import KeyFieldError, OptionError
+from skep_format.basefile import read_footer
+from skep_format.errors import KeyFieldError, OptionError
+from skep_format.schema.arrow import to_arrow
+from skep_format.schema.evolve import project
+from skep_format.table_config import TableConfig
 from skep_table.keys import KeyGenerator, infer_key_generator, split_path
-from skep_table.schema.arrow import to_arrow
-from skep_table.schema.evolve import project
 from skep_table.table import HudiTable
-from skep_table.table_config import TableConfig
 
 VERSIONS = ("0.15.0", "1.0.2", "1.1.1")
 CASES = (

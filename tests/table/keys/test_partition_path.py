@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep_table.errors import FormatError, KeyFieldError
-from skep_table.escaping import escape, unescape
+from skep_format.errors import FormatError, KeyFieldError
+from skep_format.escaping import escape, unescape
 from skep_table.keys.partition_path import escape_column, join_values, split_path
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep_table.errors import KeyFieldError, OptionError
+from skep_format.errors import KeyFieldError, OptionError
 from skep_table.keys.timebased import TimestampFormat
 
 

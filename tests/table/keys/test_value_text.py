@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep_table.errors import KeyFieldError, SchemaError
+from skep_format.errors import KeyFieldError, SchemaError
 from skep_table.keys.text import column_of, value_text
 
 # Answers of java.lang.Double.toString

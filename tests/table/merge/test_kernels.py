@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep_table.errors import KeyFieldError
+from skep_format.errors import KeyFieldError
 from skep_table.merge import DELETED, MergeRule, MergeStep, Updates, latest_per_key, mark_deleted
 from skep_table.merge.ordering import comparable
 

@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from skep_format.errors import OptionError, TableMismatchError, UnsupportedError
+from skep_format.options import Options
+from skep_format.schema.arrow import from_arrow
+from skep_format.storage import LocalStorage
 from skep_table.commit.create import create_table
-from skep_table.errors import OptionError, TableMismatchError, UnsupportedError
 from skep_table.merge import custom
-from skep_table.options import Options
 from skep_table.query import ReadRequest, read
-from skep_table.schema.arrow import from_arrow
 from skep_table.services.compaction.compact import compact
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 from skep_table.write.planning.settings import spec_of

@@ -9,15 +9,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from skep_format.errors import FormatError, OptionError
+from skep_format.options import Options
+from skep_format.schema.avro import parse_avro
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableConfig
 from skep_table.commit.create import create_table
-from skep_table.errors import FormatError, OptionError
-from skep_table.options import Options
 from skep_table.query import ReadRequest, read
-from skep_table.schema.avro import parse_avro
 from skep_table.services.compaction.compact import compact
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableConfig
 from skep_table.write.local import LocalWriter
 from skep_table.write.planning.settings import spec_of
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from skep_table.errors import SchemaError, UnsupportedError
+from skep_format.errors import SchemaError, UnsupportedError
+from skep_format.schema.types import IS_DELETED, Field, IntType, Schema, StringType
+from skep_format.table_config import MergeMode, PartialUpdateMode, TableConfig, TableType
 from skep_table.merge import DELETED, Fill, MergeRule, Updates, latest_per_key
 from skep_table.merge import custom as custom_mergers
-from skep_table.schema.types import IS_DELETED, Field, IntType, Schema, StringType
-from skep_table.table_config import MergeMode, PartialUpdateMode, TableConfig, TableType
 
 MODEL = "org.apache.hudi.common.model."
 COLUMNS = pa.schema(

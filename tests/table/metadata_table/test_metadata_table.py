@@ -15,18 +15,18 @@ from golden_metadata import opened
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep_table.errors import CorruptFileError, FormatError, SkepError
-from skep_table.hfile import format_hfile
-from skep_table.logfile import read_blocks
+from skep_format.errors import CorruptFileError, FormatError, SkepError
+from skep_format.hfile import format_hfile
+from skep_format.logfile import read_blocks
+from skep_format.names import PARTITION_METAFILE
+from skep_format.schema.arrow import to_arrow
+from skep_format.storage import FolderStorage, LocalStorage
 from skep_table.metadata_table import FOLDER, MetadataTable, java_hashes
 from skep_table.metadata_table.entries import Entries, latest, since_reset
 from skep_table.metadata_table.keys import column_key, file_key, group_numbers, partition_key, path_key
 from skep_table.metadata_table.partitions import FILES_MEMBER
 from skep_table.metadata_table.records.files import merged_files
 from skep_table.metadata_table.values import statistics, unwrap
-from skep_table.names import PARTITION_METAFILE
-from skep_table.schema.arrow import to_arrow
-from skep_table.storage import FolderStorage, LocalStorage
 from skep_table.table import HudiTable
 
 # -- keys --------------------------------------------------------------------------------------------------------------

@@ -17,10 +17,28 @@ from golden_metadata import RELEASES, opened
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skep_table.avro import decode_values, encode_records, parse_record
-from skep_table.avro_schemas import schema_of
-from skep_table.basefile.footer import read_footer
-from skep_table.instant_time import InstantTime
+from skep_format.avro import decode_values, encode_records, parse_record
+from skep_format.avro_schemas import schema_of
+from skep_format.basefile.footer import read_footer
+from skep_format.instant_time import InstantTime
+from skep_format.schema.arrow import arrow_type
+from skep_format.schema.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    Field,
+    FloatType,
+    IntType,
+    LongType,
+    MapType,
+    Schema,
+    StringType,
+    TimestampType,
+    TimeType,
+)
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.entries import Entries, latest
 from skep_table.metadata_table.records.bloom_filters import bloom_filters_update
@@ -38,24 +56,6 @@ from skep_table.metadata_table.records.summaries import (
 from skep_table.metadata_table.records.update import PartitionUpdate
 from skep_table.metadata_table.values import statistics
 from skep_table.query.filters.predicate import Bounds, ColumnRef, Comparison, IsNull, Literal, Predicate
-from skep_table.schema.arrow import arrow_type
-from skep_table.schema.types import (
-    BinaryType,
-    BooleanType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    Field,
-    FloatType,
-    IntType,
-    LongType,
-    MapType,
-    Schema,
-    StringType,
-    TimestampType,
-    TimeType,
-)
 from skep_table.table import HudiTable
 
 STATS = "ColumnStatsMetadata"

@@ -7,12 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from skep_format.names import PARTITION_METAFILE
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.names import PARTITION_METAFILE
 from skep_table.query import ReadRequest, read
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])

@@ -14,18 +14,20 @@ import pytest
 from metadata_listings import assert_alike, frame, new_table
 from sleepy_clock import SleepyClock
 
-from skep_table.clock import SYSTEM_CLOCK
+from skep_format.clock import SYSTEM_CLOCK
+from skep_format.errors import MetadataTableError, StorageError
+from skep_format.schema.arrow import arrow_type
+from skep_format.schema.change import AddColumn, DropColumn, RenameColumn
+from skep_format.schema.types import LongType
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
 from skep_table.commit.parts.metadata_table import create_missing
-from skep_table.errors import MetadataTableError, StorageError
 from skep_table.events import Events
 from skep_table.metadata_table.definitions import IndexDefinition
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
 from skep_table.metadata_write import create_metadata_table, delete_metadata_table
 from skep_table.metadata_write.definitions import definitions_of
 from skep_table.query import ReadRequest, read
-from skep_table.schema.arrow import arrow_type
-from skep_table.schema.change import AddColumn, DropColumn, RenameColumn
-from skep_table.schema.types import LongType
 from skep_table.services.automatic import maintain
 from skep_table.services.cleaning.clean import clean
 from skep_table.services.cleaning.ttl import expire_partitions
@@ -38,9 +40,7 @@ from skep_table.services.metadata_check import check_metadata_table
 from skep_table.services.undo.restore import restore
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.services.undo.savepoint import create_savepoint
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.upgrade import change_version
 from skep_table.write.local import LocalWriter
 

@@ -14,8 +14,11 @@ from faulty_storage import FaultyStorage
 from golden_metadata import RELEASES, opened
 from metadata_listings import KEPT, frame, new_table, reopened, rows, writer
 
-from skep_table.clock import SYSTEM_CLOCK
-from skep_table.errors import MetadataTableError, OptionError, SkepError
+from skep_format.clock import SYSTEM_CLOCK
+from skep_format.errors import MetadataTableError, OptionError, SkepError
+from skep_format.runner import ThreadRunner
+from skep_format.table_config import TableType
+from skep_format.timeline.instant import Action
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.entries import latest
 from skep_table.metadata_table.partitions import (
@@ -35,11 +38,8 @@ from skep_table.metadata_write import (
 )
 from skep_table.metadata_write.definitions import definitions_of, is_partitioned_record_index, write_definitions
 from skep_table.query import ReadRequest, read
-from skep_table.runtime.runner import ThreadRunner
 from skep_table.services.compaction.compact import schedule_compaction
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
-from skep_table.timeline.instant import Action
 
 COW, MOR = TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ
 versions = pytest.mark.parametrize("table_version", [6, 8, 9], indirect=True)

@@ -11,11 +11,11 @@ import pytest
 from many_partitions import make
 from metadata_listings import KEPT
 
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
 KEYS, PARTITIONS = 4_000_000, 16
@@ -25,7 +25,7 @@ SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("n", pa.int64()
 BUILD = """
 import sys
 from pathlib import Path
-from skep_table.clock import SYSTEM_CLOCK
+from skep_format.clock import SYSTEM_CLOCK
 from skep_table.metadata_write import create_metadata_table
 from skep_table.table import HudiTable
 
@@ -71,7 +71,7 @@ def test_an_index_of_many_keys_is_made_in_little_memory(tmp_path: Path) -> None:
 ANONYMOUS = """
 import sys, threading
 from pathlib import Path
-from skep_table.clock import SYSTEM_CLOCK
+from skep_format.clock import SYSTEM_CLOCK
 from skep_table.metadata_write import create_metadata_table
 from skep_table.table import HudiTable
 

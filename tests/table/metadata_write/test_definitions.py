@@ -10,7 +10,9 @@ import pytest
 from golden_metadata import RELEASES, opened
 from metadata_listings import new_table, reopened, writer
 
-from skep_table.errors import FormatError
+from skep_format.errors import FormatError
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
 from skep_table.metadata_table.definitions import INDEX_DEFINITIONS, IndexDefinition, read_definitions
 from skep_table.metadata_table.entries import latest
 from skep_table.metadata_write.definitions import (
@@ -20,9 +22,7 @@ from skep_table.metadata_write.definitions import (
     stats_columns,
     write_definitions,
 )
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 
 COLUMN_STATS = IndexDefinition("column_stats", "column_stats", "column_stats", ("id", "ts"), {}, "V2")
 META = ["_hoodie_commit_time", "_hoodie_partition_path", "_hoodie_record_key"]
@@ -98,7 +98,7 @@ class TestColumns:
         assert set(stats_columns(table)) == {record["columnName"] for record in records.to_pylist()}
 
     @pytest.mark.parametrize("table_version", [6, 8, 9], indirect=True)
-    @pytest.mark.filterwarnings("ignore::skep_table.options.IneffectiveOptionWarning")  # of the column that is none
+    @pytest.mark.filterwarnings("ignore::skep_format.options.IneffectiveOptionWarning")  # of the column that is none
     def test_of_a_new_index(self, tmp_path: Path, table_version: int) -> None:
         table = new_table(tmp_path, TableType.COPY_ON_WRITE)
         every = [*table.stored_schema().with_meta().names()]

@@ -15,20 +15,22 @@ from metadata_listings import frame, new_table
 from runs_first import RunsFirst
 from sleepy_clock import SleepyClock
 
-from skep_table.clock import SYSTEM_CLOCK
+from skep_format.clock import SYSTEM_CLOCK
+from skep_format.errors import FormatError, MetadataTableError, SkepError
+from skep_format.runner import ThreadRunner
+from skep_format.schema.change import AddColumn, RenameColumn
+from skep_format.schema.types import LongType
+from skep_format.table_config import TableType, update_table_config
+from skep_format.timeline.instant import Action, Instant, State
 from skep_table.commit.parts import participants
 from skep_table.commit.parts.metadata_records import drop_overtaken
 from skep_table.commit.parts.metadata_table import name_dropped
-from skep_table.errors import FormatError, MetadataTableError, SkepError
 from skep_table.metadata_table.definitions import IndexDefinition
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
 from skep_table.metadata_write import create_metadata_table, dropped_indexes
 from skep_table.metadata_write.definitions import definitions_of
 from skep_table.metadata_write.dropped import DROPPED_INDEXES
 from skep_table.query import ReadRequest, read
-from skep_table.runtime.runner import ThreadRunner
-from skep_table.schema.change import AddColumn, RenameColumn
-from skep_table.schema.types import LongType
 from skep_table.services.automatic import after_commit
 from skep_table.services.compaction.compact import execute_pending_compactions, schedule_compaction
 from skep_table.services.metadata.admin import drop_metadata, rebuild_metadata_table
@@ -37,8 +39,6 @@ from skep_table.services.undo.restore import restore
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.services.undo.savepoint import create_savepoint
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType, update_table_config
-from skep_table.timeline.instant import Action, Instant, State
 from skep_table.upgrade import change_version
 from skep_table.write import flow
 from skep_table.write.local import LocalWriter

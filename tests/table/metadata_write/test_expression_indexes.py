@@ -12,10 +12,13 @@ import pyarrow as pa
 import pytest
 from runs_first import RunsFirst
 
+from skep_format.errors import InputError, MetadataTableError, SchemaError, UnsupportedError
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
+from skep_format.timeline.instant import Action, Instant, State
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.parts import participants
 from skep_table.commit.parts.metadata_records import drop_overtaken
-from skep_table.errors import InputError, MetadataTableError, SchemaError, UnsupportedError
 from skep_table.metadata_table.definitions import INDEX_DEFINITIONS
 from skep_table.metadata_table.partitions import BLOOM_MEMBER, FILES, STATS_MEMBER
 from skep_table.query import ReadRequest, read
@@ -28,10 +31,7 @@ from skep_table.services.metadata_check import check_metadata_table
 from skep_table.services.undo.restore import restore
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.services.undo.savepoint import create_savepoint
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
-from skep_table.timeline.instant import Action, Instant, State
 from skep_table.write.local import LocalWriter
 
 COW, MOR = TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ

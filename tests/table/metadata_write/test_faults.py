@@ -19,15 +19,18 @@ from faulty_storage import KilledAtChanges
 from metadata_listings import KEPT, assert_alike, frame, new_table, reopened, rows
 from sleepy_clock import SleepyClock
 
-from skep_table.clock import SYSTEM_CLOCK
-from skep_table.errors import SkepError, StorageError
+from skep_format.clock import SYSTEM_CLOCK
+from skep_format.errors import SkepError, StorageError
+from skep_format.runner import ThreadRunner
+from skep_format.schema.change import AddColumn, RenameColumn
+from skep_format.schema.types import LongType
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
+from skep_format.timeline.instant import Action
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.definitions import IndexDefinition
 from skep_table.metadata_write import create_metadata_table, dropped_indexes, open_own
 from skep_table.query import ReadRequest, read
-from skep_table.runtime.runner import ThreadRunner
-from skep_table.schema.change import AddColumn, RenameColumn
-from skep_table.schema.types import LongType
 from skep_table.services.cleaning.clean import clean, execute_pending_cleans
 from skep_table.services.cleaning.ttl import expire_partitions
 from skep_table.services.clustering.cluster import execute_pending_clusterings, schedule_clustering
@@ -40,10 +43,7 @@ from skep_table.services.metadata_check import check_metadata_table
 from skep_table.services.undo.restore import restore
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.services.undo.savepoint import create_savepoint
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
-from skep_table.timeline.instant import Action
 from skep_table.upgrade import change_version
 from skep_table.write.local import LocalWriter
 

@@ -15,7 +15,12 @@ import pytest
 from golden_metadata import RELEASES, opened
 from metadata_listings import frame, new_table, reopened, writer
 
-from skep_table.basefile import keys as footer_keys
+from skep_format.basefile import keys as footer_keys
+from skep_format.names import BaseFileName, LogFileName
+from skep_format.schema.change import AddColumn, ChangeType, ColumnChange, DropColumn, RenameColumn
+from skep_format.schema.types import DecimalType, IntType, LongType, StringType
+from skep_format.storage import FileStatus, LocalStorage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.metadata_table.entries import latest
 from skep_table.metadata_table.records.bloom_filters import bloom_filters_update
@@ -25,14 +30,9 @@ from skep_table.metadata_write import updates
 from skep_table.metadata_write.definitions import stats_columns
 from skep_table.metadata_write.facts.files import FileFacts, facts_of_files
 from skep_table.metadata_write.kinds import partition_stats
-from skep_table.names import BaseFileName, LogFileName
 from skep_table.query import ReadRequest, read
-from skep_table.schema.change import AddColumn, ChangeType, ColumnChange, DropColumn, RenameColumn
-from skep_table.schema.types import DecimalType, IntType, LongType, StringType
 from skep_table.services.metadata_check import check_metadata_table
-from skep_table.storage import FileStatus, LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
 COW, MOR = TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ

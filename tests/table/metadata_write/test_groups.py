@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from metadata_listings import frame, new_table, writer
 
+from skep_format.options import Options
+from skep_format.table_config import TableType
 from skep_table.metadata_table.partitions import RECORD_INDEX
 from skep_table.metadata_write import open_own, started_groups
 from skep_table.metadata_write.making.groups import RecordGroups
-from skep_table.options import Options
-from skep_table.table_config import TableType
 
 PREFIX = "hoodie.metadata.record"
 MILLION = 10**6

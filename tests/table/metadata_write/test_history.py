@@ -10,8 +10,10 @@ import pytest
 from metadata_listings import assert_alike, by_metadata, by_storage, frame, new_table, reopened, rows, writer
 from sleepy_clock import SleepyClock
 
+from skep_format.errors import MetadataTableError
+from skep_format.table_config import TableType, update_table_config
+from skep_format.timeline.instant import Action
 from skep_table.commit.parts.metadata_table import drop_metadata_table
-from skep_table.errors import MetadataTableError
 from skep_table.metadata_write import last_compaction, open_own
 from skep_table.services.automatic import maintain
 from skep_table.services.cleaning.archive import archive
@@ -25,8 +27,6 @@ from skep_table.services.undo.restore import restore
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.services.undo.savepoint import create_savepoint, delete_savepoint
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType, update_table_config
-from skep_table.timeline.instant import Action
 from skep_table.upgrade import change_version
 from skep_table.write.local import LocalWriter
 

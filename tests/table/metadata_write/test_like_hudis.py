@@ -10,21 +10,21 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from skep_table.avro import decode_values, parse_record
-from skep_table.hfile import HFile
-from skep_table.logfile import BlockType, HeaderKey, LogBlock, read_blocks
+from skep_format.avro import decode_values, parse_record
+from skep_format.hfile import HFile
+from skep_format.logfile import BlockType, HeaderKey, LogBlock, read_blocks
+from skep_format.names import LogFileName
+from skep_format.properties import parse_properties
+from skep_format.storage import FolderStorage, LocalStorage
+from skep_format.table_config import TableConfig, TableType
+from skep_format.timeline.instant import Action
+from skep_format.timeline.plans import CleanMetadata
 from skep_table.metadata_table import FOLDER
 from skep_table.metadata_table.partitions import FILES
 from skep_table.metadata_table.records.files import files_of_clean, files_of_commit
 from skep_table.metadata_write import create_metadata_table, open_own
 from skep_table.metadata_write.records import entries_of, hfile_of, record_schema
-from skep_table.names import LogFileName
-from skep_table.properties import parse_properties
-from skep_table.storage import FolderStorage, LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableConfig, TableType
-from skep_table.timeline.instant import Action
-from skep_table.timeline.plans import CleanMetadata
 
 CASES = ("cow_upsert_mdt", "cow_column_stats", "cow_record_index")
 OWN = ("hoodie.table.name", "hoodie.table.checksum", "hoodie.table.timeline.timezone")

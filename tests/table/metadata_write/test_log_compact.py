@@ -9,25 +9,25 @@ from pathlib import Path
 import pytest
 from metadata_listings import KEPT, assert_alike, frame, new_table, reopened, rows, writer
 
-from skep_table.clock import SYSTEM_CLOCK
-from skep_table.instant_time import InstantTime
-from skep_table.logfile import BlockType, HeaderKey, LogBlock, read_blocks, validity
+from skep_format.clock import SYSTEM_CLOCK
+from skep_format.instant_time import InstantTime
+from skep_format.logfile import BlockType, HeaderKey, LogBlock, read_blocks, validity
+from skep_format.names import LogFileName
+from skep_format.storage import FileStatus
+from skep_format.table_config import TableType
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.metadata import WriteOperation
+from skep_format.timeline.plans import InstantInfo, RollbackPlan
+from skep_format.timeline.write import create_requested, transition_to_inflight
 from skep_table.metadata_write import create_metadata_table, open_own
 from skep_table.metadata_write.own import files_by_partition
-from skep_table.names import LogFileName
 from skep_table.services.cleaning.clean import clean
 from skep_table.services.compaction.compact import compact, execute_pending_compactions, schedule_compaction
 from skep_table.services.metadata.indexing import index_named
 from skep_table.services.metadata.upkeep import is_metadata_table_due, maintain_metadata_table
 from skep_table.services.metadata_check import check_metadata_table
 from skep_table.services.undo.rollback import roll_back_instant
-from skep_table.storage import FileStatus
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.metadata import WriteOperation
-from skep_table.timeline.plans import InstantInfo, RollbackPlan
-from skep_table.timeline.write import create_requested, transition_to_inflight
 
 INDEXED = {
     "hoodie.metadata.index.column.stats.enable": "true",

@@ -15,10 +15,11 @@ from golden_metadata import RELEASES
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep_table.avro import decode_values, parse_record
-from skep_table.bloom import build_bloom
-from skep_table.errors import MetadataTableError
-from skep_table.instant_time import InstantTime
+from skep_format.avro import decode_values, parse_record
+from skep_format.bloom import build_bloom
+from skep_format.errors import MetadataTableError
+from skep_format.instant_time import InstantTime
+from skep_format.schema.types import DataType, DecimalType, DoubleType, LongType, StringType
 from skep_table.metadata_table.entries import Entries, latest
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, PARTITION_STATS, RECORD_INDEX, member_of
 from skep_table.metadata_table.records import PartitionUpdate
@@ -29,7 +30,6 @@ from skep_table.metadata_table.records.summaries import ColumnSummary
 from skep_table.metadata_table.values import statistics
 from skep_table.metadata_write.compaction.merge import merged_puts
 from skep_table.metadata_write.records import entries_of, record_schema
-from skep_table.schema.types import DataType, DecimalType, DoubleType, LongType, StringType
 
 FILE = ("p", ".f_1.log.1_0-0-0")
 releases = pytest.mark.parametrize("release", RELEASES)

@@ -8,20 +8,20 @@ import pytest
 from metadata_listings import assert_alike, frame, new_table, reopened, writer
 from sleepy_clock import SleepyClock
 
-from skep_table import options as registry
-from skep_table.errors import OptionError, UnsupportedError
-from skep_table.format import format_of_version
-from skep_table.instant_time import InstantTime
+from skep_format import options as registry
+from skep_format.errors import OptionError, UnsupportedError
+from skep_format.instant_time import InstantTime
+from skep_format.options import IneffectiveOptionWarning, Options
+from skep_format.table_config import TableType
+from skep_format.versions import format_of_version
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, RECORD_INDEX
 from skep_table.metadata_write import is_compaction_due, last_compaction, open_own
 from skep_table.metadata_write.making.groups import RecordGroups
 from skep_table.metadata_write.options import COMPACT_DELTA_SECONDS
-from skep_table.options import IneffectiveOptionWarning, Options
 from skep_table.services.metadata.indexing import indexes_of
 from skep_table.services.metadata.upkeep import is_metadata_table_due, maintain_metadata_table
 from skep_table.services.metadata_check import check_metadata_table
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
 VERSIONS = pytest.mark.parametrize("table_version", [6, pytest.param(8, marks=pytest.mark.slow), 9], indirect=True)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep_table.errors import StorageError
+from skep_format.errors import StorageError
 from skep_table.metadata_write.making.spool import GroupSpool
 
 ROWS = st.lists(

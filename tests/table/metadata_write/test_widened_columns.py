@@ -14,13 +14,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from skep_format.options import Options
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.services.metadata_check import check_metadata_table
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
 DAY = datetime.date(2020, 1, 2)

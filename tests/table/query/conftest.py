@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from skep_table.storage import LocalStorage
+from skep_format.storage import LocalStorage
 
 
 class CountingStorage(LocalStorage):

@@ -18,7 +18,23 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skep_table.basefile import read_footer
+from skep_format.basefile import read_footer
+from skep_format.metafile import ensure_partition
+from skep_format.names import BaseFileName, BaseFormat, join
+from skep_format.schema.types import (
+    COMMIT_TIME,
+    PARTITION_PATH,
+    RECORD_KEY,
+    BinaryType,
+    DoubleType,
+    FloatType,
+    StringType,
+)
+from skep_format.storage import LocalStorage
+from skep_format.table_config import METADATA_PARTITIONS, TableType, update_table_config
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.metadata import CommitMetadata, WriteOperation
+from skep_format.timeline.write import complete, create_requested, transition_to_inflight
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.metadata_table import group_numbers
 from skep_table.metadata_table.keys import record_index_groups
@@ -30,25 +46,9 @@ from skep_table.metadata_table.records.secondary_index import secondary_index_up
 from skep_table.metadata_table.records.summaries import ColumnSummary, summaries_of_rows, summaries_without_rows
 from skep_table.metadata_write import open_own
 from skep_table.metadata_write.records import entries_of, hfile_of, record_schema
-from skep_table.metafile import ensure_partition
-from skep_table.names import BaseFileName, BaseFormat, join
 from skep_table.query import ReadRequest, execute, plan, read
-from skep_table.schema.types import (
-    COMMIT_TIME,
-    PARTITION_PATH,
-    RECORD_KEY,
-    BinaryType,
-    DoubleType,
-    FloatType,
-    StringType,
-)
 from skep_table.slices import read_slice
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import METADATA_PARTITIONS, TableType, update_table_config
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.metadata import CommitMetadata, WriteOperation
-from skep_table.timeline.write import complete, create_requested, transition_to_inflight
 from skep_table.view import FileSlice
 from skep_table.write.local import LocalWriter
 

@@ -9,22 +9,22 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from skep_format.errors import InputError
+from skep_format.instant_time import CompletionTime, InstantTime
+from skep_format.options import Options
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
+from skep_format.timeline.instant import Instant
+from skep_format.timeline.lsm_history import LsmHistory
+from skep_format.timeline.lsm_rows import HistoryRow
+from skep_format.timeline.metadata import CommitMetadata
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import InputError
-from skep_table.instant_time import CompletionTime, InstantTime
-from skep_table.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.query.incremental import instants_between
 from skep_table.services.cleaning.archive import archive
 from skep_table.services.cleaning.clean import clean
 from skep_table.services.compaction.compact import compact
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
-from skep_table.timeline.instant import Instant
-from skep_table.timeline.lsm_history import LsmHistory
-from skep_table.timeline.lsm_rows import HistoryRow
-from skep_table.timeline.metadata import CommitMetadata
 from skep_table.write.local import LocalWriter
 
 ON_BOTH = pytest.mark.parametrize("table_version", [6, 9], indirect=True)

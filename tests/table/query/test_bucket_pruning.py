@@ -8,14 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from skep_format.options import Options
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType, update_table_config
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.options import Options
 from skep_table.query import ReadRequest
 from skep_table.query.plan import plan
 from skep_table.query.read import read
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType, update_table_config
 from skep_table.write.local import LocalWriter
 
 BUCKETS = 8

@@ -10,15 +10,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from skep_table.logfile import BlockType, HeaderKey, read_blocks
-from skep_table.logfile.writer import avro_content, format_block
+from skep_format.logfile import BlockType, HeaderKey, read_blocks
+from skep_format.logfile.writer import avro_content, format_block
+from skep_format.schema.avro import parse_avro, to_avro
+from skep_format.schema.types import Schema
+from skep_format.storage import LocalStorage
+from skep_format.table_config import update_table_config
 from skep_table.query import ReadRequest, read
 from skep_table.query.json_text import AVRO, json_values
-from skep_table.schema.avro import parse_avro, to_avro
-from skep_table.schema.types import Schema
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import update_table_config
 
 FIELDS = {"OP_KEY_ONLY": ("op", "record_key"), "DATA_BEFORE": ("op", "record_key", "before")}
 KEY = '{"name": "record_key", "type": ["null", "string"], "default": null, "doc": ""}'

@@ -8,13 +8,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from skep_format.storage import FileStatus, LocalStorage
+from skep_format.table_config import METADATA_PARTITIONS, TableType, update_table_config
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.metadata_table import FOLDER
 from skep_table.metadata_table.partitions import FILES, PARTITION_STATS, RECORD_INDEX
 from skep_table.query import ReadRequest, read
-from skep_table.storage import FileStatus, LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import METADATA_PARTITIONS, TableType, update_table_config
 from skep_table.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])

@@ -21,9 +21,14 @@ from hypothesis import strategies as st
 from indexed_tables import SCHEMA, everything, indexed, rows_of, written
 from random_filters import conditions, literals, text
 
+from skep_format.errors import FormatError
+from skep_format.instant_time import InstantTime
+from skep_format.schema.arrow import from_arrow
+from skep_format.schema.types import RECORD_KEY, StringType
+from skep_format.storage import LocalStorage
+from skep_format.table_config import USER_PROVIDED, TableType
+from skep_format.timeline.instant import Action
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import FormatError
-from skep_table.instant_time import InstantTime
 from skep_table.metadata_table import FOLDER
 from skep_table.metadata_table.definitions import INDEX_DEFINITIONS, read_definitions
 from skep_table.metadata_table.records import PartitionUpdate
@@ -41,13 +46,8 @@ from skep_table.query.explain import explain
 from skep_table.query.filters.text import parse_predicate
 from skep_table.query.pruning.slices import record_keys
 from skep_table.query.pruning.steps import Steps
-from skep_table.schema.arrow import from_arrow
-from skep_table.schema.types import RECORD_KEY, StringType
 from skep_table.services.cleaning.archive import move_to_archive
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import USER_PROVIDED, TableType
-from skep_table.timeline.instant import Action
 from skep_table.write.local import LocalWriter
 
 COW, MOR = TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ

@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 from counting_storage import CountingStorage
 
+from skep_format.errors import SkepError
+from skep_format.options import Options
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import SkepError
-from skep_table.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.services.cleaning.clean import clean
 from skep_table.services.compaction.compact import compact
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
 pytestmark = pytest.mark.parametrize("table_version", [6, 8, 9], indirect=True)

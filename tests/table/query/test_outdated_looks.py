@@ -10,17 +10,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from skep_format.errors import InputError, SkepError, StorageError
+from skep_format.options import Options
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
+from skep_format.timeline.instant import Action
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import InputError, SkepError, StorageError
-from skep_table.options import Options
 from skep_table.query import ReadRequest, ReadResult, plan, read
 from skep_table.services.cleaning.clean import clean
 from skep_table.services.compaction.compact import compact
 from skep_table.services.undo.rollback import roll_back_instant
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
-from skep_table.timeline.instant import Action
 from skep_table.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])

@@ -15,18 +15,18 @@ from counting_storage import CountingStorage, Requests
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from skep_format.metafile import folders_above
+from skep_format.names import PARTITION_METAFILE
+from skep_format.runner import ThreadRunner
+from skep_format.storage import LocalStorage, Storage, open_storage
+from skep_format.table_config import TableConfig, TableType, load_table_config
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.keys.partition_path import join_values
-from skep_table.metafile import folders_above
-from skep_table.names import PARTITION_METAFILE
 from skep_table.query import ReadRequest, plan, read
 from skep_table.query.filters.text import parse_predicate
 from skep_table.query.options import QueryType
 from skep_table.query.pruning.partitions import partition_values
-from skep_table.runtime.runner import ThreadRunner
-from skep_table.storage import LocalStorage, Storage, open_storage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableConfig, TableType, load_table_config
 from skep_table.view import StorageListing, StorageListings
 from skep_table.write.local import LocalWriter
 

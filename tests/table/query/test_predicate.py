@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep_table.errors import PredicateError
+from skep_format.errors import PredicateError
 from skep_table.query.filters.predicate import Bounds, Predicate
 from skep_table.query.filters.text import parse_predicate
 

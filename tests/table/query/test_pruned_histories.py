@@ -17,12 +17,14 @@ from hypothesis import strategies as st
 from indexed_tables import PARTS, SCHEMA, rows_of
 from random_filters import conditions, literals
 
+from skep_format.errors import SkepError
+from skep_format.schema.change import AddColumn, DropColumn, RenameColumn
+from skep_format.schema.types import LongType
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import SkepError
 from skep_table.query import ReadRequest, read
 from skep_table.query.filters.text import parse_predicate
-from skep_table.schema.change import AddColumn, DropColumn, RenameColumn
-from skep_table.schema.types import LongType
 from skep_table.services.cleaning.clean import clean
 from skep_table.services.clustering.cluster import cluster
 from skep_table.services.compaction.compact import compact, schedule_compaction
@@ -32,9 +34,7 @@ from skep_table.services.metadata.upkeep import maintain_metadata_table
 from skep_table.services.undo.restore import restore
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.services.undo.savepoint import create_savepoint
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
 COW, MOR = TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ

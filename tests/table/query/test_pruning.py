@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow.compute import field
 
-from skep_table.errors import InputError, PredicateError, UnsupportedError
+from skep_format.errors import InputError, PredicateError, UnsupportedError
+from skep_format.storage import LocalStorage
 from skep_table.metadata_table import MetadataTable
 from skep_table.query import ReadRequest, execute, plan, read
 from skep_table.query.explain import explain
 from skep_table.query.pruning.slices import bounds_of_slices
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 
 VERSIONS = ["0.15.0", "1.0.2", "1.1.1"]

@@ -12,14 +12,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from skep_format.errors import InputError, UnsupportedError
+from skep_format.options import Options
+from skep_format.storage import LocalStorage
+from skep_format.timeline.instant import Instant
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import InputError, UnsupportedError
-from skep_table.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.query.incremental import times_of
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Instant
 from skep_table.write.local import LocalWriter
 
 VERSIONS = ["0.15.0", "1.0.2", "1.1.1"]

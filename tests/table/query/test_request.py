@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 
-from skep_table.errors import InputError, OptionError
-from skep_table.options import Options
+from skep_format.errors import InputError, OptionError
+from skep_format.options import Options
 from skep_table.query.options import QueryType
 from skep_table.query.request import ReadRequest, instant_text
 

@@ -16,15 +16,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from skep_format.options import Options
+from skep_format.runner import ThreadRunner
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
+from skep_format.timeline.instant import Instant
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.context import TableContext
-from skep_table.options import Options
 from skep_table.query import ReadRequest, read
-from skep_table.runtime.runner import ThreadRunner
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
-from skep_table.timeline.instant import Instant
 from skep_table.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])

@@ -7,6 +7,8 @@ from typing import Any
 
 from metadata_listings import assert_alike, frame, reopened, writer
 
+from skep_format.storage import LocalStorage
+from skep_format.timeline.instant import Action, Instant
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, PARTITION_STATS, RECORD_INDEX
 from skep_table.metadata_write import building_partitions
 from skep_table.services.cleaning.clean import clean
@@ -16,9 +18,7 @@ from skep_table.services.metadata.index_plan import schedule_index
 from skep_table.services.metadata.upkeep import maintain_metadata_table
 from skep_table.services.metadata_check import check_metadata_table
 from skep_table.services.undo.rollback import roll_back_instant
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant
 
 Act = Callable[[HudiTable], Any]
 

@@ -8,9 +8,13 @@ from typing import Any
 
 import pytest
 
+from skep_format.errors import OptionError, SkepError
+from skep_format.instant_time import CompletionTime, InstantTime
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.layout import TimelineLayout
+from skep_format.timeline.metadata import CommitMetadata
+from skep_format.timeline.write import request_instant
 from skep_table.commit.undo.recovery import roll_back_failed
-from skep_table.errors import OptionError, SkepError
-from skep_table.instant_time import CompletionTime, InstantTime
 from skep_table.query import ReadRequest, read
 from skep_table.services.cleaning.archive import archive
 from skep_table.services.cleaning.archive_plan import plan_archive
@@ -18,10 +22,6 @@ from skep_table.services.cleaning.clean import clean
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.services.undo.savepoint import create_savepoint
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.layout import TimelineLayout
-from skep_table.timeline.metadata import CommitMetadata
-from skep_table.timeline.write import request_instant
 
 pytestmark = pytest.mark.parametrize("table_version", [6, 9], indirect=True)
 

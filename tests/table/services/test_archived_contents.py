@@ -10,15 +10,12 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from skep_table.instant_time import CompletionTime, InstantTime
-from skep_table.logfile import BlockType, HeaderKey, read_blocks
-from skep_table.query import ReadRequest, read
-from skep_table.services.cleaning.archive import archive, move_to_archive
-from skep_table.table import HudiTable
-from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant, State
-from skep_table.timeline.layout import TimelineLayout, layout_1, layout_2
-from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
-from skep_table.timeline.plans import (
+from skep_format.instant_time import CompletionTime, InstantTime
+from skep_format.logfile import BlockType, HeaderKey, read_blocks
+from skep_format.timeline.instant import DATA_ACTIONS, Action, Instant, State
+from skep_format.timeline.layout import TimelineLayout, layout_1, layout_2
+from skep_format.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
+from skep_format.timeline.plans import (
     PLAN_OF,
     ActionInstant,
     CleanerPlan,
@@ -44,6 +41,9 @@ from skep_table.timeline.plans import (
     SavepointPartitionMetadata,
     encode_plan,
 )
+from skep_table.query import ReadRequest, read
+from skep_table.services.cleaning.archive import archive, move_to_archive
+from skep_table.table import HudiTable
 
 SMALL = {"keep__max__commits": 4, "keep__min__commits": 2, "cleaner__commits__retained": 1}
 ROLLED_BACK = RollbackMetadata(

@@ -7,13 +7,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from skep_table.errors import OptionError
-from skep_table.properties import parse_properties
+from skep_format.errors import OptionError
+from skep_format.properties import parse_properties
+from skep_format.timeline.instant import Action
 from skep_table.services.automatic import after_commit, check_automatic, maintain
 from skep_table.services.cleaning.clean import clean, is_clean_due, plan_clean, schedule_clean
 from skep_table.services.cleaning.retention import last_clean
 from skep_table.services.cleaning.ttl import expire_partitions, expired_partitions
-from skep_table.timeline.instant import Action
 from skep_table.write.local import LocalWriter
 
 PLAN = "clustering__plan__strategy__"

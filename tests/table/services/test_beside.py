@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from skep_table.clock import SYSTEM_CLOCK
-from skep_table.errors import CommitConflictError
+from skep_format.clock import SYSTEM_CLOCK
+from skep_format.errors import CommitConflictError
+from skep_format.timeline.instant import Action
+from skep_format.timeline.metadata import WriteOperation
 from skep_table.lock import InProcessLock
 from skep_table.services.cleaning.archive import archive
 from skep_table.services.cleaning.clean import clean
 from skep_table.services.clustering.cluster import cluster
 from skep_table.services.compaction.compact import compact
-from skep_table.timeline.instant import Action
-from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.local import LocalWriter
 
 OPTIONS = {

@@ -12,19 +12,19 @@ from typing import Any
 import fastavro
 import pytest
 
-from skep_table.errors import InputError, SkepError, StorageError
-from skep_table.instant_time import InstantTime
+from skep_format.errors import InputError, SkepError, StorageError
+from skep_format.instant_time import InstantTime
+from skep_format.table_config import TimelineZone
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.layout import layout_1
+from skep_format.timeline.plans import CleanMetadata
+from skep_format.timeline.timeline import Timeline
 from skep_table.query import ReadRequest, read
 from skep_table.services.cleaning.clean import clean, execute_pending_cleans, finish_cleans, plan_clean, schedule_clean
 from skep_table.services.cleaning.clean_plan import Retention, earliest_to_retain
 from skep_table.services.options import CleanPolicy
 from skep_table.services.undo.savepoint import create_savepoint, delete_savepoint
 from skep_table.table import HudiTable
-from skep_table.table_config import TimelineZone
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.layout import layout_1
-from skep_table.timeline.plans import CleanMetadata
-from skep_table.timeline.timeline import Timeline
 from skep_table.write.local import LocalWriter
 
 pytestmark = pytest.mark.parametrize("table_version", [6, pytest.param(9, marks=pytest.mark.slow)], indirect=True)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from skep_table.options import Options
+from skep_format.options import Options
+from skep_format.timeline.instant import Action, Instant
+from skep_format.timeline.plans import CleanerPlan
 from skep_table.services.cleaning.clean import plan_clean
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant
-from skep_table.timeline.plans import CleanerPlan
 
 
 def names(plan: CleanerPlan) -> dict[str, set[str]]:

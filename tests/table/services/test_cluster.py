@@ -11,7 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skep_table.errors import CommitConflictError, OptionError, SchemaError, UnsupportedError
+from skep_format.errors import CommitConflictError, OptionError, SchemaError, UnsupportedError
+from skep_format.timeline.instant import Action, State
+from skep_format.timeline.plans import RequestedReplaceMetadata
 from skep_table.query import ReadRequest, read
 from skep_table.services.cleaning.clean import clean
 from skep_table.services.clustering.cluster import (
@@ -23,8 +25,6 @@ from skep_table.services.clustering.cluster import (
 )
 from skep_table.services.clustering.plan import commits_since_clustering, plan_clustering
 from skep_table.services.undo.rollback import roll_back_instant
-from skep_table.timeline.instant import Action, State
-from skep_table.timeline.plans import RequestedReplaceMetadata
 from skep_table.write.local import LocalWriter
 
 PLAN = "clustering__plan__strategy__"

@@ -13,10 +13,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from skep_table.basefile import read_footer
+from skep_format.basefile import read_footer
+from skep_format.errors import CommitConflictError, InputError, SkepError, StorageError
+from skep_format.names import BaseFileName
+from skep_format.storage import LocalStorage
+from skep_format.timeline.instant import Action, State
+from skep_format.timeline.metadata import WriteOperation
+from skep_format.timeline.plans import CompactionPlan
+from skep_format.timeline.write import transition_to_inflight
 from skep_table.commit.transaction import Transaction
-from skep_table.errors import CommitConflictError, InputError, SkepError, StorageError
-from skep_table.names import BaseFileName
 from skep_table.query import ReadRequest, read
 from skep_table.services.compaction.compact import (
     compact,
@@ -27,11 +32,6 @@ from skep_table.services.compaction.compact import (
 )
 from skep_table.services.compaction.plan import plan_compaction
 from skep_table.services.undo.rollback import roll_back_instant
-from skep_table.storage import LocalStorage
-from skep_table.timeline.instant import Action, State
-from skep_table.timeline.metadata import WriteOperation
-from skep_table.timeline.plans import CompactionPlan
-from skep_table.timeline.write import transition_to_inflight
 from skep_table.write.local import LocalWriter
 
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from skep_table.errors import InputError, OptionError
-from skep_table.options import Options
+from skep_format.errors import InputError, OptionError
+from skep_format.options import Options
+from skep_format.table_config import TimelineZone
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.layout import layout_1
+from skep_format.timeline.plans import CompactionOperation
+from skep_format.timeline.timeline import Timeline, format_instant_time
 from skep_table.services.compaction.strategy import chooser, is_compaction_due
-from skep_table.table_config import TimelineZone
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.layout import layout_1
-from skep_table.timeline.plans import CompactionOperation
-from skep_table.timeline.timeline import Timeline, format_instant_time
 
 NOW = datetime(2024, 3, 10, 12, tzinfo=timezone.utc)
 

@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from skep_table.errors import CommitConflictError, InputError
+from skep_format.errors import CommitConflictError, InputError
+from skep_format.timeline.instant import Action
 from skep_table.lock import InProcessLock
 from skep_table.services.cleaning.clean import clean
 from skep_table.services.clustering.cluster import schedule_clustering
@@ -30,7 +31,6 @@ from skep_table.services.fsck import fsck
 from skep_table.services.undo.restore import plan_restore, restore
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.services.undo.savepoint import create_savepoint
-from skep_table.timeline.instant import Action
 from skep_table.write.local import LocalWriter
 
 pytestmark = pytest.mark.parametrize("table_version", [8, 9], indirect=True)
@@ -194,7 +194,7 @@ def test_one_log_compaction_is_planned_at_a_time(mor_maker: Any) -> None:
 
 
 def test_blocks_name_what_they_replace_newest_first(mor_maker: Any) -> None:
-    from skep_table.logfile import read_blocks
+    from skep_format.logfile import read_blocks
 
     maker = mor_maker
     maker.upsert(1, "p/a", "p/b")

@@ -13,20 +13,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skep_table.bloom.filter import BloomFilter, build_bloom
+from skep_format.bloom.filter import BloomFilter, build_bloom
+from skep_format.errors import NotATableError, SkepError
+from skep_format.properties import parse_properties
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
+from skep_format.timeline.instant import Action
 from skep_table.context import TableContext
-from skep_table.errors import NotATableError, SkepError
-from skep_table.properties import parse_properties
 from skep_table.services.cleaning.archive import archive
 from skep_table.services.cleaning.clean import clean, schedule_clean
 from skep_table.services.compaction.compact import compact, execute_pending_compactions, schedule_compaction
 from skep_table.services.fsck import FileFinding, Problem, Repair, fsck_at, repair
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.services.undo.savepoint import create_savepoint
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
-from skep_table.timeline.instant import Action
 from skep_table.write.local import LocalWriter
 
 pytestmark = pytest.mark.parametrize("table_version", [6, 8, 9], indirect=True)

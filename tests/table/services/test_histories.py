@@ -11,7 +11,10 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from skep_table.errors import CommitConflictError, InputError
+from skep_format.errors import CommitConflictError, InputError
+from skep_format.table_config import TableType
+from skep_format.timeline.instant import DATA_ACTIONS
+from skep_format.timeline.metadata import WriteOperation
 from skep_table.services.cleaning.archive import archive
 from skep_table.services.cleaning.clean import clean, plan_clean, schedule_clean
 from skep_table.services.cleaning.retention import last_clean
@@ -21,9 +24,6 @@ from skep_table.services.compaction.log_compact import compact_logs
 from skep_table.services.undo.restore import restore
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.services.undo.savepoint import create_savepoint, delete_savepoint
-from skep_table.table_config import TableType
-from skep_table.timeline.instant import DATA_ACTIONS
-from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.local import LocalWriter
 
 KEYS = [f"{part}/{name}" for part in "pq" for name in "abc"]

@@ -11,14 +11,21 @@ import pytest
 from faulty_storage import FaultyStorage
 from metadata_listings import SCHEMA, frame, new_table
 
-from skep_table.errors import EntryExistsError, InputError, MetadataTableError, SchemaError, SkepError, UnsupportedError
+from skep_format.errors import (
+    EntryExistsError,
+    InputError,
+    MetadataTableError,
+    SchemaError,
+    SkepError,
+    UnsupportedError,
+)
+from skep_format.runner import ThreadRunner
+from skep_format.table_config import TableType
 from skep_table.query import ReadRequest
 from skep_table.query.explain import explain
-from skep_table.runtime.runner import ThreadRunner
 from skep_table.services.metadata.indexing import TableIndex, build_index, drop_index, index_named, indexes_of
 from skep_table.services.metadata_check import check_metadata_table
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
 KINDS = ["bloom_filters", "column_stats", "record_index"]

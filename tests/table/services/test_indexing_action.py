@@ -8,6 +8,9 @@ import pytest
 from indexing_acts import ACTS, Act, assert_built, deletes, last, maintains, scheduled, upserts, wanted
 from metadata_listings import assert_alike, frame, new_table, reopened, writer
 
+from skep_format.table_config import TableType
+from skep_format.timeline.instant import Action
+from skep_format.timeline.write import delete_pending, transition_to_inflight
 from skep_table.commit.heartbeat import Heartbeat, HeartbeatLimits
 from skep_table.commit.parts.metadata_table import metadata_clock
 from skep_table.metadata_write import building_partitions, create_metadata_table, last_compaction, open_own
@@ -16,9 +19,6 @@ from skep_table.services.automatic import after_commit
 from skep_table.services.metadata.index_build import build_index, execute_pending_indexing
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
-from skep_table.timeline.instant import Action
-from skep_table.timeline.write import delete_pending, transition_to_inflight
 
 pytestmark = [
     pytest.mark.parametrize("table_version", [6, pytest.param(8, marks=pytest.mark.slow), 9], indirect=True),

@@ -14,19 +14,19 @@ from indexing_acts import ACTS, Interrupting, assert_built, assert_whole, schedu
 from metadata_listings import KEPT, assert_alike, frame, new_table, reopened, writer
 from sleepy_clock import SleepyClock
 
+from skep_format.errors import CommitConflictError, MetadataTableError, SkepError
+from skep_format.runner import ThreadRunner
+from skep_format.table_config import TableType
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.write import create_requested, delete_pending
 from skep_table.commit.heartbeat import heartbeat_path
-from skep_table.errors import CommitConflictError, MetadataTableError, SkepError
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, FILES, RECORD_INDEX
 from skep_table.metadata_write import building_partitions, dropped_indexes, last_compaction, open_own
-from skep_table.runtime.runner import ThreadRunner
 from skep_table.services.metadata.admin import drop_metadata
 from skep_table.services.metadata.index_build import build_index, execute_pending_indexing
 from skep_table.services.metadata.index_plan import schedule_index
 from skep_table.services.metadata.upkeep import maintain_metadata_table
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.write import create_requested, delete_pending
 
 pytestmark = pytest.mark.parametrize("table_version", [6, 9], indirect=True)
 COW, MOR = TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ

@@ -13,19 +13,19 @@ from indexing_acts import ACTS, Act, Interrupting, assert_whole, maintains, roll
 from metadata_listings import frame, new_table, reopened, writer
 from sleepy_clock import SleepyClock
 
-from skep_table.errors import MetadataTableError, SkepError
+from skep_format.errors import MetadataTableError, SkepError
+from skep_format.runner import ThreadRunner
+from skep_format.table_config import TableType
+from skep_format.timeline.instant import Action, Instant
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, FILES, RECORD_INDEX
 from skep_table.metadata_write import building_partitions
 from skep_table.metadata_write.definitions import is_partitioned_record_index
-from skep_table.runtime.runner import ThreadRunner
 from skep_table.services.automatic import after_commit
 from skep_table.services.metadata.index_build import build_index, execute_pending_indexing
 from skep_table.services.metadata.index_plan import schedule_index
 from skep_table.services.metadata.indexing import build_index as build_index_at_once
 from skep_table.services.metadata.indexing import index_named
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
-from skep_table.timeline.instant import Action, Instant
 
 pytestmark = pytest.mark.parametrize("table_version", [9], indirect=True)
 COW, MOR = TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ

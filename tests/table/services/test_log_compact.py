@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from skep_table.errors import CommitConflictError, InputError
-from skep_table.logfile import read_blocks
+from skep_format.errors import CommitConflictError, InputError
+from skep_format.logfile import read_blocks
+from skep_format.timeline.instant import Action
+from skep_format.timeline.metadata import WriteOperation
 from skep_table.services.compaction.compact import compact
 from skep_table.services.compaction.log_compact import (
     compact_logs,
@@ -19,8 +21,6 @@ from skep_table.services.compaction.log_compact import (
 )
 from skep_table.services.compaction.log_plan import plan_log_compaction
 from skep_table.services.undo.rollback import roll_back_instant
-from skep_table.timeline.instant import Action
-from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.local import LocalWriter
 
 pytestmark = pytest.mark.parametrize("table_version", [6, 9], indirect=True)
@@ -44,7 +44,7 @@ def slice_of(maker: Any) -> Any:
 
 def blocks_that_count(maker: Any) -> list[str]:
     """Instant times of the blocks that a reader takes, by their headers."""
-    from skep_table.options import Options
+    from skep_format.options import Options
     from skep_table.slices.context import SliceContext
     from skep_table.slices.logs import open_blocks
 

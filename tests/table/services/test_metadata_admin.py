@@ -10,8 +10,9 @@ import pytest
 from faulty_storage import FaultyStorage
 from metadata_listings import assert_alike, frame, new_table, reopened, rows, writer
 
+from skep_format.errors import InputError, MetadataTableError, SkepError
+from skep_format.table_config import METADATA_PARTITIONS, METADATA_PARTITIONS_INFLIGHT, TableType, update_table_config
 from skep_table.context import TableContext
-from skep_table.errors import InputError, MetadataTableError, SkepError
 from skep_table.metadata_table import FOLDER
 from skep_table.metadata_table.partitions import FILES
 from skep_table.metadata_write.definitions import definitions_of, stats_columns
@@ -25,7 +26,6 @@ from skep_table.services.metadata.admin import (
 from skep_table.services.metadata.upkeep import maintain_metadata_table
 from skep_table.services.metadata_check import check_metadata_table
 from skep_table.table import HudiTable
-from skep_table.table_config import METADATA_PARTITIONS, METADATA_PARTITIONS_INFLIGHT, TableType, update_table_config
 
 versions = pytest.mark.parametrize("table_version", [6, 8, 9], indirect=True)
 

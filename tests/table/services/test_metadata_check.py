@@ -19,10 +19,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from metadata_listings import frame, new_table, reopened, writer
 
-from skep_table.bloom import build_bloom
-from skep_table.clock import SYSTEM_CLOCK
-from skep_table.errors import InputError
-from skep_table.instant_time import InstantTime
+from skep_format.bloom import build_bloom
+from skep_format.clock import SYSTEM_CLOCK
+from skep_format.errors import InputError
+from skep_format.instant_time import InstantTime
+from skep_format.schema.types import DoubleType, LongType, StringType
+from skep_format.table_config import METADATA_PARTITIONS, TableType, update_table_config
+from skep_format.timeline.metadata import CommitMetadata, WriteStat
+from skep_format.timeline.plans import CleanMetadata, CleanPartitionMetadata
 from skep_table.metadata_table import FOLDER
 from skep_table.metadata_table.entries import Entries
 from skep_table.metadata_table.partitions import (
@@ -43,7 +47,6 @@ from skep_table.metadata_table.records.summaries import ColumnSummary, summaries
 from skep_table.metadata_table.values import statistics
 from skep_table.metadata_write import open_own, write_delta_commit
 from skep_table.metadata_write.definitions import stats_columns
-from skep_table.schema.types import DoubleType, LongType, StringType
 from skep_table.services.cleaning.clean import clean, schedule_clean
 from skep_table.services.clustering.cluster import cluster
 from skep_table.services.compaction.compact import compact, schedule_compaction
@@ -53,9 +56,6 @@ from skep_table.services.metadata_check.findings import Findings
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.slices.read import read_slice
 from skep_table.table import HudiTable
-from skep_table.table_config import METADATA_PARTITIONS, TableType, update_table_config
-from skep_table.timeline.metadata import CommitMetadata, WriteStat
-from skep_table.timeline.plans import CleanMetadata, CleanPartitionMetadata
 
 COW, MOR = TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ
 RETAIN_ONE = {"hoodie.cleaner.commits.retained": "1"}

@@ -11,9 +11,12 @@ import pyarrow as pa
 import pytest
 from counting_storage import CountingStorage
 
+from skep_format.errors import SkepError
+from skep_format.instant_time import InstantTime
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
+from skep_format.timeline.instant import Action, Instant, State
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import SkepError
-from skep_table.instant_time import InstantTime
 from skep_table.services.clustering import plan as cluster_plan
 from skep_table.services.clustering.cluster import cluster, execute_pending_clusterings, schedule_clustering
 from skep_table.services.clustering.plan import plan_clustering
@@ -25,10 +28,7 @@ from skep_table.services.compaction.log_plan import plan_log_compaction
 from skep_table.services.compaction.plan import every_slice, plan_compaction
 from skep_table.services.plan_scope import COVERAGE, Coverage
 from skep_table.services.undo.rollback import roll_back_instant
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
-from skep_table.timeline.instant import Action, Instant, State
 from skep_table.write.local import LocalWriter
 
 pytestmark = pytest.mark.parametrize("table_version", [6, pytest.param(9, marks=pytest.mark.slow)], indirect=True)

@@ -21,12 +21,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from skep_format.errors import AlreadyExistsError, NotATableError, StorageError
+from skep_format.instant_time import InstantTime
+from skep_format.names import BaseFileName, LogFileName
+from skep_format.schema.change import AddColumn
+from skep_format.schema.types import StringType
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType, load_table_config, update_table_config
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import AlreadyExistsError, NotATableError, StorageError
-from skep_table.instant_time import InstantTime
-from skep_table.names import BaseFileName, LogFileName
-from skep_table.schema.change import AddColumn
-from skep_table.schema.types import StringType
 from skep_table.services.cleaning.archive import archive
 from skep_table.services.cleaning.clean import clean
 from skep_table.services.clustering.cluster import cluster
@@ -39,9 +41,7 @@ from skep_table.services.metadata_check import check_metadata_table
 from skep_table.services.undo.restore import restore
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.services.undo.savepoint import create_savepoint, delete_savepoint
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType, load_table_config, update_table_config
 from skep_table.upgrade import change_version
 from skep_table.write.local import LocalWriter
 

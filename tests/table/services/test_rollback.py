@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
+from skep_format.errors import InputError, SkepError, UnsupportedError
+from skep_format.instant_time import InstantTime
+from skep_format.logfile import BlockType, read_blocks
+from skep_format.names import LogFileName
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.plans import RestoreMetadata, RollbackMetadata, RollbackPlan, SavepointMetadata
+from skep_format.timeline.write import create_requested
 from skep_table.commit.undo.recovery import roll_back_failed
-from skep_table.errors import InputError, SkepError, UnsupportedError
-from skep_table.instant_time import InstantTime
-from skep_table.logfile import BlockType, read_blocks
-from skep_table.names import LogFileName
 from skep_table.query import ReadRequest, read
 from skep_table.services.cleaning.clean import clean, schedule_clean
 from skep_table.services.compaction.compact import compact
@@ -20,9 +23,6 @@ from skep_table.services.undo.restore import plan_restore, restore
 from skep_table.services.undo.rollback import check_not_cleaned, preview_rollback, roll_back_instant
 from skep_table.services.undo.savepoint import create_savepoint, delete_savepoint
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.plans import RestoreMetadata, RollbackMetadata, RollbackPlan, SavepointMetadata
-from skep_table.timeline.write import create_requested
 
 pytestmark = pytest.mark.parametrize("table_version", [6, pytest.param(9, marks=pytest.mark.slow)], indirect=True)
 

@@ -10,11 +10,14 @@ import pyarrow as pa
 import pytest
 from counting_storage import CountingStorage
 
+from skep_format.errors import CommitConflictError
+from skep_format.names import META_FOLDER
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
+from skep_format.timeline.instant import Action
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.heartbeat import delete_heartbeat
 from skep_table.commit.transaction import Transaction
-from skep_table.errors import CommitConflictError
-from skep_table.names import META_FOLDER
 from skep_table.services.automatic import maintain
 from skep_table.services.cleaning.clean import clean, execute_pending_cleans, schedule_clean
 from skep_table.services.clustering.cluster import cluster, execute_pending_clusterings, schedule_clustering
@@ -26,10 +29,7 @@ from skep_table.services.compaction.log_compact import (
     execute_pending_log_compactions,
     schedule_log_compaction,
 )
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
-from skep_table.timeline.instant import Action
 from skep_table.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from skep_table.basefile import BaseFileWriter
-from skep_table.logfile import avro_block, delete_block, rollback_block
-from skep_table.schema.arrow import from_arrow, to_arrow
-from skep_table.schema.avro import avro_text
-from skep_table.schema.types import ALL_META_FIELDS
-from skep_table.storage import LocalStorage
+from skep_format.basefile import BaseFileWriter
+from skep_format.logfile import avro_block, delete_block, rollback_block
+from skep_format.schema.arrow import from_arrow, to_arrow
+from skep_format.schema.avro import avro_text
+from skep_format.schema.types import ALL_META_FIELDS
+from skep_format.storage import LocalStorage
 from skep_table.table import HudiTable
 
 DEFAULTS = {

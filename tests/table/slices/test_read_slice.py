@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import orc
 
-from skep_table.errors import CorruptFileError, FormatError, SkepError
-from skep_table.logfile import BlockType, HeaderKey, format_block
+from skep_format.errors import CorruptFileError, FormatError, SkepError
+from skep_format.logfile import BlockType, HeaderKey, format_block
+from skep_format.schema.arrow import from_arrow, to_arrow
 from skep_table.merge import latest_per_key
 from skep_table.query.filters.text import parse_predicate
-from skep_table.schema.arrow import from_arrow, to_arrow
 from skep_table.slices import read_slice
 from skep_table.slices.commit_times import CommitTimes
 

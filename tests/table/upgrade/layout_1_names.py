@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from skep_format.timeline.layout import layout_1
 from skep_table.table import HudiTable
-from skep_table.timeline.layout import layout_1
 from skep_table.upgrade.completion import modification_of_time
 
 

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 import pytest
 from layout_1_names import name_as_in_layout_1
 
-from skep_table.errors import CommitConflictError, SkepError, TableVersionError, UnsupportedError
-from skep_table.instant_time import CompletionTime, InstantTime
+from skep_format.errors import CommitConflictError, SkepError, TableVersionError, UnsupportedError
+from skep_format.instant_time import CompletionTime, InstantTime
+from skep_format.storage import LocalStorage, StorageFlags
+from skep_format.storage.remote import RemoteStorage
+from skep_format.table_config import TableType, TimelineZone
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.metadata import CommitMetadata, WriteStat
+from skep_format.timeline.timeline import time_of_modification
 from skep_table.services.cleaning.archive import archive
 from skep_table.services.cleaning.clean import clean, execute_clean, schedule_clean
 from skep_table.services.clustering.cluster import execute_pending_clusterings, schedule_clustering
 from skep_table.services.compaction.compact import compact, schedule_compaction
 from skep_table.services.fsck import fsck
 from skep_table.services.undo.rollback import roll_back_instant
-from skep_table.storage import LocalStorage, StorageFlags
-from skep_table.storage.remote import RemoteStorage
-from skep_table.table_config import TableType, TimelineZone
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.metadata import CommitMetadata, WriteStat
-from skep_table.timeline.timeline import time_of_modification
 from skep_table.upgrade import change_version, plan_version_change
 from skep_table.upgrade.completion import CompletionTimes, modification_of_time
 from skep_table.write.local import LocalWriter

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from faulty_storage import CHANGES, FaultyStorage
 
-from skep_table.errors import StorageError
+from skep_format.errors import StorageError
+from skep_format.table_config import TableType
 from skep_table.services.cleaning.archive import archive
-from skep_table.table_config import TableType
 from skep_table.upgrade.settle import settle
 from skep_table.write.local import LocalWriter
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from skep_table.errors import InputError, VersionChangeError
+from skep_format.errors import InputError, VersionChangeError
+from skep_format.schema.types import ALL_META_FIELDS
 from skep_table.query import ReadRequest, read
-from skep_table.schema.types import ALL_META_FIELDS
 from skep_table.upgrade import plan_version_change
 from skep_table.write.local import LocalWriter
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep_table.errors import InputError, VersionChangeError
-from skep_table.options import Options
-from skep_table.storage import LocalStorage
+from skep_format.errors import InputError, VersionChangeError
+from skep_format.options import Options
+from skep_format.storage import LocalStorage
+from skep_format.table_config import MergeMode, TableConfig, TableType
 from skep_table.table import HudiTable
-from skep_table.table_config import MergeMode, TableConfig, TableType
 from skep_table.upgrade import plan_version_change
 from skep_table.upgrade.refusals import check_settings
 from skep_table.upgrade.settings import settings_after
@@ -176,9 +176,9 @@ def test_there_and_back_a_table_merges_as_before(kind: TableType, ordering: str,
 def test_what_an_older_version_can_not_hold_is_refused(
     tmp_path: object, settings: dict[str, str], version: int, why: str
 ) -> None:
+    from skep_format.timeline.timeline import Timeline
+    from skep_format.versions import DEFAULT, format_of
     from skep_table.context import TableContext
-    from skep_table.format import DEFAULT, format_of
-    from skep_table.timeline.timeline import Timeline
 
     config = version_9(**settings)
     layout = format_of(config).timeline_layout(config)

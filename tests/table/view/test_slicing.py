@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep_table.format import LogNaming
-from skep_table.instant_time import CompletionTime, InstantTime
-from skep_table.names import MarkerType
-from skep_table.storage import FileStatus
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.layout import layout_1, layout_2
-from skep_table.timeline.timeline import Timeline
+from skep_format.instant_time import CompletionTime, InstantTime
+from skep_format.names import MarkerType
+from skep_format.storage import FileStatus
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.layout import layout_1, layout_2
+from skep_format.timeline.timeline import Timeline
+from skep_format.versions import LogNaming
 from skep_table.view.files import FileGroup, FileSlice
 from skep_table.view.slicing import InstantStates, file_groups
 

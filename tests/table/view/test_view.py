@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from skep_table.errors import FormatError, SchemaError
+from skep_format.errors import FormatError, SchemaError
+from skep_format.runner import ThreadRunner
+from skep_format.storage import LocalStorage, StorageFlags
+from skep_format.timeline.instant import Action
 from skep_table.metadata_table import MetadataTable
-from skep_table.runtime.runner import ThreadRunner
-from skep_table.storage import LocalStorage, StorageFlags
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action
 from skep_table.view import FileSlice, FileView, FolderFilter, StorageListing, StorageListings
 
 

@@ -7,9 +7,15 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.escaping import escape
-from skep_table.logfile import BlockType, HeaderKey
-from skep_table.logfile.writer import delete_content, format_block
+from skep_format.escaping import escape
+from skep_format.logfile import BlockType, HeaderKey
+from skep_format.logfile.writer import delete_content, format_block
+from skep_format.metafile import ensure_partition
+from skep_format.names import BaseFileName, BaseFormat, LogFileName, join
+from skep_format.table_config import METADATA_PARTITIONS, update_table_config
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.metadata import CommitMetadata, WriteOperation
+from skep_format.timeline.write import complete, create_requested, transition_to_inflight
 from skep_table.metadata_table import group_numbers
 from skep_table.metadata_table.definitions import INDEX_DEFINITIONS, INDEX_DEFINITIONS_PROPERTY, IndexDefinition
 from skep_table.metadata_table.partitions import FILES, RECORD_INDEX
@@ -18,14 +24,8 @@ from skep_table.metadata_write import drop_indexes, open_own
 from skep_table.metadata_write.definitions import IS_PARTITIONED, definitions_of, write_definitions
 from skep_table.metadata_write.delta_commit import delete_entries
 from skep_table.metadata_write.records import entries_of, hfile_of, record_schema
-from skep_table.metafile import ensure_partition
-from skep_table.names import BaseFileName, BaseFormat, LogFileName, join
 from skep_table.query import ReadRequest, read
 from skep_table.table import HudiTable
-from skep_table.table_config import METADATA_PARTITIONS, update_table_config
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.metadata import CommitMetadata, WriteOperation
-from skep_table.timeline.write import complete, create_requested, transition_to_inflight
 from skep_table.write.indexes import KeyLookUp
 from skep_table.write.indexes.record_index import RecordIndex, RecordIndexLookUp
 from skep_table.write.planning.candidates import CandidateFiles

@@ -9,13 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.transaction import Transaction
-from skep_table.errors import CommitConflictError, InputError, SchemaError, SkepError, UnsupportedError
-from skep_table.options import Options
-from skep_table.query import ReadRequest, read
-from skep_table.schema.avro import avro_text
-from skep_table.schema.change import (
+from skep_format.errors import CommitConflictError, InputError, SchemaError, SkepError, UnsupportedError
+from skep_format.options import Options
+from skep_format.schema.avro import avro_text
+from skep_format.schema.change import (
     AddColumn,
     AllowNull,
     ChangeType,
@@ -26,8 +23,8 @@ from skep_table.schema.change import (
     RenameColumn,
     may_become,
 )
-from skep_table.schema.history import parse_history
-from skep_table.schema.types import (
+from skep_format.schema.history import parse_history
+from skep_format.schema.types import (
     DateType,
     DecimalType,
     DoubleType,
@@ -39,15 +36,18 @@ from skep_table.schema.types import (
     StringType,
     StructType,
 )
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
+from skep_format.timeline.metadata import CommitMetadata, WriteOperation
+from skep_table.commit.create import TableSpec, create_table
+from skep_table.commit.transaction import Transaction
+from skep_table.query import ReadRequest, read
 from skep_table.services.cleaning.archive import archive
 from skep_table.services.clustering.cluster import cluster
 from skep_table.services.compaction.compact import compact, execute_compaction, schedule_compaction
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.slices.history import FOLDER, schema_history
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
-from skep_table.timeline.metadata import CommitMetadata, WriteOperation
 from skep_table.write.local import LocalWriter
 from skep_table.write.planning.operation import data_action
 

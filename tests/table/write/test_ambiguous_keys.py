@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from skep_format.errors import KeyFieldError
+from skep_format.names import DEFAULT_PARTITION
+from skep_format.options import Options
+from skep_format.storage import LocalStorage
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import KeyFieldError
-from skep_table.names import DEFAULT_PARTITION
-from skep_table.options import Options
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.write.flow import EmptyPartitionWarning
 from skep_table.write.local import LocalWriter

@@ -14,11 +14,11 @@ from counting_storage import CountingStorage
 from golden_metadata import RELEASES
 from own_record_index import KEPT, live_keys
 
-from skep_table.options import Options
-from skep_table.runtime.runner import ThreadRunner
-from skep_table.storage import LocalStorage
+from skep_format.options import Options
+from skep_format.runner import ThreadRunner
+from skep_format.storage import LocalStorage
+from skep_format.table_config import METADATA_PARTITIONS, update_table_config
 from skep_table.table import HudiTable
-from skep_table.table_config import METADATA_PARTITIONS, update_table_config
 from skep_table.write.indexes import index_of
 from skep_table.write.indexes.bloom_lookup import BloomIndex, BloomLookUp, MetadataIndexWarning
 from skep_table.write.indexes.tagging import Tagging, locate

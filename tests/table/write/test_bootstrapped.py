@@ -11,15 +11,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from skep_table.errors import SkepError, StorageError, TableMismatchError
-from skep_table.options import Options
+from skep_format.errors import SkepError, StorageError, TableMismatchError
+from skep_format.options import Options
+from skep_format.timeline.plans import CompactionPlan, RequestedReplaceMetadata
 from skep_table.query import ReadRequest, read
 from skep_table.services.clustering.cluster import cluster, execute_clustering, schedule_clustering
 from skep_table.services.compaction.compact import compact, schedule_compaction
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.slices.bootstrap import METADATA_BOOTSTRAP
 from skep_table.table import HudiTable
-from skep_table.timeline.plans import CompactionPlan, RequestedReplaceMetadata
 from skep_table.write.local import LocalWriter
 
 SOURCE = "hoodie.bootstrap.base.path"

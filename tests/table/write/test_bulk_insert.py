@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skep_format.errors import OptionError, UnsupportedError
+from skep_format.options import Options
+from skep_format.storage import LocalStorage
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import OptionError, UnsupportedError
-from skep_table.options import Options
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 from skep_table.write.planning import arrange

@@ -9,20 +9,20 @@ from typing import Any, ClassVar
 import pytest
 from captured_tables import COW, MODE, MODES, MOR, ON, SCHEMA, Captured, change_blocks, image, replayed, rows
 
+from skep_format.errors import InputError, OptionError, TableMismatchError
+from skep_format.options import Options
+from skep_format.runner import ThreadRunner
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import InputError, OptionError, TableMismatchError
 from skep_table.lock import InProcessLock
-from skep_table.options import Options
-from skep_table.runtime.runner import ThreadRunner
 from skep_table.services.cleaning.clean import clean
 from skep_table.services.compaction.compact import compact, schedule_compaction
 from skep_table.services.fsck import Problem, fsck
 from skep_table.services.undo.restore import restore
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.services.undo.savepoint import create_savepoint
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 from skep_table.write.output.bucket import BucketResult
 

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 from captured_tables import MODES, ON, SCHEMA, Captured, change_blocks, image, replayed, rows
 
+from skep_format.logfile import HeaderKey, read_blocks
+from skep_format.logfile.changes import change_block
+from skep_format.schema.arrow import to_arrow
+from skep_format.storage import LocalStorage
+from skep_format.table_config.keys import CdcMode
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.logfile import HeaderKey, read_blocks
-from skep_table.logfile.changes import change_block
 from skep_table.query import ReadRequest, read
-from skep_table.schema.arrow import to_arrow
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config.keys import CdcMode
 from skep_table.write.flow import NullInListWarning
 from skep_table.write.output.change_log import FIELDS
 

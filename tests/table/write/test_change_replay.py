@@ -12,13 +12,13 @@ from captured_tables import COW, MODES, MOR, SCHEMA, Captured, replayed, rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from skep_format.table_config import TableType
 from skep_table.merge.rows import DELETED
 from skep_table.query import ReadRequest, read
 from skep_table.services.clustering.cluster import cluster
 from skep_table.services.compaction.compact import compact
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 
 KEYS = st.sampled_from("abcdef")
 PARTS = {key: "pq"[at % 2] for at, key in enumerate("abcdef")}

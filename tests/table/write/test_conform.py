@@ -7,8 +7,8 @@ import datetime as dt
 import pyarrow as pa
 import pytest
 
-from skep_table.errors import SchemaError
-from skep_table.schema.exact import Casts
+from skep_format.errors import SchemaError
+from skep_format.schema.exact import Casts
 from skep_table.write.input.conform import conform, lists_with_nulls, plain_schema, plain_type
 
 

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pytest
 from pyarrow import dataset
 
+from skep_format.errors import InputError, KeyFieldError, SchemaError
+from skep_format.options import Options
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import InputError, KeyFieldError, SchemaError
-from skep_table.options import Options
 from skep_table.query.read import read
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.flow import NullInListWarning
 from skep_table.write.input.given import arrow_schema, arrow_table, matched_names
 from skep_table.write.local import LocalWriter

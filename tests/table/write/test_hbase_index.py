@@ -12,17 +12,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from skep_format.errors import OptionError, StorageError, TableMismatchError
+from skep_format.instant_time import InstantTime
+from skep_format.options import Options
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import OptionError, StorageError, TableMismatchError
-from skep_table.instant_time import InstantTime
-from skep_table.options import Options
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
 from skep_table.services.cleaning.archive import archive
 from skep_table.services.undo.rollback import roll_back_instant
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
 happybase = pytest.importorskip("happybase")

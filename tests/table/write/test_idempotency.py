@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 from counting_storage import CountingStorage
 
+from skep_format.errors import InputError
+from skep_format.storage import LocalStorage
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import InputError
 from skep_table.services.cleaning.archive import archive
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.write.idempotency import BATCH_ID, BATCHES_FOLDER, CommitLabel, NoCommit
 from skep_table.write.local import LocalWriter

@@ -14,17 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from own_record_index import KEPT, MadeRecordIndex
 
+from skep_format.errors import DuplicateKeyError, OptionError, TableMismatchError, UnsupportedError
+from skep_format.options import Options
+from skep_format.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableConfig, TableType
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import DuplicateKeyError, OptionError, TableMismatchError, UnsupportedError
 from skep_table.keys.buckets import bucket_numbers, java_string_hashes
 from skep_table.merge.rows import DELETED
-from skep_table.options import Options
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
-from skep_table.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableConfig, TableType
 from skep_table.write.indexes import Index, registry
 from skep_table.write.indexes.bloom_lookup import BloomIndex
 from skep_table.write.local import LocalWriter

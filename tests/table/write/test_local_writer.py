@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skep_table.basefile import read_footer
-from skep_table.bloom import BloomKind, build_bloom
+from skep_format.basefile import read_footer
+from skep_format.bloom import BloomKind, build_bloom
+from skep_format.errors import InputError, KeyFieldError, OptionError, SchemaError
+from skep_format.options import Options
+from skep_format.runner import ThreadRunner
+from skep_format.storage import LocalStorage
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import InputError, KeyFieldError, OptionError, SchemaError
 from skep_table.hooks import Committed
-from skep_table.options import Options
-from skep_table.runtime.runner import ThreadRunner
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.write.flow import EmptyPartitionWarning
 from skep_table.write.indexes.bloom_lookup import BloomLookUp
@@ -279,7 +279,7 @@ def test_a_golden_table_is_written_on(golden: Path, tmp_path: Path) -> None:
     names = table.schema().names()
     chosen = [{name: row[name] for name in names} for row in list(before.values())[::2]]
     bumped = [{**row, "ts": row["ts"] + 1_000_000} for row in chosen]
-    from skep_table.schema.arrow import to_arrow
+    from skep_format.schema.arrow import to_arrow
 
     result = LocalWriter(table).upsert(pa.Table.from_pylist(bumped, to_arrow(table.schema())))
     assert (result.updated, result.inserted) == (len(chosen), 0)

@@ -10,20 +10,20 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from skep_format.errors import CorruptFileError
+from skep_format.logfile import BlockType, HeaderKey, LogBlock, format_block, format_positions, read_blocks
+from skep_format.names import BaseFileName, LogFileName
+from skep_format.options import Options
+from skep_format.runner import ThreadRunner
+from skep_format.schema.types import RECORD_KEY
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
+from skep_format.timeline.metadata import WriteStat
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import CorruptFileError
-from skep_table.logfile import BlockType, HeaderKey, LogBlock, format_block, format_positions, read_blocks
-from skep_table.names import BaseFileName, LogFileName
-from skep_table.options import Options
 from skep_table.query import ReadRequest, read
-from skep_table.runtime.runner import ThreadRunner
-from skep_table.schema.types import RECORD_KEY
 from skep_table.services.compaction.compact import compact, execute_pending_compactions, schedule_compaction
 from skep_table.services.compaction.log_compact import compact_logs
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
-from skep_table.timeline.metadata import WriteStat
 from skep_table.write.local import LocalWriter
 from skep_table.write.result import WriteResult
 

@@ -13,9 +13,9 @@ from counting_storage import CountingStorage
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from skep_format.runner import ThreadRunner
+from skep_format.storage import LocalStorage
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.runtime.runner import ThreadRunner
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.write.indexes.bloom_lookup import BloomLookUp
 from skep_table.write.indexes.contract import Candidates, WrittenKeys

@@ -12,9 +12,9 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
+from skep_format.options import Options
+from skep_format.storage import LocalStorage
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.options import Options
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 
@@ -26,7 +26,7 @@ import sys
 from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
-from skep_table.runtime.runner import ThreadRunner
+from skep_format.runner import ThreadRunner
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 
@@ -72,7 +72,7 @@ STREAM = """
 import sys
 from pathlib import Path
 from skep.files.inputs import inputs_of, read_files
-from skep_table.options import Options
+from skep_format.options import Options
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 

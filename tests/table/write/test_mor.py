@@ -13,23 +13,23 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from skep_format.errors import CommitConflictError, OptionError
+from skep_format.logfile import BlockType, LogBlock, read_blocks
+from skep_format.names import LogFileName
+from skep_format.options import Options
+from skep_format.runner import ThreadRunner
+from skep_format.schema.arrow import to_arrow
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
+from skep_format.timeline.instant import Action
 from skep_table.commit.concurrency.changes import completed_since
 from skep_table.commit.concurrency.conflict import simple
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.transaction import Transaction
-from skep_table.errors import CommitConflictError, OptionError
-from skep_table.logfile import BlockType, LogBlock, read_blocks
-from skep_table.names import LogFileName
-from skep_table.options import Options
 from skep_table.query import ReadRequest, read
-from skep_table.runtime.runner import ThreadRunner
-from skep_table.schema.arrow import to_arrow
 from skep_table.services.compaction.compact import compact
 from skep_table.services.undo.rollback import roll_back_instant
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
-from skep_table.timeline.instant import Action
 from skep_table.write.flow import KeysInLogsWarning
 from skep_table.write.local import LocalWriter
 from skep_table.write.result import WriteResult

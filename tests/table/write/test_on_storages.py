@@ -9,14 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from skep_format.errors import NotATableError, StorageError
+from skep_format.storage import Storage, open_storage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import NotATableError, StorageError
 from skep_table.query import ReadRequest, read
 from skep_table.services.compaction.compact import compact
 from skep_table.services.undo.rollback import roll_back_instant
-from skep_table.storage import Storage, open_storage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])

@@ -10,20 +10,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from skep_table.basefile import read_base
+from skep_format.basefile import read_base
+from skep_format.errors import DuplicateKeyError, KeyFieldError, OptionError
+from skep_format.options import Options
+from skep_format.runner import ThreadRunner
+from skep_format.storage import LocalStorage
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.metadata import WriteOperation
+from skep_format.timeline.plans import RequestedReplaceMetadata
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import DuplicateKeyError, KeyFieldError, OptionError
-from skep_table.options import Options
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
-from skep_table.runtime.runner import ThreadRunner
 from skep_table.services.cleaning.archive import archive
 from skep_table.services.cleaning.clean import clean
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.metadata import WriteOperation
-from skep_table.timeline.plans import RequestedReplaceMetadata
 from skep_table.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])

@@ -10,19 +10,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from skep_format.errors import InputError, KeyFieldError, SchemaError, UnsupportedError
+from skep_format.logfile import BlockType, HeaderKey, LogBlock, read_blocks
+from skep_format.options import Options
+from skep_format.runner import ThreadRunner
+from skep_format.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import InputError, KeyFieldError, SchemaError, UnsupportedError
-from skep_table.logfile import BlockType, HeaderKey, LogBlock, read_blocks
 from skep_table.merge.rows import DELETED, PARTIAL
-from skep_table.options import Options
 from skep_table.query import ReadRequest, read
-from skep_table.runtime.runner import ThreadRunner
-from skep_table.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from skep_table.services.compaction.compact import compact
 from skep_table.services.compaction.log_compact import compact_logs
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 from skep_table.write.result import WriteResult
 

@@ -16,15 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_positions import blocks_with_positions
 
+from skep_format.options import Options
+from skep_format.runner import ThreadRunner
+from skep_format.schema.arrow import from_arrow
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.merge import custom
-from skep_table.options import Options
 from skep_table.query import ReadRequest, read
-from skep_table.runtime.runner import ThreadRunner
-from skep_table.schema.arrow import from_arrow
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 from skep_table.write.output.held import positions_among
 from skep_table.write.planning.settings import spec_of

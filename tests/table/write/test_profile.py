@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep_table.basefile import BaseFileOptions
-from skep_table.timeline.metadata import BaseFilesWritten
+from skep_format.basefile import BaseFileOptions
+from skep_format.timeline.metadata import BaseFilesWritten
 from skep_table.write.output.sizes import record_bytes
 from skep_table.write.planning.candidates import CandidateFile
 from skep_table.write.planning.profile import LogSizing, PartitionProfile, Sizing, pack, plan_buckets

@@ -18,19 +18,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from own_record_index import KEPT, MadeRecordIndex, live_keys, with_record_index
 
+from skep_format.errors import InputError, KeyFieldError, OptionError, UnsupportedError
+from skep_format.names import FileGroupId
+from skep_format.options import Options
+from skep_format.runner import ThreadRunner
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType, update_table_config
+from skep_format.timeline.instant import Action
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import InputError, KeyFieldError, OptionError, UnsupportedError
-from skep_table.names import FileGroupId
-from skep_table.options import Options
 from skep_table.query import ReadRequest, read
-from skep_table.runtime.runner import ThreadRunner
 from skep_table.services.clustering.cluster import cluster
 from skep_table.services.compaction.compact import compact
 from skep_table.services.undo.rollback import roll_back_instant
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType, update_table_config
-from skep_table.timeline.instant import Action
 from skep_table.write.indexes import KeyLookUp, index_of
 from skep_table.write.indexes.bloom_lookup import BloomIndex, BloomLookUp, MetadataIndexWarning
 from skep_table.write.indexes.contract import NO_CANDIDATES, Candidates

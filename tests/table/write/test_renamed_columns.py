@@ -10,19 +10,19 @@ import instant_files
 import pyarrow as pa
 import pytest
 
+from skep_format.options import Options
+from skep_format.schema.arrow import from_arrow
+from skep_format.schema.avro import avro_text
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
+from skep_format.timeline.metadata import CommitMetadata, WriteOperation
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.options import Options
 from skep_table.query import ReadRequest, read
-from skep_table.schema.arrow import from_arrow
-from skep_table.schema.avro import avro_text
 from skep_table.services.cleaning.archive import archive
 from skep_table.services.clustering.cluster import cluster
 from skep_table.services.compaction.compact import compact
 from skep_table.services.undo.rollback import roll_back_instant
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
-from skep_table.timeline.metadata import CommitMetadata, WriteOperation
 from skep_table.upgrade.change import change_version
 from skep_table.write.local import LocalWriter
 

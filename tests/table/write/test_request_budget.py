@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from counting_storage import CountingStorage, Requests
 
+from skep_format.storage import LocalStorage, Storage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.query import ReadRequest, read
 from skep_table.services.cleaning.clean import clean
-from skep_table.storage import LocalStorage, Storage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
 PARTITIONS = 20

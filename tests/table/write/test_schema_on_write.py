@@ -8,14 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from skep_format.errors import InputError, SchemaError
+from skep_format.options import Options
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import InputError, SchemaError
-from skep_table.options import Options
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
 RECONCILE = {"hoodie.datasource.write.reconcile.schema": True}
@@ -218,7 +218,7 @@ def test_nested_members_go_the_way_of_columns(tmp_path: Path, kind: TableType) -
 def test_comments_stay(tmp_path: Path, kind: TableType) -> None:
     from dataclasses import replace
 
-    from skep_table.schema.arrow import from_arrow
+    from skep_format.schema.arrow import from_arrow
 
     fields = from_arrow(frame(LONG, 1).schema)
     documented = replace(fields, fields=tuple(replace(field, doc=f"about {field.name}") for field in fields.fields))

@@ -12,16 +12,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from skep_format.errors import KeyFieldError, OptionError, TableMismatchError, UnsupportedError
+from skep_format.options import Options, UnknownOptionWarning
+from skep_format.schema.arrow import from_arrow
+from skep_format.storage import LocalStorage
+from skep_format.table_config import MergeMode
 from skep_table.commit.create import create_table
-from skep_table.errors import KeyFieldError, OptionError, TableMismatchError, UnsupportedError
 from skep_table.keys import own
-from skep_table.options import Options, UnknownOptionWarning
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
-from skep_table.schema.arrow import from_arrow
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import MergeMode
 from skep_table.write.local import LocalWriter
 from skep_table.write.planning.settings import check_settings, spec_of
 

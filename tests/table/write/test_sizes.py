@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from skep_format.options import Options
+from skep_format.storage import LocalStorage
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.options import Options
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 

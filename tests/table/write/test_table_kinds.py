@@ -15,24 +15,24 @@ import pytest
 
 from skep.query.over_rows import Queries
 from skep.query.spark import SparkHolder
-from skep_table.basefile import read_footer
+from skep_format.basefile import read_footer
+from skep_format.errors import KeyFieldError, OptionError, UnsupportedError
+from skep_format.logfile import read_blocks
+from skep_format.options import Options
+from skep_format.runner import ThreadRunner
+from skep_format.schema.arrow import to_arrow
+from skep_format.schema.avro import parse_avro
+from skep_format.schema.types import META_FIELDS
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
+from skep_format.timeline.metadata import CommitMetadata
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import KeyFieldError, OptionError, UnsupportedError
-from skep_table.logfile import read_blocks
-from skep_table.options import Options
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
-from skep_table.runtime.runner import ThreadRunner
-from skep_table.schema.arrow import to_arrow
-from skep_table.schema.avro import parse_avro
-from skep_table.schema.types import META_FIELDS
 from skep_table.services.clustering.cluster import cluster
 from skep_table.services.compaction.compact import compact
 from skep_table.services.compaction.log_compact import compact_logs
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
-from skep_table.timeline.metadata import CommitMetadata
 from skep_table.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.int32()), ("ts", pa.int64()), ("v", pa.int64())])

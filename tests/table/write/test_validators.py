@@ -11,15 +11,15 @@ import pytest
 
 from skep.query.over_rows import Queries
 from skep.query.spark import SparkHolder
+from skep_format.errors import EnvironmentMissingError, OptionError, UnsupportedError, ValidationError
+from skep_format.options import Options
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
+from skep_format.timeline.metadata import CommitMetadata
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import EnvironmentMissingError, OptionError, UnsupportedError, ValidationError
-from skep_table.options import Options
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
-from skep_table.timeline.metadata import CommitMetadata
 from skep_table.write import validate
 from skep_table.write.local import LocalWriter
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from skep_table.errors import OptionError
-from skep_table.instant_time import BEGINNING, InstantTime
-from skep_table.options import Options
+from skep_format.errors import OptionError
+from skep_format.instant_time import BEGINNING, InstantTime
+from skep_format.options import Options
 from skep_table.query.incremental import times_of
 from skep_table.query.options import (
     BEGIN_INSTANT,

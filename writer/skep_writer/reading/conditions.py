@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from skep_format.schema.types import COMMIT_TIME
 from skep_table.query.filters.predicate import (
     And,
     ColumnRef,
@@ -22,7 +23,6 @@ from skep_table.query.filters.predicate import (
     Predicate,
     Value,
 )
-from skep_table.schema.types import COMMIT_TIME
 from skep_table.slices.commit_times import CommitTimes
 from skep_writer.edge import quoted
 

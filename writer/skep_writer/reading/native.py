@@ -14,19 +14,19 @@ from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
-from skep_table.basefile import read_footer
-from skep_table.errors import SkepError, UnsupportedError
-from skep_table.instant_time import InstantTime
+from skep_format.basefile import read_footer
+from skep_format.errors import SkepError, UnsupportedError
+from skep_format.instant_time import InstantTime
+from skep_format.runner import ThreadRunner
+from skep_format.schema.arrow import to_arrow
+from skep_format.schema.avro import parse_avro
+from skep_format.schema.types import COMMIT_TIME, NO_DEFAULT, PARTITION_PATH, Field, Schema
+from skep_format.timeline.instant import DATA_ACTIONS, Instant
 from skep_table.query.plan import ReadTask, Scan
 from skep_table.query.request import ReadRequest
-from skep_table.runtime.runner import ThreadRunner
-from skep_table.schema.arrow import to_arrow
-from skep_table.schema.avro import parse_avro
-from skep_table.schema.types import COMMIT_TIME, NO_DEFAULT, PARTITION_PATH, Field, Schema
 from skep_table.slices.bootstrap import METADATA_BOOTSTRAP
 from skep_table.slices.history import names_in_file
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import DATA_ACTIONS, Instant
 from skep_writer.edge import quoted
 from skep_writer.reading.conditions import as_column, of_commits
 from skep_writer.reading.relation import Folder, file_frame, root_of_session, unavailable, warn_slower

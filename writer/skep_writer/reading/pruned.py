@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from skep_table.errors import UnsupportedError
+from skep_format.errors import UnsupportedError
+from skep_format.schema.types import RECORD_KEY
 from skep_table.query.filters.predicate import Predicate
 from skep_table.query.plan import ReadTask, matching
 from skep_table.query.request import ReadRequest
-from skep_table.schema.types import RECORD_KEY
 from skep_writer.edge import Batches, forget_zip_finders
 from skep_writer.executors import ensure_executors
 from skep_writer.jvm import PRUNED_RELATION, java_object, planning_call

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from skep_table.errors import UnsupportedError
+from skep_format.errors import UnsupportedError
 from skep_writer.jvm import FILE_SCAN, java_object, planning_call, reason_of
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from skep_table.errors import OptionError
-from skep_table.options import Options
+from skep_format.errors import OptionError
+from skep_format.options import Options
 from skep_table.query import cdc
 from skep_table.query.options import QueryType
 from skep_table.query.plan import plan

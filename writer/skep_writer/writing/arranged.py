@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from skep_table.errors import InputError
-from skep_table.options import Options
-from skep_table.runtime.runner import ThreadRunner
+from skep_format.errors import InputError
+from skep_format.options import Options
+from skep_format.runner import ThreadRunner
 from skep_table.write.context import WriteContext
 from skep_table.write.keyed import Keyer
 from skep_table.write.output.bucket import BucketResult

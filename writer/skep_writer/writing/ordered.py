@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from skep_format.schema.types import PARTITION_PATH, RECORD_KEY
 from skep_table.keys.generator import EMPTY_TEXT, NULL_TEXT
-from skep_table.schema.types import PARTITION_PATH, RECORD_KEY
 from skep_table.write.keyed import Keyer
 from skep_table.write.planning.arrange import Arrangement
 from skep_writer.edge import column_of

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from skep_table.errors import KeyFieldError
+from skep_format.errors import KeyFieldError
+from skep_format.options import Options
+from skep_format.runner import Runner
 from skep_table.keys.generator import null_key_error
-from skep_table.options import Options
-from skep_table.runtime.runner import Runner
 from skep_table.write.context import WriteContext
 from skep_table.write.indexes.tagging import Tagging
 from skep_table.write.keyed import Keyer

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from skep_table.errors import InputError
-from skep_table.options import Options
+from skep_format.errors import InputError
+from skep_format.options import Options
 from skep_table.write.context import WriteContext
 from skep_table.write.input.conform import empty_partitions, lists_with_nulls
 from skep_table.write.keyed import Keyer, partition_codes, rows_by

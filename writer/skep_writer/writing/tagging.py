@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from skep_table.errors import RowsChangedError
-from skep_table.runtime.runner import Runner, ThreadRunner
-from skep_table.schema.types import RECORD_KEY
+from skep_format.errors import RowsChangedError
+from skep_format.runner import Runner, ThreadRunner
+from skep_format.schema.types import RECORD_KEY
 from skep_table.write.hashing import key_hashes
 from skep_table.write.indexes.contract import Candidates, KeyLookUp
 from skep_table.write.indexes.global_tagging import tagged_counts

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from skep_table.errors import InputError, KeyFieldError, SkepError
+from skep_format.errors import InputError, KeyFieldError, SkepError
+from skep_format.schema.types import RECORD_KEY
 from skep_table.merge.rows import POSITION
-from skep_table.schema.types import RECORD_KEY
 from skep_table.write.context import WriteContext
 from skep_table.write.hashing import key_hashes
 from skep_table.write.keyed import Keyer, partition_codes, rows_by, unnamed

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from skep_table.errors import LeaseLostError
+from skep_format.errors import LeaseLostError
+from skep_format.options import Options
+from skep_format.runner import Runner, ThreadRunner
+from skep_format.schema.policy import CASE_SENSITIVE
+from skep_format.timeline.metadata import WriteOperation
 from skep_table.hooks import CommitHook
-from skep_table.options import Options
-from skep_table.runtime.runner import Runner, ThreadRunner
 from skep_table.runtime.signals import before_exit
-from skep_table.schema.policy import CASE_SENSITIVE
 from skep_table.table import HudiTable
-from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.context import Memory, WriteContext
 from skep_table.write.flow import TableWriter
 from skep_table.write.idempotency import CommitLabel

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from skep_table.instant_time import InstantTime
-from skep_table.names import FileGroupId
+from skep_format.instant_time import InstantTime
+from skep_format.names import FileGroupId
+from skep_format.timeline.instant import DATA_ACTIONS, Action, Instant
+from skep_format.timeline.metadata import CommitMetadata, WriteOperation
+from skep_format.timeline.plans import CompactionPlan, RequestedReplaceMetadata
+from skep_format.timeline.timeline import WRITE_ACTIONS
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant
-from skep_table.timeline.metadata import CommitMetadata, WriteOperation
-from skep_table.timeline.plans import CompactionPlan, RequestedReplaceMetadata
-from skep_table.timeline.timeline import WRITE_ACTIONS
 
 
 def completed_since(began: HudiTable, now: HudiTable) -> tuple[Instant, ...]:

@@ -10,6 +10,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from skep_format.errors import CommitConflictError, OptionError
+from skep_format.instant_time import InstantTime
+from skep_format.names import BaseFileName, FileGroupId, LogFileName
+from skep_format.options import Options
+from skep_format.storage import Storage
+from skep_format.timeline.instant import DATA_ACTIONS, Action, Instant
+from skep_format.timeline.metadata import CommitMetadata, WriteOperation
 from skep_table.commit.concurrency.changes import (
     completed_since,
     groups_of,
@@ -22,15 +29,8 @@ from skep_table.commit.heartbeat import ActiveWriters, HeartbeatLimits
 from skep_table.commit.options import CONFLICT_STRATEGY, EARLY_COMMIT_CHECK, EARLY_DETECTION, Concurrency
 from skep_table.commit.parts.markers import list_markers
 from skep_table.commit.writable import check_version
-from skep_table.errors import CommitConflictError, OptionError
-from skep_table.instant_time import InstantTime
 from skep_table.keys.buckets import BUCKET_NAMES, UUID_NAMES, GroupNames
-from skep_table.names import BaseFileName, FileGroupId, LogFileName
-from skep_table.options import Options
-from skep_table.storage import Storage
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant
-from skep_table.timeline.metadata import CommitMetadata, WriteOperation
 
 
 @dataclass(frozen=True, slots=True)

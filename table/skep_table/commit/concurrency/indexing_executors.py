@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from skep_format.errors import CommitConflictError
+from skep_format.timeline.instant import Action
 from skep_table.commit.heartbeat import ActiveWriters, HeartbeatLimits
-from skep_table.errors import CommitConflictError
 from skep_table.metadata_write import building_partitions, planned_partitions
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action
 
 
 def reserved_partitions(table: HudiTable) -> frozenset[str]:

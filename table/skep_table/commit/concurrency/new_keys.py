@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.basefile import read_base, read_footer
-from skep_table.names import BaseFileName
-from skep_table.schema.types import COMMIT_TIME, RECORD_KEY
-from skep_table.storage import Storage
+from skep_format.basefile import read_base, read_footer
+from skep_format.names import BaseFileName
+from skep_format.schema.types import COMMIT_TIME, RECORD_KEY
+from skep_format.storage import Storage
+from skep_format.timeline.instant import Instant
+from skep_format.timeline.metadata import CommitMetadata, WriteStat
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Instant
-from skep_table.timeline.metadata import CommitMetadata, WriteStat
 
 _SAMPLE = 10
 Write = tuple[Instant, CommitMetadata]

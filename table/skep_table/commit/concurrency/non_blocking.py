@@ -7,13 +7,13 @@ and readers merge them by the table's rule. What is left to be refused is what w
 
 from __future__ import annotations
 
+from skep_format.errors import UnsupportedError
+from skep_format.options import Options
+from skep_format.table_config import TableConfig
+from skep_format.timeline.instant import Action
 from skep_table.commit.options import CONCURRENCY_MODE, Concurrency
-from skep_table.errors import UnsupportedError
 from skep_table.keys.buckets import GroupNames
-from skep_table.options import Options
 from skep_table.table import HudiTable
-from skep_table.table_config import TableConfig
-from skep_table.timeline.instant import Action
 
 
 def check_concurrency(table: HudiTable, action: Action) -> None:

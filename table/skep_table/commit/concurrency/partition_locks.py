@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
+from skep_format.errors import InputError, LeaseLostError, OptionError
+from skep_format.timeline.metadata import CommitMetadata
 from skep_table.commit.options import LOCK_PARTITIONS
 from skep_table.context import TableContext
-from skep_table.errors import InputError, LeaseLostError, OptionError
 from skep_table.lock import Lock, unguarded
-from skep_table.timeline.metadata import CommitMetadata
 
 
 @runtime_checkable

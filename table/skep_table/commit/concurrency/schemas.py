@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from skep_format.errors import CommitConflictError, SchemaError
+from skep_format.options import Options
+from skep_format.schema.avro import avro_text, parse_avro
+from skep_format.schema.history import LATEST_SCHEMA
+from skep_format.schema.reconcile import reconcile
+from skep_format.timeline.instant import Instant
+from skep_format.timeline.metadata import CommitMetadata
 from skep_table.commit.options import SCHEMA_MERGE
-from skep_table.errors import CommitConflictError, SchemaError
-from skep_table.options import Options
-from skep_table.schema.avro import avro_text, parse_avro
-from skep_table.schema.history import LATEST_SCHEMA
-from skep_table.schema.reconcile import reconcile
 from skep_table.slices.history import schema_with_ids
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Instant
-from skep_table.timeline.metadata import CommitMetadata
 
 
 def with_merged_schema(

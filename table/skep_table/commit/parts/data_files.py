@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import partial
 
+from skep_format.instant_time import InstantTime
+from skep_format.names import META_FOLDER, PARTITION_METAFILE, BaseFileName, LogFileName, join
+from skep_format.properties import parse_properties
+from skep_format.storage import Storage
+from skep_format.timeline.metadata import CommitMetadata
 from skep_table.commit.parts.markers import list_markers
 from skep_table.context import TableContext
-from skep_table.instant_time import InstantTime
-from skep_table.names import META_FOLDER, PARTITION_METAFILE, BaseFileName, LogFileName, join
-from skep_table.properties import parse_properties
-from skep_table.storage import Storage
 from skep_table.table import HudiTable
-from skep_table.timeline.metadata import CommitMetadata
 
 
 def sync_written(storage: Storage, metadata: CommitMetadata) -> None:

@@ -11,12 +11,12 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Final
 
-from skep_table.errors import AlreadyExistsError
-from skep_table.instant_time import InstantTime
-from skep_table.names import META_FOLDER
+from skep_format.errors import AlreadyExistsError
+from skep_format.instant_time import InstantTime
+from skep_format.names import META_FOLDER
+from skep_format.timeline.instant import Instant
+from skep_format.timeline.metadata import CommitMetadata
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Instant
-from skep_table.timeline.metadata import CommitMetadata
 
 FOLDER: Final = f"{META_FOLDER}/.skep_index_entries"
 _IN_USE: Final = "in_use"

@@ -14,10 +14,10 @@ import random
 import weakref
 from collections.abc import Callable, Sequence
 
-from skep_table.errors import AlreadyExistsError, LeaseLostError
-from skep_table.instant_time import InstantTime
-from skep_table.names import Marker, MarkerType, marker_folder
-from skep_table.storage import FileStatus, Storage
+from skep_format.errors import AlreadyExistsError, LeaseLostError
+from skep_format.instant_time import InstantTime
+from skep_format.names import Marker, MarkerType, marker_folder
+from skep_format.storage import FileStatus, Storage
 
 _SERVER_TYPE_FILE = "MARKERS.type"
 _SERVER_PREFIX = "MARKERS"

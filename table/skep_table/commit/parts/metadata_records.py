@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from skep_format.errors import FormatError, NotATableError
+from skep_format.instant_time import InstantTime
+from skep_format.timeline.instant import Action, Instant
+from skep_format.timeline.metadata import CommitMetadata
+from skep_format.timeline.plans import IndexCommitMetadata, RollbackMetadata
 from skep_table.commit.concurrency.changes import groups_of
 from skep_table.commit.parts.metadata_table import built_or_building, delete_and_warn, drop_and_warn, metadata_clock
-from skep_table.errors import FormatError, NotATableError
-from skep_table.instant_time import InstantTime
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.partitions import FILES, RECORD_INDEX, kind_of
 from skep_table.metadata_table.records import PartitionUpdate
@@ -30,9 +33,6 @@ from skep_table.metadata_write.facts.keys import SAME_KEYS
 from skep_table.metadata_write.facts.overtaken import indexes_that_hide
 from skep_table.preview import Preview
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant
-from skep_table.timeline.metadata import CommitMetadata
-from skep_table.timeline.plans import IndexCommitMetadata, RollbackMetadata
 
 _OVERTAKEN: Final = "a write that was requested later completed first"
 

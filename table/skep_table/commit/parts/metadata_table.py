@@ -9,11 +9,13 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from skep_table.clock import Clock, LateClock
+from skep_format.clock import Clock, LateClock
+from skep_format.errors import MetadataTableError, SkepError
+from skep_format.options import Options
+from skep_format.table_config import update_table_config
 from skep_table.commit.concurrency.indexing_executors import reserved_partitions
 from skep_table.commit.instants import timeline_clock
 from skep_table.commit.options import METADATA_TABLE_POLICY, Concurrency, MetadataTablePolicy
-from skep_table.errors import MetadataTableError, SkepError
 from skep_table.metadata_table.definitions import IndexDefinition
 from skep_table.metadata_table.partitions import COLUMN_STATS, FILES, RECORD_INDEX, SINGLE, is_named, with_led
 from skep_table.metadata_write import (
@@ -38,9 +40,7 @@ from skep_table.metadata_write.definitions import (
     secondary_of_options,
 )
 from skep_table.metadata_write.options import warn_of_ineffective
-from skep_table.options import Options
 from skep_table.table import METADATA_ENABLE, HudiTable
-from skep_table.table_config import update_table_config
 
 _EARLIER_SECONDS: Final = 0.001
 

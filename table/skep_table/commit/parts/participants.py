@@ -11,6 +11,10 @@ import logging
 from dataclasses import replace
 from typing import Protocol
 
+from skep_format.errors import FormatError
+from skep_format.names import marker_folder
+from skep_format.timeline.instant import Action, Instant
+from skep_format.timeline.metadata import CommitMetadata, WriteOperation
 from skep_table.commit.parts.data_files import (
     delete_files,
     delete_new_partitions,
@@ -29,7 +33,6 @@ from skep_table.commit.parts.metadata_records import (
 )
 from skep_table.commit.parts.metadata_table import drop_unkept, keeps_metadata_table
 from skep_table.commit.parts.schema_history import SchemaHistory
-from skep_table.errors import FormatError
 from skep_table.metadata_write import (
     FoundByTasks,
     Prepared,
@@ -38,10 +41,7 @@ from skep_table.metadata_write import (
     updates_of_commit,
     with_building,
 )
-from skep_table.names import marker_folder
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant
-from skep_table.timeline.metadata import CommitMetadata, WriteOperation
 
 log = logging.getLogger("skep.commit")
 

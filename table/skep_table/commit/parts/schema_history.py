@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-from skep_table.schema.history import LATEST_SCHEMA, first_version, version_document, with_version
+from skep_format.schema.history import LATEST_SCHEMA, first_version, version_document, with_version
+from skep_format.timeline.instant import Instant
+from skep_format.timeline.metadata import CommitMetadata
 from skep_table.slices.history import history_files, history_path, in_files, newest_history
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Instant
-from skep_table.timeline.metadata import CommitMetadata
 
 
 class SchemaHistory:

@@ -6,6 +6,11 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
+from skep_format.errors import AlreadyExistsError, CommitConflictError
+from skep_format.instant_time import BEFORE_ALL, InstantTime
+from skep_format.names import META_FOLDER
+from skep_format.storage import Storage
+from skep_format.timeline.instant import Action, Instant
 from skep_table.commit.concurrency.changes import is_clustering
 from skep_table.commit.heartbeat import FOLDER as HEARTBEATS
 from skep_table.commit.heartbeat import ActiveWriters, HeartbeatLimits, delete_heartbeat
@@ -13,12 +18,7 @@ from skep_table.commit.options import Concurrency, FailedWritesPolicy
 from skep_table.commit.parts.markers import delete_markers
 from skep_table.commit.undo.restore import finish_restore
 from skep_table.commit.undo.rollback import finish_rollback, pending_rollback_plan, roll_back
-from skep_table.errors import AlreadyExistsError, CommitConflictError
-from skep_table.instant_time import BEFORE_ALL, InstantTime
-from skep_table.names import META_FOLDER
-from skep_table.storage import Storage
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant
 
 _TEMPORARY: Final = f"{META_FOLDER}/.temp"
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import logging
 
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.plans import RestoreMetadata, RestorePlan, RollbackMetadata, RollbackPlan
+from skep_format.timeline.timeline import WRITE_ACTIONS
+from skep_format.timeline.write import complete, delete_pending, transition_to_inflight
 from skep_table.commit.instants import timeline_clock
 from skep_table.commit.parts.markers import delete_markers
 from skep_table.commit.parts.metadata_table import create_again, to_make_again
 from skep_table.commit.undo.rollback import carry_out, pending_rollback_plan, request_rollback
 from skep_table.metadata_write import delete_metadata_table, has_metadata_table
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.plans import RestoreMetadata, RestorePlan, RollbackMetadata, RollbackPlan
-from skep_table.timeline.timeline import WRITE_ACTIONS
-from skep_table.timeline.write import complete, delete_pending, transition_to_inflight
 
 log = logging.getLogger("skep.commit")
 

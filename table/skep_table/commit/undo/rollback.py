@@ -11,21 +11,13 @@ import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
-from skep_table.commit.completed_once import complete_once
-from skep_table.commit.instants import request_plan
-from skep_table.commit.parts.data_files import delete_files
-from skep_table.commit.parts.markers import close_markers, delete_markers
-from skep_table.commit.parts.metadata_records import drop_merged, record_rollback
-from skep_table.commit.parts.participants import table_participants
-from skep_table.commit.undo.rollback_plan import plan_rollback
-from skep_table.errors import AlreadyExistsError, FormatError
-from skep_table.instant_time import InstantTime
-from skep_table.logfile import rollback_block
-from skep_table.names import LogFileName, join
-from skep_table.storage import Storage
-from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.plans import (
+from skep_format.errors import AlreadyExistsError, FormatError
+from skep_format.instant_time import InstantTime
+from skep_format.logfile import rollback_block
+from skep_format.names import LogFileName, join
+from skep_format.storage import Storage
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.plans import (
     InstantInfo,
     RollbackMetadata,
     RollbackPartitionMetadata,
@@ -33,7 +25,15 @@ from skep_table.timeline.plans import (
     RollbackRequest,
     decode_plan,
 )
-from skep_table.timeline.write import completed_files, delete_pending, transition_to_inflight
+from skep_format.timeline.write import completed_files, delete_pending, transition_to_inflight
+from skep_table.commit.completed_once import complete_once
+from skep_table.commit.instants import request_plan
+from skep_table.commit.parts.data_files import delete_files
+from skep_table.commit.parts.markers import close_markers, delete_markers
+from skep_table.commit.parts.metadata_records import drop_merged, record_rollback
+from skep_table.commit.parts.participants import table_participants
+from skep_table.commit.undo.rollback_plan import plan_rollback
+from skep_table.table import HudiTable
 
 _COMMAND_TOKEN = "1-0-1"  # Hudi's write token of command blocks
 

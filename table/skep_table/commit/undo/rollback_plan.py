@@ -11,15 +11,15 @@ from collections import defaultdict
 from collections.abc import Iterable
 from functools import partial
 
+from skep_format.instant_time import BEFORE_ALL, InstantTime
+from skep_format.logfile import BlockType, HeaderKey, read_blocks
+from skep_format.names import BaseFileName, LogFileName
+from skep_format.storage import Storage
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.plans import CompactionPlan, InstantInfo, RollbackPlan, RollbackRequest
 from skep_table.commit.parts.data_files import files_of_instant, is_of_base_file
 from skep_table.commit.parts.markers import list_markers
-from skep_table.instant_time import BEFORE_ALL, InstantTime
-from skep_table.logfile import BlockType, HeaderKey, read_blocks
-from skep_table.names import BaseFileName, LogFileName
-from skep_table.storage import Storage
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.plans import CompactionPlan, InstantInfo, RollbackPlan, RollbackRequest
 
 
 def plan_rollback(table: HudiTable, target: Instant, *, forget: bool = False) -> RollbackPlan:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from skep_table.bloom import BloomFilter, BloomKind
-from skep_table.instant_time import InstantTime
+from skep_format.bloom import BloomFilter, BloomKind
+from skep_format.instant_time import InstantTime
 from skep_table.metadata_table.keys import file_key, path_key
 from skep_table.metadata_table.partitions import BLOOM_FILTERS
 from skep_table.metadata_table.records.build import type_of, update

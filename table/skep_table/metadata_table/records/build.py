@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.avro import parse_record
-from skep_table.avro.types import arrow_of
-from skep_table.avro_schemas import schema_of
+from skep_format.avro import parse_record
+from skep_format.avro.types import arrow_of
+from skep_format.avro_schemas import schema_of
 from skep_table.metadata_table.partitions import PartitionKind, record_kind
 from skep_table.metadata_table.records.update import PartitionUpdate
 

@@ -12,12 +12,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from skep_table.metadata_table.keys import column_key, file_key, path_key
-from skep_table.metadata_table.partitions import COLUMN_STATS, PARTITION_STATS
-from skep_table.metadata_table.records.build import type_of, update
-from skep_table.metadata_table.records.summaries import Columns, ColumnSummary
-from skep_table.metadata_table.records.update import PartitionUpdate
-from skep_table.schema.types import (
+from skep_format.schema.types import (
     COMMIT_TIME,
     META_FIELDS,
     PARTITION_PATH,
@@ -39,6 +34,11 @@ from skep_table.schema.types import (
     TimeType,
     UuidType,
 )
+from skep_table.metadata_table.keys import column_key, file_key, path_key
+from skep_table.metadata_table.partitions import COLUMN_STATS, PARTITION_STATS
+from skep_table.metadata_table.records.build import type_of, update
+from skep_table.metadata_table.records.summaries import Columns, ColumnSummary
+from skep_table.metadata_table.records.update import PartitionUpdate
 
 _NONE: Final[Mapping[str, Iterable[ColumnSummary]]] = {}
 

@@ -15,10 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.bloom import BloomBuilder, BloomFilter, BloomKind
-from skep_table.errors import InputError, SchemaError, UnsupportedError
-from skep_table.expressions import Expression, expression_of
-from skep_table.instant_time import InstantTime
+from skep_format.bloom import BloomBuilder, BloomFilter, BloomKind
+from skep_format.errors import InputError, SchemaError, UnsupportedError
+from skep_format.expressions import Expression, expression_of
+from skep_format.instant_time import InstantTime
+from skep_format.schema.types import Schema
 from skep_table.metadata_table.definitions import IndexDefinition
 from skep_table.metadata_table.keys import column_key, partitions_key
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, EXPRESSION, PARTITION_STATS, SINGLE
@@ -26,7 +27,6 @@ from skep_table.metadata_table.records.bloom_filters import bloom_filters_update
 from skep_table.metadata_table.records.column_stats import column_stats_update, partition_stats_update
 from skep_table.metadata_table.records.summaries import ColumnSummary
 from skep_table.metadata_table.records.update import PartitionUpdate
-from skep_table.schema.types import Schema
 
 File = tuple[str, str]  # partition path, file name
 

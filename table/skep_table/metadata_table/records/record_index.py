@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.escaping import unescape
+from skep_format.escaping import unescape
 from skep_table.metadata_table.keys import group_set, group_set_of
 from skep_table.metadata_table.partitions import RECORD_INDEX
 from skep_table.metadata_table.records.build import type_of, update

@@ -9,9 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.metadata_table.records.build import type_of, update
-from skep_table.metadata_table.records.update import PartitionUpdate
-from skep_table.schema.types import (
+from skep_format.schema.types import (
     BooleanType,
     DataType,
     DateType,
@@ -21,6 +19,8 @@ from skep_table.schema.types import (
     StringType,
     TimestampType,
 )
+from skep_table.metadata_table.records.build import type_of, update
+from skep_table.metadata_table.records.update import PartitionUpdate
 
 _SEPARATOR: Final = "$"
 _NULL: Final = "\0"

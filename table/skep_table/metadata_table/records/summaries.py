@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from skep_table.schema.arrow import arrow_type
-from skep_table.schema.types import (
+from skep_format.schema.arrow import arrow_type
+from skep_format.schema.types import (
     BinaryType,
     DataType,
     DateType,

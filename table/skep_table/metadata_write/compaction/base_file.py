@@ -8,12 +8,12 @@ from typing import Final
 
 import pyarrow as pa
 
-from skep_table.hfile import HFileWriter
-from skep_table.instant_time import InstantTime
+from skep_format.hfile import HFileWriter
+from skep_format.instant_time import InstantTime
+from skep_format.names import BaseFileName, BaseFormat, join
+from skep_format.timeline.metadata import WriteStat
 from skep_table.metadata_write.records import RecordSchema, check_keys, entries_of, file_info
-from skep_table.names import BaseFileName, BaseFormat, join
 from skep_table.table import HudiTable
-from skep_table.timeline.metadata import WriteStat
 
 FIRST_TOKEN: Final = "0-0-0"  # Hudi's token of the files that begin a file group
 

@@ -13,8 +13,14 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
-from skep_table.clock import Clock
-from skep_table.instant_time import DIGITS, InstantTime
+from skep_format.clock import Clock
+from skep_format.instant_time import DIGITS, InstantTime
+from skep_format.names import LogFileName
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
+from skep_format.timeline.plans import CompactionOperation, CompactionPlan
+from skep_format.timeline.timeline import format_instant_time
+from skep_format.timeline.write import complete, create_requested, transition_to_inflight
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.entries import GroupReader
 from skep_table.metadata_table.partitions import member_of
@@ -25,13 +31,7 @@ from skep_table.metadata_write.options import COMPACT_DELTA_COMMITS, COMPACT_DEL
 from skep_table.metadata_write.own import building_partitions, open_own
 from skep_table.metadata_write.records import record_schema
 from skep_table.metadata_write.unfinished import without_unfinished
-from skep_table.names import LogFileName
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
-from skep_table.timeline.plans import CompactionOperation, CompactionPlan
-from skep_table.timeline.timeline import format_instant_time
-from skep_table.timeline.write import complete, create_requested, transition_to_inflight
 from skep_table.view import FileSlice
 
 _SUFFIX: Final = "001"

@@ -10,10 +10,15 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from skep_table.clock import Clock
-from skep_table.instant_time import InstantTime
-from skep_table.logfile import BlockType, HeaderKey
-from skep_table.logfile.writer import delete_content, format_block
+from skep_format.clock import Clock
+from skep_format.instant_time import InstantTime
+from skep_format.logfile import BlockType, HeaderKey
+from skep_format.logfile.writer import delete_content, format_block
+from skep_format.names import join
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.metadata import WriteOperation, WriteStat
+from skep_format.timeline.plans import CompactionPlan, CompactionStrategy
+from skep_format.timeline.write import create_requested, transition_to_inflight
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.entries import GroupReader
 from skep_table.metadata_table.partitions import member_of
@@ -32,12 +37,7 @@ from skep_table.metadata_write.options import LOG_COMPACT_BLOCKS, LOG_COMPACT_EN
 from skep_table.metadata_write.own import open_own
 from skep_table.metadata_write.records import entries_of, hfile_of, record_schema
 from skep_table.metadata_write.unfinished import without_unfinished
-from skep_table.names import join
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.metadata import WriteOperation, WriteStat
-from skep_table.timeline.plans import CompactionPlan, CompactionStrategy
-from skep_table.timeline.write import create_requested, transition_to_inflight
 from skep_table.view import FileSlice
 
 _SUFFIX: Final = "005"

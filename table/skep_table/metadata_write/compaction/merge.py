@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.errors import MetadataTableError
+from skep_format.errors import MetadataTableError
 from skep_table.metadata_table.entries import Entries, alive, latest, since_reset, widened
 from skep_table.metadata_table.partitions import FILES, STATS_MEMBER, PartitionKind, record_kind
 from skep_table.metadata_table.records.build import record_type, wrapped

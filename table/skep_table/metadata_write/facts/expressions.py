@@ -9,16 +9,16 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.bloom import BloomFilter
+from skep_format.bloom import BloomFilter
+from skep_format.names import BaseFileName, LogFileName
+from skep_format.runner import Runner
+from skep_format.schema.arrow import arrow_type
+from skep_format.storage import FileStatus
 from skep_table.metadata_table.records.expression_index import ExpressionIndex, has_empty, texts_of
 from skep_table.metadata_table.records.summaries import ColumnSummary, merged, summary_of
 from skep_table.metadata_write.facts.files import UNSURE, ColumnReader
 from skep_table.metadata_write.making.reading import each_read
-from skep_table.names import BaseFileName, LogFileName
 from skep_table.query.ahead import in_order
-from skep_table.runtime.runner import Runner
-from skep_table.schema.arrow import arrow_type
-from skep_table.storage import FileStatus
 from skep_table.table import HudiTable
 
 log = logging.getLogger("skep.commit")

@@ -18,13 +18,20 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.basefile.calendars import LegacyCalendar
-from skep_table.basefile.footer import BaseFileFooter
-from skep_table.basefile.reader import OpenBaseFile, open_base
-from skep_table.bloom import BloomFilter
-from skep_table.errors import SchemaError, UnsupportedError
-from skep_table.instant_time import InstantTime
-from skep_table.logfile import BlockRule, LogBlock, read_blocks, valid_blocks
+from skep_format.basefile.calendars import LegacyCalendar
+from skep_format.basefile.footer import BaseFileFooter
+from skep_format.basefile.reader import OpenBaseFile, open_base
+from skep_format.bloom import BloomFilter
+from skep_format.errors import SchemaError, UnsupportedError
+from skep_format.instant_time import InstantTime
+from skep_format.logfile import BlockRule, LogBlock, read_blocks, valid_blocks
+from skep_format.names import BaseFileName, LogFileName
+from skep_format.runner import Runner
+from skep_format.schema.arrow import arrow_type
+from skep_format.schema.evolve import SourceNames, project
+from skep_format.schema.history import SchemaVersion
+from skep_format.schema.types import NO_DEFAULT, DateType, Field, Schema, StructType, TimestampType
+from skep_format.storage import FileStatus, Storage
 from skep_table.merge import Fill, MergeRule
 from skep_table.metadata_table.records.column_stats import indexable
 from skep_table.metadata_table.records.summaries import (
@@ -36,15 +43,8 @@ from skep_table.metadata_table.records.summaries import (
     summaries_without_rows,
 )
 from skep_table.metadata_write.making.reading import each_read
-from skep_table.names import BaseFileName, LogFileName
-from skep_table.runtime.runner import Runner
-from skep_table.schema.arrow import arrow_type
-from skep_table.schema.evolve import SourceNames, project
-from skep_table.schema.history import SchemaVersion
-from skep_table.schema.types import NO_DEFAULT, DateType, Field, Schema, StructType, TimestampType
 from skep_table.slices.bootstrap import METADATA_BOOTSTRAP
 from skep_table.slices.history import in_files, names_in_file, schema_history
-from skep_table.storage import FileStatus, Storage
 from skep_table.table import HudiTable
 
 log = logging.getLogger("skep.commit")

@@ -18,16 +18,16 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.errors import MetadataTableError
-from skep_table.logfile import read_blocks
+from skep_format.errors import MetadataTableError
+from skep_format.logfile import read_blocks
+from skep_format.names import FileGroupId, join
+from skep_format.schema.types import IS_DELETED, OPERATION, RECORD_KEY
+from skep_format.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
 from skep_table.merge import MergeRule
 from skep_table.metadata_table.partitions import RECORD_INDEX, unbuilt_partitions
 from skep_table.metadata_table.records.secondary_index import secondary_keys, secondary_texts
-from skep_table.names import FileGroupId, join
-from skep_table.schema.types import IS_DELETED, OPERATION, RECORD_KEY
 from skep_table.slices.read import read_slice
 from skep_table.table import HudiTable
-from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
 from skep_table.view import FileSlice, FileView
 
 SAME_KEYS: Final = frozenset({WriteOperation.COMPACT, WriteOperation.LOG_COMPACT})

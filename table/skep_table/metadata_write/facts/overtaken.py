@@ -11,14 +11,14 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.instant_time import InstantTime
+from skep_format.instant_time import InstantTime
+from skep_format.timeline.instant import Instant
 from skep_table.metadata_table.entries import GroupReader
 from skep_table.metadata_table.keys import column_key, partitions_key, path_key
 from skep_table.metadata_table.partitions import PARTITION_STATS, STATS_MEMBER
 from skep_table.metadata_write.definitions import expression_indexes, stats_columns
 from skep_table.metadata_write.own import open_own
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Instant
 
 
 def is_beside_earlier(table: HudiTable, instant: Instant) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from skep_table.instant_time import InstantTime
+from skep_format.instant_time import InstantTime
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, SINGLE
 from skep_table.metadata_table.records import PartitionUpdate
 from skep_table.metadata_table.records.bloom_filters import bloom_filters_update

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from skep_table.instant_time import InstantTime
+from skep_format.instant_time import InstantTime
+from skep_format.names import join
+from skep_format.storage import FileStatus
+from skep_format.timeline.plans import RollbackMetadata
 from skep_table.metadata_table.partitions import COLUMN_STATS, SINGLE
 from skep_table.metadata_table.records import PartitionUpdate
 from skep_table.metadata_table.records.column_stats import column_stats_update
 from skep_table.metadata_write.definitions import stats_columns
 from skep_table.metadata_write.facts.files import FileFacts, facts_of_files
 from skep_table.metadata_write.kinds.contract import CleanedFiles, File, KeptKind
-from skep_table.names import join
-from skep_table.storage import FileStatus
 from skep_table.table import HudiTable
-from skep_table.timeline.plans import RollbackMetadata
 
 
 def _of_files(table: HudiTable, facts: Mapping[File, FileFacts], _time: InstantTime) -> PartitionUpdate:

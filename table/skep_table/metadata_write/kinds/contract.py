@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from skep_table.instant_time import InstantTime
+from skep_format.instant_time import InstantTime
+from skep_format.names import FileGroupId
+from skep_format.timeline.instant import Instant
+from skep_format.timeline.metadata import CommitMetadata
+from skep_format.timeline.plans import CleanMetadata
 from skep_table.metadata_table.partitions import PartitionKind
 from skep_table.metadata_table.records import PartitionUpdate
 from skep_table.metadata_table.records.summaries import Columns
@@ -14,11 +18,7 @@ from skep_table.metadata_write.facts.expressions import ExpressionFacts
 from skep_table.metadata_write.facts.files import FileFacts
 from skep_table.metadata_write.facts.keys import GroupChange
 from skep_table.metadata_write.making.spreading import Build, Groups
-from skep_table.names import FileGroupId
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Instant
-from skep_table.timeline.metadata import CommitMetadata
-from skep_table.timeline.plans import CleanMetadata
 
 File = tuple[str, str]  # partition path, file name
 

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from skep_table.instant_time import InstantTime
+from skep_format.instant_time import InstantTime
+from skep_format.schema.arrow import arrow_type
+from skep_format.storage import FileStatus
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.partitions import EXPRESSION
 from skep_table.metadata_table.records import PartitionUpdate
@@ -24,8 +26,6 @@ from skep_table.metadata_write.facts.overtaken import is_beside_earlier
 from skep_table.metadata_write.kinds.contract import CleanedFiles, CommittedWrite, File, KeptKind
 from skep_table.metadata_write.making.spreading import Build, Groups, OfPartitions, spread_updates, updates_by_file
 from skep_table.preview import Preview
-from skep_table.schema.arrow import arrow_type
-from skep_table.storage import FileStatus
 from skep_table.table import HudiTable
 from skep_table.view import FileView
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from skep_format.storage import FileStatus
 from skep_table.metadata_table.partitions import PARTITION_STATS, SINGLE
 from skep_table.metadata_table.records import PartitionUpdate
 from skep_table.metadata_table.records.column_stats import holds_bounds_of, partition_stats_update
@@ -17,7 +18,6 @@ from skep_table.metadata_write.facts.overtaken import is_beside_earlier
 from skep_table.metadata_write.kinds.contract import CleanedFiles, CommittedWrite, KeptKind, Prepared
 from skep_table.metadata_write.making.spreading import Build, OfPartitions
 from skep_table.preview import Preview
-from skep_table.storage import FileStatus
 from skep_table.table import HudiTable
 from skep_table.view import FileView
 

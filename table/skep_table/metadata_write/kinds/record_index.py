@@ -8,6 +8,8 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_format.names import FileGroupId
+from skep_format.timeline.timeline import milliseconds_of
 from skep_table.metadata_table.keys import group_set_of
 from skep_table.metadata_table.partitions import RECORD_INDEX, SINGLE
 from skep_table.metadata_table.records import PartitionUpdate
@@ -16,10 +18,8 @@ from skep_table.metadata_write.definitions import groups_of_partition
 from skep_table.metadata_write.facts.keys import PLACES, KeyChanges, slice_keys, still_there, two_places
 from skep_table.metadata_write.kinds.contract import CommittedWrite, KeptKind, Prepared
 from skep_table.metadata_write.making.spreading import Build, Groups, Pieces, Spread
-from skep_table.names import FileGroupId
 from skep_table.preview import Preview
 from skep_table.table import HudiTable
-from skep_table.timeline.timeline import milliseconds_of
 from skep_table.view import FileSlice
 
 

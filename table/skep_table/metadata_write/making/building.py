@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import count
 
-from skep_table.clock import Clock
-from skep_table.instant_time import InstantTime
+from skep_format.clock import Clock
+from skep_format.instant_time import InstantTime
+from skep_format.names import BaseFileName
 from skep_table.metadata_table import FOLDER
 from skep_table.metadata_table.keys import group_id, group_set, group_set_of
 from skep_table.metadata_table.partitions import RECORD_INDEX, SINGLE
@@ -22,7 +23,6 @@ from skep_table.metadata_write.making.groups import RecordGroups, group_count
 from skep_table.metadata_write.making.spreading import NewPartitions, PartitionContents
 from skep_table.metadata_write.own import open_own
 from skep_table.metadata_write.records import record_schema
-from skep_table.names import BaseFileName
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
 

@@ -11,9 +11,24 @@ from dataclasses import replace
 from itertools import count
 from typing import Final
 
-from skep_table.clock import Clock
-from skep_table.errors import SchemaError, SkepError
-from skep_table.instant_time import InstantTime
+from skep_format.clock import Clock
+from skep_format.errors import SchemaError, SkepError
+from skep_format.instant_time import InstantTime
+from skep_format.metafile import ensure_partition
+from skep_format.names import BaseFileName, BaseFormat, LogFileName, join
+from skep_format.properties import format_properties
+from skep_format.storage import FolderStorage
+from skep_format.table_config import (
+    METADATA_PARTITIONS,
+    METADATA_PARTITIONS_INFLIGHT,
+    PROPERTIES_PATH,
+    TimelineZone,
+    update_table_config,
+    with_checksum,
+)
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
+from skep_format.timeline.write import complete, create_requested, delete_pending, transition_to_inflight
 from skep_table.metadata_table import FOLDER
 from skep_table.metadata_table.definitions import INDEX_DEFINITIONS_PROPERTY, IndexDefinition, definitions_path
 from skep_table.metadata_table.partitions import (
@@ -47,23 +62,8 @@ from skep_table.metadata_write.making.spreading import NewPartitions, PartitionC
 from skep_table.metadata_write.options import is_partitioned_by_options
 from skep_table.metadata_write.own import building_partitions, open_own, planned_partitions
 from skep_table.metadata_write.records import record_schema
-from skep_table.metafile import ensure_partition
-from skep_table.names import BaseFileName, BaseFormat, LogFileName, join
-from skep_table.properties import format_properties
 from skep_table.query.named import refuse_lost_files
-from skep_table.storage import FolderStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import (
-    METADATA_PARTITIONS,
-    METADATA_PARTITIONS_INFLIGHT,
-    PROPERTIES_PATH,
-    TimelineZone,
-    update_table_config,
-    with_checksum,
-)
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
-from skep_table.timeline.write import complete, create_requested, delete_pending, transition_to_inflight
 from skep_table.view.slicing import InstantStates
 
 NO_DEFINITIONS: Final[Mapping[str, IndexDefinition]] = {}

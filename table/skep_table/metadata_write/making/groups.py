@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from skep_format.options import Options
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, EXPRESSION, PARTITION_STATS, kind_of
 from skep_table.metadata_write.options import (
     BLOOM_FILTER_GROUPS,
@@ -22,7 +23,6 @@ from skep_table.metadata_write.options import (
     RECORD_GROUP_BYTES,
     RECORD_GROWTH,
 )
-from skep_table.options import Options
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
+from skep_format.runner import Runner, ThreadRunner
 from skep_table.query.ahead import in_order
-from skep_table.runtime.runner import Runner, ThreadRunner
 
 T = TypeVar("T")
 R = TypeVar("R")

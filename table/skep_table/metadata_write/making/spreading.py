@@ -14,7 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.instant_time import BEFORE_ALL, InstantTime
+from skep_format.instant_time import BEFORE_ALL, InstantTime
+from skep_format.names import join
+from skep_format.storage import FileStatus
 from skep_table.metadata_table.keys import group_id, group_numbers, group_set_of
 from skep_table.metadata_table.records import PartitionUpdate
 from skep_table.metadata_table.records.expression_index import ExpressionIndex
@@ -26,9 +28,7 @@ from skep_table.metadata_write.facts.keys import two_places
 from skep_table.metadata_write.making.groups import RecordGroups, group_count
 from skep_table.metadata_write.making.reading import each_read
 from skep_table.metadata_write.making.spool import KEY, GroupSpool
-from skep_table.names import join
 from skep_table.slices.options import SPILL_FOLDER
-from skep_table.storage import FileStatus
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
 

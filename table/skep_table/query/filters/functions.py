@@ -1,4 +1,4 @@
-"""Calls of Spark's functions in a filter, by the names and options that expressions have (`skep_table.expressions`)."""
+"""Calls of Spark's functions in a filter, by the names and options of expressions (`skep_format.expressions`)."""
 
 from __future__ import annotations
 

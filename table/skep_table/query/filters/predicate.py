@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.errors import PredicateError
-from skep_table.expressions import IDENTITY, Expression
-from skep_table.schema.arrow import arrow_type
+from skep_format.errors import PredicateError
+from skep_format.expressions import IDENTITY, Expression
+from skep_format.schema.arrow import arrow_type
 
 Path = tuple[str, ...]
 

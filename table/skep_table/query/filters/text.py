@@ -21,9 +21,10 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType  # type: ignore[attr-defined,unused-ignore]
 
-from skep_table.errors import InputError, PredicateError, SchemaError, UnsupportedError
-from skep_table.expressions import expression_of
-from skep_table.expressions.regexes import Regex
+from skep_format.errors import InputError, PredicateError, SchemaError, UnsupportedError
+from skep_format.expressions import expression_of
+from skep_format.expressions.regexes import Regex
+from skep_format.schema.arrow import from_arrow_type
 from skep_table.query.filters.functions import FunctionCall, format_of, function_call
 from skep_table.query.filters.predicate import (
     NEGATED,
@@ -45,7 +46,6 @@ from skep_table.query.filters.predicate import (
     equal_to,
     is_nan,
 )
-from skep_table.schema.arrow import from_arrow_type
 
 Node = Any  # sqlglot's nodes: their base class has different names in different releases
 

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_format.schema.arrow import arrow_type
+from skep_format.table_config import MergeMode
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.partitions import EXPRESSION, short_name
 from skep_table.metadata_table.records.expression_index import ExpressionIndex, known_expressions, texts_of
 from skep_table.query.filters.predicate import Bounds, Predicate
 from skep_table.query.pruning.slices import bounds_of_slices, files_of_slices, in_byte_order
-from skep_table.schema.arrow import arrow_type
 from skep_table.table import HudiTable
-from skep_table.table_config import MergeMode
 from skep_table.view import FileSlice
 
 

@@ -14,21 +14,21 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.instant_time import CompletionTime, InstantTime
+from skep_format.instant_time import CompletionTime, InstantTime
+from skep_format.names import FileGroupId
+from skep_format.schema.arrow import from_arrow_type
+from skep_format.schema.types import RECORD_KEY
+from skep_format.table_config import MergeMode
+from skep_format.timeline.instant import DATA_ACTIONS, Action, Instant
+from skep_format.timeline.metadata import WriteOperation
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.partitions import RECORD_INDEX, short_name
 from skep_table.metadata_table.records.secondary_index import has_known_texts, secondary_texts
-from skep_table.names import FileGroupId
 from skep_table.query.filters.predicate import Bounds, ColumnRef, Path, Predicate
 from skep_table.query.options import QueryType
 from skep_table.query.pruning.partitions import PartitionValues
 from skep_table.query.pruning.slices import MOST_KEYS, in_byte_order, record_keys
-from skep_table.schema.arrow import from_arrow_type
-from skep_table.schema.types import RECORD_KEY
 from skep_table.table import HudiTable
-from skep_table.table_config import MergeMode
-from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant
-from skep_table.timeline.metadata import WriteOperation
 
 _MOST_VALUES: Final = 100  # that are looked up in a secondary index
 _MOST_SECONDARY_BYTES: Final = 8 << 20  # of a secondary index are read: a value may have very many rows

@@ -17,14 +17,14 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from skep_table.errors import PredicateError
-from skep_table.escaping import unescape
-from skep_table.format import format_of
+from skep_format.errors import PredicateError
+from skep_format.escaping import unescape
+from skep_format.names import DEFAULT_PARTITION, META_FOLDER, join
+from skep_format.table_config import TIMESTAMP_KEY_GENERATOR, TableConfig, TableType
+from skep_format.versions import format_of
 from skep_table.keys.partition_path import folder_values, value_of
-from skep_table.names import DEFAULT_PARTITION, META_FOLDER, join
 from skep_table.query.filters.predicate import Bounds, Path, Predicate
 from skep_table.query.options import QueryType
-from skep_table.table_config import TIMESTAMP_KEY_GENERATOR, TableConfig, TableType
 from skep_table.view import FolderFilter
 
 _CHANGES = (QueryType.INCREMENTAL, QueryType.CDC)

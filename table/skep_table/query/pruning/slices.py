@@ -15,15 +15,15 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.basefile import BaseFileFooter, read_footer
+from skep_format.basefile import BaseFileFooter, read_footer
+from skep_format.options import Options
+from skep_format.runner import ThreadRunner
+from skep_format.schema.types import RECORD_KEY
+from skep_format.storage import Storage
+from skep_format.table_config import MergeMode, TableConfig
 from skep_table.keys.buckets import BUCKET_NAMES, BUCKET_PRUNING, Buckets
 from skep_table.metadata_table import MetadataTable
-from skep_table.options import Options
 from skep_table.query.filters.predicate import Bounds, ColumnRef, Path, Predicate
-from skep_table.runtime.runner import ThreadRunner
-from skep_table.schema.types import RECORD_KEY
-from skep_table.storage import Storage
-from skep_table.table_config import MergeMode, TableConfig
 from skep_table.view import FileSlice
 
 MOST_KEYS: Final = 10_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from skep_table.names import FileGroupId
+from skep_format.names import FileGroupId
 from skep_table.view import FileSlice
 
 

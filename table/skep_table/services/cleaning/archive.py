@@ -11,14 +11,14 @@ import logging
 from collections import defaultdict
 from collections.abc import Sequence
 
+from skep_format.storage import FileStatus
+from skep_format.timeline.archive_writer import ArchiveSetting, ArchiveWriter, InstantFiles
+from skep_format.timeline.instant import Action, Instant
 from skep_table.commit.undo.recovery import delete_stale_markers
 from skep_table.commit.writable import prepared
 from skep_table.services.cleaning.archive_plan import ArchivePlan, check_archive_options, plan_archive
 from skep_table.services.options import ARCHIVE_BATCH, HISTORY_BATCH, HISTORY_MANIFESTS
-from skep_table.storage import FileStatus
 from skep_table.table import HudiTable
-from skep_table.timeline.archive_writer import ArchiveSetting, ArchiveWriter, InstantFiles
-from skep_table.timeline.instant import Action, Instant
 
 log = logging.getLogger("skep.archive")
 

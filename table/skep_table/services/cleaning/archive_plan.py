@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from skep_table.errors import NotATableError, OptionError
-from skep_table.format import STREAMER_KEYS
-from skep_table.instant_time import BEFORE_ALL, InstantTime
+from skep_format.errors import NotATableError, OptionError
+from skep_format.instant_time import BEFORE_ALL, InstantTime
+from skep_format.names import BaseFileName, LogFileName
+from skep_format.options import Options
+from skep_format.timeline.instant import Action, Instant
+from skep_format.timeline.timeline import WRITE_ACTIONS, Timeline
+from skep_format.versions import STREAMER_KEYS
 from skep_table.metadata_write import has_metadata_table, last_compaction, open_own
-from skep_table.names import BaseFileName, LogFileName
-from skep_table.options import Options
 from skep_table.services.cleaning.clean_plan import Retention
 from skep_table.services.cleaning.retention import last_clean
 from skep_table.services.compaction.options import COMPACT_DELTA_COMMITS
 from skep_table.services.options import KEEP_CHECKPOINT, KEEP_MAX_COMMITS, KEEP_MIN_COMMITS, CleanPolicy
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant
-from skep_table.timeline.timeline import WRITE_ACTIONS, Timeline
 
 _SERVICES: Final = (Action.CLEAN, Action.ROLLBACK)
 

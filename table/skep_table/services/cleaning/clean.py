@@ -14,33 +14,33 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from skep_table.commit.completed_once import complete_once
-from skep_table.commit.instants import request_plan
-from skep_table.commit.options import Concurrency, FailedWritesPolicy
-from skep_table.commit.parts.metadata_records import record_in_metadata_table
-from skep_table.commit.undo.recovery import roll_back_failed
-from skep_table.commit.writable import prepared
-from skep_table.errors import AlreadyExistsError
-from skep_table.format import format_of
-from skep_table.instant_time import BEFORE_ALL, InstantTime
-from skep_table.metadata_write import has_metadata_table, updates_of_clean, with_building
-from skep_table.names import PARTITION_METAFILE, join
-from skep_table.options import Options
-from skep_table.services.cleaning.clean_plan import Retention, earliest_to_retain, files_to_delete
-from skep_table.services.cleaning.retention import last_clean, protected_files
-from skep_table.services.options import CLEAN_COMMITS, INCREMENTAL_CLEAN, KEEP_MAX_COMMITS, KEEP_MIN_COMMITS
-from skep_table.storage import Storage
-from skep_table.table import HudiTable
-from skep_table.table_config import TableConfig, load_table_config
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.plans import (
+from skep_format.errors import AlreadyExistsError
+from skep_format.instant_time import BEFORE_ALL, InstantTime
+from skep_format.names import PARTITION_METAFILE, join
+from skep_format.options import Options
+from skep_format.storage import Storage
+from skep_format.table_config import TableConfig, load_table_config
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.plans import (
     ActionInstant,
     CleanerPlan,
     CleanFileInfo,
     CleanMetadata,
     CleanPartitionMetadata,
 )
-from skep_table.timeline.write import delete_pending, transition_to_inflight
+from skep_format.timeline.write import delete_pending, transition_to_inflight
+from skep_format.versions import format_of
+from skep_table.commit.completed_once import complete_once
+from skep_table.commit.instants import request_plan
+from skep_table.commit.options import Concurrency, FailedWritesPolicy
+from skep_table.commit.parts.metadata_records import record_in_metadata_table
+from skep_table.commit.undo.recovery import roll_back_failed
+from skep_table.commit.writable import prepared
+from skep_table.metadata_write import has_metadata_table, updates_of_clean, with_building
+from skep_table.services.cleaning.clean_plan import Retention, earliest_to_retain, files_to_delete
+from skep_table.services.cleaning.retention import last_clean, protected_files
+from skep_table.services.options import CLEAN_COMMITS, INCREMENTAL_CLEAN, KEEP_MAX_COMMITS, KEEP_MIN_COMMITS
+from skep_table.table import HudiTable
 from skep_table.view import FileView
 from skep_table.view.slicing import file_groups
 

@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
 
-from skep_table.instant_time import InstantTime
-from skep_table.names import LogFileName
-from skep_table.options import Options
+from skep_format.instant_time import InstantTime
+from skep_format.names import LogFileName
+from skep_format.options import Options
+from skep_format.storage import FileStatus
+from skep_format.table_config import TimelineZone
+from skep_format.timeline.instant import Instant
+from skep_format.timeline.timeline import WRITE_ACTIONS, Timeline, format_instant_time
 from skep_table.services.options import (
     CLEAN_POLICY,
     COMMITS_RETAINED,
@@ -17,10 +21,6 @@ from skep_table.services.options import (
     HOURS_RETAINED,
     CleanPolicy,
 )
-from skep_table.storage import FileStatus
-from skep_table.table_config import TimelineZone
-from skep_table.timeline.instant import Instant
-from skep_table.timeline.timeline import WRITE_ACTIONS, Timeline, format_instant_time
 from skep_table.view import FileGroup, FileSlice
 
 

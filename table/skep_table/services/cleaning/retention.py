@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
+from skep_format.timeline.instant import Action, Instant
+from skep_format.timeline.plans import CleanMetadata, CompactionPlan, RequestedReplaceMetadata
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant
-from skep_table.timeline.plans import CleanMetadata, CompactionPlan, RequestedReplaceMetadata
 
 
 def last_clean(table: HudiTable) -> CleanMetadata | None:

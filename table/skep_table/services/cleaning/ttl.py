@@ -9,15 +9,15 @@ from enum import Enum
 from functools import partial
 from typing import Final
 
-from skep_table.errors import OptionError
-from skep_table.instant_time import InstantTime
-from skep_table.names import PARTITION_METAFILE, join
-from skep_table.options import Options, boolean, comma_list, one_of, option
-from skep_table.properties import parse_properties
+from skep_format.errors import OptionError
+from skep_format.instant_time import InstantTime
+from skep_format.names import PARTITION_METAFILE, join
+from skep_format.options import Options, boolean, comma_list, one_of, option
+from skep_format.properties import parse_properties
+from skep_format.timeline.timeline import format_instant_time
 from skep_table.services.clustering.options import class_name
 from skep_table.services.strategies import TTL_GROUP, TtlStrategy, find_strategy
 from skep_table.table import HudiTable
-from skep_table.timeline.timeline import format_instant_time
 from skep_table.view import FileView
 from skep_table.write.local import LocalWriter
 from skep_table.write.result import WriteResult

@@ -12,13 +12,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 
+from skep_format.errors import UnsupportedError
+from skep_format.names import FileGroupId
+from skep_format.options import Options
+from skep_format.timeline.instant import Action, Instant
+from skep_format.timeline.metadata import WriteOperation
+from skep_format.timeline.plans import ClusteringGroup, ClusteringPlan, RequestedReplaceMetadata
 from skep_table.commit.concurrency.changes import is_clustering
 from skep_table.commit.undo.recovery import finish_interrupted
 from skep_table.commit.writable import check_writable, prepared
-from skep_table.errors import UnsupportedError
 from skep_table.keys.buckets import GroupNames
-from skep_table.names import FileGroupId
-from skep_table.options import Options
 from skep_table.services.clustering.files import ClusterJob, GroupTask, cluster_group
 from skep_table.services.clustering.options import EXECUTION_STRATEGY, SORT_COLUMNS, TARGET_FILE_BYTES, known_class
 from skep_table.services.clustering.plan import check_sort_columns, plan_clustering
@@ -28,9 +31,6 @@ from skep_table.services.rewriting import Rewritten, context_of, metadata_of
 from skep_table.services.scheduling import schedule
 from skep_table.services.strategies import EXECUTION_GROUP, find_strategy
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant
-from skep_table.timeline.metadata import WriteOperation
-from skep_table.timeline.plans import ClusteringGroup, ClusteringPlan, RequestedReplaceMetadata
 from skep_table.view import FileSlice
 from skep_table.write.planning.options import INDEX_TYPE
 

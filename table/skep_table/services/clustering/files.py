@@ -14,9 +14,10 @@ from operator import itemgetter
 
 import pyarrow as pa
 
-from skep_table.basefile import read_footer
-from skep_table.names import MarkerType
-from skep_table.options import Options
+from skep_format.basefile import read_footer
+from skep_format.names import MarkerType
+from skep_format.options import Options
+from skep_format.timeline.metadata import WriteStat
 from skep_table.services.clustering.options import CURVE, SORT_COLUMNS
 from skep_table.services.clustering.row_order import order_of
 from skep_table.services.clustering.row_spool import RowSpool
@@ -25,7 +26,6 @@ from skep_table.slices import read_slice
 from skep_table.slices.history import history_until
 from skep_table.slices.options import MERGE_BYTES, SPILL_FOLDER
 from skep_table.table import HudiTable
-from skep_table.timeline.metadata import WriteStat
 from skep_table.view import FileSlice
 from skep_table.write.context import WriteContext
 from skep_table.write.output.files import BaseFiles, renamed

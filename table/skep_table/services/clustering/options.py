@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 
-from skep_table.options import Status, at_least, boolean, comma_list, option
+from skep_format.options import Status, at_least, boolean, comma_list, option
 
 _PLAN = "hoodie.clustering.plan.strategy."
 _GIB = 1 << 30

@@ -8,13 +8,22 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from skep_format.errors import OptionError, SchemaError
+from skep_format.names import FileGroupId
+from skep_format.options import Options
+from skep_format.schema.arrow import to_arrow
+from skep_format.schema.types import Schema
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.metadata import WriteOperation
+from skep_format.timeline.plans import (
+    ClusteringGroup,
+    ClusteringPlan,
+    ClusteringStrategy,
+    RequestedReplaceMetadata,
+    SliceInfo,
+)
 from skep_table.commit.concurrency.changes import groups_in_writing, is_clustering
-from skep_table.errors import OptionError, SchemaError
-from skep_table.names import FileGroupId
-from skep_table.options import Options
 from skep_table.query.named import refuse_lost_files
-from skep_table.schema.arrow import to_arrow
-from skep_table.schema.types import Schema
 from skep_table.services.clustering import options as options_of
 from skep_table.services.clustering.options import Curve, PartitionFilter
 from skep_table.services.clustering.row_order import can_be_sorted
@@ -23,15 +32,6 @@ from skep_table.services.plan_scope import coverage_of, options_key, uncovered_p
 from skep_table.services.strategies import PLAN_GROUP, PlanStrategy, find_strategy
 from skep_table.slices.bootstrap import source_of, with_source_size
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.metadata import WriteOperation
-from skep_table.timeline.plans import (
-    ClusteringGroup,
-    ClusteringPlan,
-    ClusteringStrategy,
-    RequestedReplaceMetadata,
-    SliceInfo,
-)
 from skep_table.view import FileGroup, FileSlice, FileView
 from skep_table.write.planning.options import MAX_FILE_BYTES
 

@@ -10,18 +10,18 @@ import logging
 from collections.abc import Iterable, Sequence
 from functools import partial
 
+from skep_format.errors import CommitConflictError, InputError
+from skep_format.timeline.instant import Action, Instant
+from skep_format.timeline.metadata import WriteOperation
 from skep_table.commit.concurrency.changes import is_clustering
 from skep_table.commit.undo.recovery import roll_back_failed
 from skep_table.commit.writable import check_writable, prepared
-from skep_table.errors import CommitConflictError, InputError
 from skep_table.services.compaction.file_slice import compact_slice
 from skep_table.services.compaction.plan import Choose, compaction_plan, every_slice, plan_compaction
 from skep_table.services.execution import Execution, delete_unreadable
 from skep_table.services.rewriting import RewriteJob, Rewritten, context_of, metadata_of
 from skep_table.services.scheduling import schedule
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant
-from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.planning.options import MAX_FILE_BYTES
 
 log = logging.getLogger("skep.compact")

@@ -8,15 +8,15 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
-from skep_table.basefile import read_footer
-from skep_table.errors import FormatError
-from skep_table.instant_time import BEFORE_ALL
-from skep_table.names import BaseFileName, LogFileName, MarkerType, join
+from skep_format.basefile import read_footer
+from skep_format.errors import FormatError
+from skep_format.instant_time import BEFORE_ALL
+from skep_format.names import BaseFileName, LogFileName, MarkerType, join
+from skep_format.timeline.metadata import WriteStat
+from skep_format.timeline.plans import CompactionOperation
 from skep_table.services.rewriting import RewriteJob
 from skep_table.slices import read_slice
 from skep_table.slices.counts import MergeCounts
-from skep_table.timeline.metadata import WriteStat
-from skep_table.timeline.plans import CompactionOperation
 from skep_table.view import BaseFile, FileSlice, LogFile
 from skep_table.write.output.change_log import ChangeLog, changes_beside
 from skep_table.write.output.files import BaseFiles, OpenFile, renamed

@@ -15,16 +15,18 @@ from functools import partial
 
 import pyarrow as pa
 
+from skep_format.errors import UnsupportedError
+from skep_format.logfile import HeaderKey
+from skep_format.logfile.options import LogFileOptions
+from skep_format.options import Options
+from skep_format.schema.arrow import to_arrow
+from skep_format.schema.types import Schema
+from skep_format.timeline.instant import Action, Instant
+from skep_format.timeline.metadata import WriteOperation, WriteStat
 from skep_table.commit.writable import prepared
-from skep_table.errors import UnsupportedError
-from skep_table.logfile import HeaderKey
-from skep_table.logfile.options import LogFileOptions
 from skep_table.merge import MergeRule, latest_per_key
 from skep_table.merge.rows import by_columns_brought, deleted, in_delete_block
 from skep_table.merge.rule import Fill
-from skep_table.options import Options
-from skep_table.schema.arrow import to_arrow
-from skep_table.schema.types import Schema
 from skep_table.services.compaction.compact import check_compactable, refuse_running, refuse_running_writes
 from skep_table.services.compaction.log_plan import inputs_of, plan_log_compaction
 from skep_table.services.compaction.plan import compaction_plan
@@ -36,8 +38,6 @@ from skep_table.slices.context import SliceContext
 from skep_table.slices.counts import MergeCounts
 from skep_table.slices.logs import as_table, log_rows, open_blocks
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant
-from skep_table.timeline.metadata import WriteOperation, WriteStat
 from skep_table.view import FileSlice
 from skep_table.write.output.append import Block, LogFiles, data_block, deletes_block, pieces
 from skep_table.write.planning.candidates import CandidateFile, LogTail

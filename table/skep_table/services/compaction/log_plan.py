@@ -6,15 +6,15 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from skep_table.names import FileGroupId
+from skep_format.names import FileGroupId
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.plans import CompactionPlan, CompactionStrategy
 from skep_table.query.named import refuse_lost_files
 from skep_table.services.compaction.options import LOG_COMPACT_FILES
 from skep_table.services.compaction.plan import PLAN_VERSION, operation_of
 from skep_table.services.plan_scope import coverage_of, options_key, uncovered_partitions
 from skep_table.slices.options import MERGE_BYTES
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.plans import CompactionPlan, CompactionStrategy
 from skep_table.view import FileSlice, FileView
 from skep_table.write.planning.options import MAX_FILE_BYTES
 

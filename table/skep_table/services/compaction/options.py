@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from skep_table.options import Options, Status, at_least, boolean, comma_list, one_of, option
+from skep_format.options import Options, Status, at_least, boolean, comma_list, one_of, option
+from skep_format.timeline.trigger import Trigger
 from skep_table.services.clustering.options import class_name
-from skep_table.timeline.trigger import Trigger
 
 _DEFAULT_STRATEGIES: tuple[str, ...] = ("LogFileSizeBased",)
 

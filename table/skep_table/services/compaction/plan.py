@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 
+from skep_format.names import FileGroupId
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.plans import CompactionOperation, CompactionPlan
 from skep_table.commit.concurrency.changes import planned_groups
-from skep_table.names import FileGroupId
 from skep_table.query.named import refuse_lost_files
 from skep_table.services.metrics import slice_metrics
 from skep_table.services.plan_scope import coverage_of, uncovered_partitions
 from skep_table.slices.bootstrap import source_of, with_source_size
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.plans import CompactionOperation, CompactionPlan
 from skep_table.view import FileSlice, FileView
 from skep_table.write.planning.options import MAX_FILE_BYTES
 

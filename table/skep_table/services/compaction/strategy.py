@@ -8,15 +8,15 @@ from datetime import date, datetime, timedelta
 from functools import partial
 from typing import Final
 
-from skep_table.errors import InputError, OptionError
-from skep_table.options import Options
+from skep_format.errors import InputError, OptionError
+from skep_format.options import Options
+from skep_format.table_config import TimelineZone
+from skep_format.timeline.instant import Action, Instant
+from skep_format.timeline.plans import CompactionOperation
+from skep_format.timeline.timeline import Timeline, format_instant_time
+from skep_format.timeline.trigger import Trigger
 from skep_table.services.compaction import options as options_of
 from skep_table.services.strategies import COMPACTION_GROUP, find_strategy
-from skep_table.table_config import TimelineZone
-from skep_table.timeline.instant import Action, Instant
-from skep_table.timeline.plans import CompactionOperation
-from skep_table.timeline.timeline import Timeline, format_instant_time
-from skep_table.timeline.trigger import Trigger
 
 Operations = Sequence[CompactionOperation]
 Choose = Callable[[Operations], Operations]

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final
 
+from skep_format.runner import Runner, ThreadRunner
 from skep_table.context import TableContext
-from skep_table.runtime.runner import Runner, ThreadRunner
 from skep_table.services.fsck.contents import check_contents
 from skep_table.services.fsck.files import ListedFiles, Newest, check_files, list_files
 from skep_table.services.fsck.findings import FileFinding, Problem, noted

@@ -8,18 +8,18 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.basefile import BaseFileFooter, read_base, read_footer
-from skep_table.basefile.pages import damaged_pages
-from skep_table.basefile.writer import key_range
-from skep_table.errors import SkepError
-from skep_table.instant_time import InstantTime
+from skep_format.basefile import BaseFileFooter, read_base, read_footer
+from skep_format.basefile.pages import damaged_pages
+from skep_format.basefile.writer import key_range
+from skep_format.errors import SkepError
+from skep_format.instant_time import InstantTime
+from skep_format.logfile import BlockType, HeaderKey, LogBlock, read_blocks
+from skep_format.names import BaseFileName, BaseFormat, LogFileName
+from skep_format.runner import Runner
+from skep_format.storage import FileStatus, Storage
 from skep_table.keys.stored import StoredKeys
-from skep_table.logfile import BlockType, HeaderKey, LogBlock, read_blocks
-from skep_table.names import BaseFileName, BaseFormat, LogFileName
-from skep_table.runtime.runner import Runner
 from skep_table.services.fsck.files import ListedFiles, is_committed
 from skep_table.services.fsck.findings import UNREADABLE, FileFinding, Problem, reason
-from skep_table.storage import FileStatus, Storage
 from skep_table.table import HudiTable, Written
 
 

@@ -9,17 +9,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from skep_table.basefile import read_footer
-from skep_table.instant_time import InstantTime
-from skep_table.metafile import METAFILES
-from skep_table.names import PARTITION_METAFILE, BaseFileName, BaseFormat, FileGroupId, LogFileName, join
+from skep_format.basefile import read_footer
+from skep_format.instant_time import InstantTime
+from skep_format.metafile import METAFILES
+from skep_format.names import PARTITION_METAFILE, BaseFileName, BaseFormat, FileGroupId, LogFileName, join
+from skep_format.runner import Runner
+from skep_format.storage import FileStatus, Storage
+from skep_format.timeline.instant import Action, Instant
+from skep_format.timeline.metadata import CommitMetadata, WriteStat
 from skep_table.query.named import belongs_to
-from skep_table.runtime.runner import Runner
 from skep_table.services.fsck.findings import UNREADABLE, FileFinding, Problem, reason
-from skep_table.storage import FileStatus, Storage
 from skep_table.table import HudiTable, Written
-from skep_table.timeline.instant import Action, Instant
-from skep_table.timeline.metadata import CommitMetadata, WriteStat
 
 
 @dataclass

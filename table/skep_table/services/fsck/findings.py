@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from skep_table.errors import SkepError
-from skep_table.instant_time import InstantTime
+from skep_format.errors import SkepError
+from skep_format.instant_time import InstantTime
 
 
 class Problem(str, Enum):

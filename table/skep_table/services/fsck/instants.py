@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from skep_table.errors import SkepError
-from skep_table.names import join
+from skep_format.errors import SkepError
+from skep_format.names import join
+from skep_format.timeline.instant import DATA_ACTIONS, Action, Instant, State
+from skep_format.timeline.metadata import CommitMetadata
+from skep_format.timeline.plans import PLAN_OF, CleanMetadata, decode_plan
 from skep_table.services.fsck.findings import UNREADABLE, FileFinding, Problem, reason
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant, State
-from skep_table.timeline.metadata import CommitMetadata
-from skep_table.timeline.plans import PLAN_OF, CleanMetadata, decode_plan
 
 _AT_ONCE: Final = 64
 _NEVER_EMPTY: Final = ((Action.COMPACTION, State.REQUESTED), (Action.LOG_COMPACTION, State.REQUESTED))

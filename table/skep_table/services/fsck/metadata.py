@@ -6,19 +6,19 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
-from skep_table.errors import NotATableError
-from skep_table.instant_time import DIGITS, CompletionTime, InstantTime
+from skep_format.errors import NotATableError
+from skep_format.instant_time import DIGITS, CompletionTime, InstantTime
+from skep_format.names import BaseFileName, LogFileName
+from skep_format.runner import Runner
+from skep_format.timeline.instant import Instant
+from skep_format.timeline.metadata import CommitMetadata
 from skep_table.metadata_table import FIRST_INSTANTS, FOLDER
 from skep_table.metadata_write import has_metadata_table, open_own
-from skep_table.names import BaseFileName, LogFileName
-from skep_table.runtime.runner import Runner
 from skep_table.services.fsck.files import Newest, check_files, list_files
 from skep_table.services.fsck.findings import FileFinding, Problem, noted
 from skep_table.services.fsck.instants import damaged_archive, read_timeline
 from skep_table.services.metadata_check import Difference, MetadataProblem, check_metadata_table
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Instant
-from skep_table.timeline.metadata import CommitMetadata
 
 _OF_FILES = (Problem.MISSING, Problem.SIZE)
 

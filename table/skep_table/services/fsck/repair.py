@@ -12,23 +12,23 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from skep_format.errors import AlreadyExistsError, SkepError
+from skep_format.instant_time import InstantTime
+from skep_format.metafile import ensure_partition
+from skep_format.names import PARTITION_METAFILE, BaseFileName, LogFileName
+from skep_format.table_config.file import restore_settings
+from skep_format.table_config.keys import BACKUP_PATH, PROPERTIES_PATH
+from skep_format.timeline.instant import Action, State
+from skep_format.timeline.plans import RestoreMetadata, RollbackMetadata
+from skep_format.timeline.write import delete_pending
 from skep_table.commit.undo.recovery import refuse_active, roll_back_failed
 from skep_table.commit.writable import check_writable, take_lock_over
 from skep_table.context import TableContext
-from skep_table.errors import AlreadyExistsError, SkepError
-from skep_table.instant_time import InstantTime
-from skep_table.metafile import ensure_partition
-from skep_table.names import PARTITION_METAFILE, BaseFileName, LogFileName
 from skep_table.services.fsck.findings import UNREADABLE, FileFinding, Problem, Repair, reason
 from skep_table.services.fsck.instants import read_timeline
 from skep_table.services.fsck.settings import open_damaged
 from skep_table.services.metadata.admin import rebuild_metadata_table
 from skep_table.table import HudiTable
-from skep_table.table_config.file import restore_settings
-from skep_table.table_config.keys import BACKUP_PATH, PROPERTIES_PATH
-from skep_table.timeline.instant import Action, State
-from skep_table.timeline.plans import RestoreMetadata, RollbackMetadata
-from skep_table.timeline.write import delete_pending
 
 DAMAGED_PATH: Final = f"{PROPERTIES_PATH}.damaged"
 """A copy of damaged settings, kept when they are written again."""

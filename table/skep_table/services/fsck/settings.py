@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from skep_format.errors import NotATableError, SkepError, TableVersionError
+from skep_format.storage import Storage
+from skep_format.table_config import CHECKSUM, TableConfig, load_table_config
+from skep_format.table_config.file import read_settings
+from skep_format.table_config.keys import BACKUP_PATH, PROPERTIES_PATH
+from skep_format.timeline.half_moved import refuse_half_moved
 from skep_table.context import TableContext
-from skep_table.errors import NotATableError, SkepError, TableVersionError
 from skep_table.services.fsck.findings import UNREADABLE, FileFinding, Problem, reason
 from skep_table.services.fsck.stated import StatedSettings, has_timeline, stated_settings
-from skep_table.storage import Storage
 from skep_table.table import HudiTable
-from skep_table.table_config import CHECKSUM, TableConfig, load_table_config
-from skep_table.table_config.file import read_settings
-from skep_table.table_config.keys import BACKUP_PATH, PROPERTIES_PATH
-from skep_table.timeline.half_moved import refuse_half_moved
 
 
 @dataclass(frozen=True)

@@ -15,21 +15,17 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.basefile import read_base
-from skep_table.errors import FormatError, SkepError
-from skep_table.escaping import unescape
-from skep_table.format import DEFAULT, TableFormat, format_of_version, known_versions
-from skep_table.keys.generator import infer_key_generator
-from skep_table.keys.text import value_text
-from skep_table.metadata_table import FOLDER
-from skep_table.names import META_FOLDER
-from skep_table.properties import parse_properties
-from skep_table.schema.avro import parse_avro
-from skep_table.schema.types import META_FIELDS, PARTITION_PATH, RECORD_KEY, record_names
-from skep_table.storage import FolderStorage, Storage
-from skep_table.table_config import METADATA_PARTITIONS, POPULATE_META_FIELDS, TableConfig, TableType
-from skep_table.table_config.file import read_settings
-from skep_table.table_config.keys import (
+from skep_format.basefile import read_base
+from skep_format.errors import FormatError, SkepError
+from skep_format.escaping import unescape
+from skep_format.names import META_FOLDER
+from skep_format.properties import parse_properties
+from skep_format.schema.avro import parse_avro
+from skep_format.schema.types import META_FIELDS, PARTITION_PATH, RECORD_KEY, record_names
+from skep_format.storage import FolderStorage, Storage
+from skep_format.table_config import METADATA_PARTITIONS, POPULATE_META_FIELDS, TableConfig, TableType
+from skep_format.table_config.file import read_settings
+from skep_format.table_config.keys import (
     BACKUP_PATH,
     CHECKSUM,
     DATABASE,
@@ -45,9 +41,13 @@ from skep_table.table_config.keys import (
     TYPE,
     VERSION,
 )
-from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant
-from skep_table.timeline.layout import TimelineLayout
-from skep_table.timeline.metadata import CommitMetadata, WriteOperation
+from skep_format.timeline.instant import DATA_ACTIONS, Action, Instant
+from skep_format.timeline.layout import TimelineLayout
+from skep_format.timeline.metadata import CommitMetadata, WriteOperation
+from skep_format.versions import DEFAULT, TableFormat, format_of_version, known_versions
+from skep_table.keys.generator import infer_key_generator
+from skep_table.keys.text import value_text
+from skep_table.metadata_table import FOLDER
 
 _KEY: Final = re.compile(r"hoodie\.[a-zA-Z0-9._-]+")
 _PREFIXED: Final = re.compile(r"(?:^|,)([^:,]+):")
@@ -162,7 +162,7 @@ def _parses(key: str, text: str, version: str | None) -> bool:
 
 
 def _checksum(properties: Mapping[str, str]) -> str:
-    from skep_table.table_config import table_checksum
+    from skep_format.table_config import table_checksum
 
     return table_checksum(properties.get(NAME, ""), properties.get(DATABASE))
 

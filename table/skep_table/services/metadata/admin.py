@@ -6,11 +6,11 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from skep_format.errors import FormatError, InputError, MetadataTableError, NotATableError
+from skep_format.instant_time import InstantTime
 from skep_table.commit.concurrency.indexing_executors import refuse_reserved
 from skep_table.commit.parts.metadata_table import metadata_clock, name_dropped
 from skep_table.commit.writable import check_writable, take_lock_over
-from skep_table.errors import FormatError, InputError, MetadataTableError, NotATableError
-from skep_table.instant_time import InstantTime
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.definitions import IndexDefinition, definitions_path
 from skep_table.metadata_table.entries import GroupReader, alive, latest

@@ -18,10 +18,13 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_format.errors import CommitConflictError, MetadataTableError, NotATableError
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.plans import IndexCommitMetadata, IndexPartitionInfo, RollbackMetadata
+from skep_format.timeline.write import complete, delete_pending, transition_to_inflight
 from skep_table.commit.heartbeat import ActiveWriters, Heartbeat, HeartbeatLimits, delete_heartbeat, writer_details
 from skep_table.commit.instants import timeline_clock
 from skep_table.commit.writable import check_version, check_writable, prepared
-from skep_table.errors import CommitConflictError, MetadataTableError, NotATableError
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.entries import latest
 from skep_table.metadata_table.partitions import RECORD_INDEX, RECORD_INDEX_MEMBER
@@ -45,9 +48,6 @@ from skep_table.metadata_write.making.spreading import NewPartitions, Sizes
 from skep_table.metadata_write.options import INDEX_CHECK_TIMEOUT_SECONDS
 from skep_table.services.execution import pending_instant, refuse_while_active
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.plans import IndexCommitMetadata, IndexPartitionInfo, RollbackMetadata
-from skep_table.timeline.write import complete, delete_pending, transition_to_inflight
 
 _ATTEMPTS: Final = 10
 _POLL_SECONDS: Final = 0.1

@@ -9,14 +9,17 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from skep_table.basefile import read_footer
+from skep_format.basefile import read_footer
+from skep_format.errors import UnsupportedError
+from skep_format.instant_time import InstantTime
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.plans import IndexPartitionInfo, IndexPlan
+from skep_format.timeline.write import delete_pending
 from skep_table.commit.concurrency.indexing_executors import reserved_partitions
 from skep_table.commit.heartbeat import ActiveWriters, HeartbeatLimits
 from skep_table.commit.instants import request_plan
 from skep_table.commit.parts.metadata_table import can_be_built_aside, metadata_clock, name_dropped, to_make_again
 from skep_table.commit.writable import check_writable, prepared
-from skep_table.errors import UnsupportedError
-from skep_table.instant_time import InstantTime
 from skep_table.metadata_table.partitions import COLUMN_STATS, FILES, RECORD_INDEX, SINGLE
 from skep_table.metadata_write import (
     announce,
@@ -35,9 +38,6 @@ from skep_table.metadata_write import (
 from skep_table.metadata_write.definitions import PLANNED_COLUMNS, definition_of_statistics
 from skep_table.metadata_write.making.spreading import NewPartitions
 from skep_table.table import METADATA_ENABLE, HudiTable
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.plans import IndexPartitionInfo, IndexPlan
-from skep_table.timeline.write import delete_pending
 
 log = logging.getLogger("skep.services")
 

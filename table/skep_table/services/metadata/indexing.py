@@ -8,10 +8,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from skep_format.errors import EntryExistsError, InputError, MetadataTableError, SchemaError, UnsupportedError
 from skep_table.commit.concurrency.indexing_executors import refuse_reserved
 from skep_table.commit.parts.metadata_table import keeps_metadata_table, metadata_clock
 from skep_table.commit.writable import check_writable, take_lock_over
-from skep_table.errors import EntryExistsError, InputError, MetadataTableError, SchemaError, UnsupportedError
 from skep_table.metadata_table.definitions import IndexDefinition, definitions_path
 from skep_table.metadata_table.partitions import (
     BLOOM_FILTERS,

@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from skep_format.errors import NotATableError
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.write import create_requested
 from skep_table.commit.parts.metadata_table import keeps_metadata_table, metadata_clock
 from skep_table.commit.writable import prepared
-from skep_table.errors import NotATableError
 from skep_table.metadata_write import (
     COMPACT_DELTA_COMMITS,
     compact_metadata_logs,
@@ -30,8 +32,6 @@ from skep_table.services.compaction.options import COMPACT_DELTA_COMMITS as COMP
 from skep_table.services.metadata.index_plan import plan_again, set_idle_plans_aside
 from skep_table.services.options import CLEAN_POLICY, COMMITS_RETAINED, KEEP_MAX_COMMITS, KEEP_MIN_COMMITS, CleanPolicy
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.write import create_requested
 
 _COMMITS_RETAINED: Final = 20
 _MORE_THAN_THE_TABLE: Final = 1.2  # a reader of the table's oldest commits may be that far behind here

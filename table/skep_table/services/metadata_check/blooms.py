@@ -9,14 +9,14 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.basefile import read_base, read_footer
-from skep_table.bloom import BloomFilter
+from skep_format.basefile import read_base, read_footer
+from skep_format.bloom import BloomFilter
+from skep_format.names import BaseFileName
 from skep_table.keys.stored import StoredKeys
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.entries import alive, latest
 from skep_table.metadata_table.keys import ALL_PARTITIONS, NON_PARTITIONED, file_key, path_key
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, BLOOM_MEMBER
-from skep_table.names import BaseFileName
 from skep_table.services.metadata_check.findings import Findings, MetadataProblem
 from skep_table.services.metadata_check.slices import latest_slices
 from skep_table.table import HudiTable

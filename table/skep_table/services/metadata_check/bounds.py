@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_format.schema.arrow import arrow_type
 from skep_table.metadata_table.records.summaries import Columns, ColumnSummary
-from skep_table.schema.arrow import arrow_type
 from skep_table.services.metadata_check.findings import Findings, MetadataProblem
 
 _LONGEST: Final = 1024  # summaries cut texts there, so that longer ones can't be compared with them

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Final
 
-from skep_table.errors import FormatError, InputError, NotATableError
+from skep_format.errors import FormatError, InputError, NotATableError
 from skep_table.metadata_table import FOLDER, MetadataTable
 from skep_table.metadata_table.partitions import (
     BLOOM_FILTERS,

@@ -10,17 +10,17 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_format.names import LogFileName
+from skep_format.schema.arrow import arrow_type
+from skep_format.storage import FileStatus
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.records.expression_index import ExpressionIndex
 from skep_table.metadata_table.records.summaries import ColumnSummary, merged
 from skep_table.metadata_write.definitions import expression_indexes
 from skep_table.metadata_write.facts.expressions import ExpressionFacts, expression_facts, texts_of_files
-from skep_table.names import LogFileName
-from skep_table.schema.arrow import arrow_type
 from skep_table.services.metadata_check.bounds import Described, check_bounds
 from skep_table.services.metadata_check.findings import Findings, MetadataProblem
 from skep_table.services.metadata_check.slices import latest_slices
-from skep_table.storage import FileStatus
 from skep_table.table import HudiTable
 
 _FILES_AT_ONCE: Final = 256

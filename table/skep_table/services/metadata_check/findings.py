@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from skep_table.instant_time import InstantTime
+from skep_format.instant_time import InstantTime
 
 MOST_FINDINGS: Final = 1000  # of each partition of the metadata table; further ones are counted
 

@@ -9,16 +9,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from skep_table.errors import FormatError
-from skep_table.instant_time import InstantTime
-from skep_table.logfile import BlockType, read_blocks
+from skep_format.errors import FormatError
+from skep_format.instant_time import InstantTime
+from skep_format.logfile import BlockType, read_blocks
+from skep_format.names import BaseFileName, LogFileName, join
+from skep_format.storage import FileStatus
+from skep_format.timeline.instant import Action
+from skep_format.timeline.plans import CleanerPlan
 from skep_table.metadata_table import MetadataTable
-from skep_table.names import BaseFileName, LogFileName, join
 from skep_table.services.metadata_check.findings import Findings, MetadataProblem
-from skep_table.storage import FileStatus
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action
-from skep_table.timeline.plans import CleanerPlan
 from skep_table.view.slicing import InstantStates, file_groups
 
 

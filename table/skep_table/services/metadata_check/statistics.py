@@ -9,6 +9,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_format.schema.arrow import arrow_type
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.entries import alive, latest
 from skep_table.metadata_table.keys import ALL_PARTITIONS
@@ -16,7 +17,6 @@ from skep_table.metadata_table.partitions import COLUMN_STATS, PARTITION_STATS, 
 from skep_table.metadata_table.records.summaries import Columns, ColumnSummary, merged, summaries_of_rows
 from skep_table.metadata_write.definitions import stats_columns
 from skep_table.metadata_write.facts.files import FileFacts, facts_of_files
-from skep_table.schema.arrow import arrow_type
 from skep_table.services.metadata_check.bounds import Described, check_bounds
 from skep_table.services.metadata_check.findings import Findings, MetadataProblem
 from skep_table.services.metadata_check.slices import latest_slices

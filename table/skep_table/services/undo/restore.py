@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from skep_format.errors import InputError
+from skep_format.instant_time import CompletionTime, InstantTime
+from skep_format.timeline.instant import Action, Instant
+from skep_format.timeline.plans import InstantInfo, RestoreMetadata, RestorePlan
+from skep_format.timeline.timeline import WRITE_ACTIONS
 from skep_table.commit.instants import request_plan
 from skep_table.commit.undo.recovery import finish_interrupted, refuse_active
 from skep_table.commit.undo.restore import finish_restore
 from skep_table.commit.writable import prepared
-from skep_table.errors import InputError
-from skep_table.instant_time import CompletionTime, InstantTime
 from skep_table.services.cleaning.clean import finish_cleans
 from skep_table.services.undo.rollback import check_not_cleaned
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant
-from skep_table.timeline.plans import InstantInfo, RestoreMetadata, RestorePlan
-from skep_table.timeline.timeline import WRITE_ACTIONS
 
 
 def restore(table: HudiTable, savepoint: InstantTime) -> RestoreMetadata | None:

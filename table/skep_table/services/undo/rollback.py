@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection
 
+from skep_format.errors import InputError, UnsupportedError
+from skep_format.instant_time import InstantTime
+from skep_format.names import FileGroupId
+from skep_format.timeline.instant import DATA_ACTIONS, Action, Instant, State
+from skep_format.timeline.metadata import WriteStat
+from skep_format.timeline.plans import RollbackMetadata, RollbackPlan
+from skep_format.timeline.timeline import WRITE_ACTIONS
 from skep_table.commit.concurrency.changes import groups_of
 from skep_table.commit.parts.metadata_table import create_again
 from skep_table.commit.undo.recovery import finish_interrupted, refuse_active
 from skep_table.commit.undo.rollback import roll_back
 from skep_table.commit.undo.rollback_plan import plan_rollback
 from skep_table.commit.writable import prepared
-from skep_table.errors import InputError, UnsupportedError
-from skep_table.instant_time import InstantTime
-from skep_table.names import FileGroupId
 from skep_table.services.cleaning.clean import finish_cleans
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant, State
-from skep_table.timeline.metadata import WriteStat
-from skep_table.timeline.plans import RollbackMetadata, RollbackPlan
-from skep_table.timeline.timeline import WRITE_ACTIONS
 
 
 def roll_back_instant(table: HudiTable, time: InstantTime) -> RollbackMetadata:

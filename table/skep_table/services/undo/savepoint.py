@@ -5,18 +5,18 @@ from __future__ import annotations
 import contextlib
 from functools import partial
 
+from skep_format.errors import AlreadyExistsError, InputError
+from skep_format.instant_time import InstantTime
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.plans import SavepointMetadata, SavepointPartitionMetadata
+from skep_format.timeline.write import complete, delete_completed, delete_pending, transition_to_inflight
 from skep_table.commit.instants import timeline_clock
 from skep_table.commit.undo.recovery import finish_interrupted
 from skep_table.commit.writable import prepared
-from skep_table.errors import AlreadyExistsError, InputError
-from skep_table.instant_time import InstantTime
 from skep_table.query.cleaned import not_whole
 from skep_table.query.named import refuse_lost_files
 from skep_table.services.cleaning.clean import finish_cleans
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.plans import SavepointMetadata, SavepointPartitionMetadata
-from skep_table.timeline.write import complete, delete_completed, delete_pending, transition_to_inflight
 from skep_table.view import FileView
 from skep_table.view.instant_states import completed_by
 from skep_table.view.slicing import file_groups

@@ -18,15 +18,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.basefile import BaseFileFooter, OpenBaseFile, open_base, read_footer
-from skep_table.bloom import BloomFilter
+from skep_format.basefile import BaseFileFooter, OpenBaseFile, open_base, read_footer
+from skep_format.bloom import BloomFilter
+from skep_format.runner import Runner
+from skep_format.schema.types import RECORD_KEY
+from skep_format.storage import Storage
 from skep_table.keys.stored import StoredKeys
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.partitions import BLOOM_FILTERS
 from skep_table.query.pruning.slices import in_byte_order
-from skep_table.runtime.runner import Runner
-from skep_table.schema.types import RECORD_KEY
-from skep_table.storage import Storage
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
 from skep_table.write.indexes.contract import Candidates, Index, KeyLookUp, LookedUp, by_partition

@@ -9,8 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from skep_format.errors import OptionError, TableMismatchError, UnsupportedError
+from skep_format.options import Options
+from skep_format.table_config import TableConfig
 from skep_table.commit.options import Concurrency
-from skep_table.errors import OptionError, TableMismatchError, UnsupportedError
 from skep_table.keys.buckets import (
     BUCKET_FIELDS,
     BUCKET_NAMES,
@@ -21,9 +23,7 @@ from skep_table.keys.buckets import (
     bucket_numbers,
     counts_by_partition,
 )
-from skep_table.options import Options
 from skep_table.table import HudiTable
-from skep_table.table_config import TableConfig
 from skep_table.write.indexes.contract import Index, KeyLookUp, LookedUp, by_partition
 from skep_table.write.planning.candidates import CandidateFile, CandidateFiles
 from skep_table.write.planning.options import BUCKET_ENGINE, INDEX_TYPE, IndexType

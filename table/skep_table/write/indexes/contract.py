@@ -33,10 +33,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.instant_time import InstantTime
+from skep_format.instant_time import InstantTime
+from skep_format.runner import Runner
+from skep_format.schema.types import PARTITION_PATH, RECORD_KEY
 from skep_table.keys.buckets import UUID_NAMES, GroupNames
-from skep_table.runtime.runner import Runner
-from skep_table.schema.types import PARTITION_PATH, RECORD_KEY
 from skep_table.table import HudiTable
 from skep_table.write.keyed import partition_codes, rows_by, single
 from skep_table.write.output.written import WrittenKeys

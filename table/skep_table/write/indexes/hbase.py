@@ -16,14 +16,14 @@ from typing import Any, ClassVar, Final
 import numpy as np
 import pyarrow as pa
 
-from skep_table.basefile import read_footer
+from skep_format.basefile import read_footer
+from skep_format.distribution import install_command
+from skep_format.errors import EnvironmentMissingError, OptionError, StorageError, TableMismatchError
+from skep_format.instant_time import InstantTime
+from skep_format.names import FileGroupId
+from skep_format.options import Options
+from skep_format.schema.types import RECORD_KEY
 from skep_table.commit.parts.index_entries import entries_are_kept, entries_begin, entries_count, uncounted
-from skep_table.distribution import install_command
-from skep_table.errors import EnvironmentMissingError, OptionError, StorageError, TableMismatchError
-from skep_table.instant_time import InstantTime
-from skep_table.names import FileGroupId
-from skep_table.options import Options
-from skep_table.schema.types import RECORD_KEY
 from skep_table.table import HudiTable
 from skep_table.write.indexes.bloom_lookup import BloomLookUp
 from skep_table.write.indexes.contract import Index, KeyLookUp, LookedUp

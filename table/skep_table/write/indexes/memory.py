@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from skep_table.schema.types import RECORD_KEY
+from skep_format.schema.types import RECORD_KEY
 from skep_table.slices import read_slice
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.runtime.runner import Runner
-from skep_table.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
+from skep_format.runner import Runner
+from skep_format.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from skep_table.write.indexes.contract import KeyLookUp, LookedUp, numbers_of
 from skep_table.write.keyed import named, partition_codes, rows_by, single
 from skep_table.write.planning.candidates import CandidateFiles

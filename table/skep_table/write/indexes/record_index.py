@@ -17,14 +17,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_format.errors import OptionError
+from skep_format.options import Options
+from skep_format.schema.types import PARTITION_PATH, RECORD_KEY
+from skep_format.table_config import TableConfig
 from skep_table.commit.parts.metadata_table import keeps_metadata_table
-from skep_table.errors import OptionError
 from skep_table.metadata_table import MetadataTable, group_numbers
 from skep_table.metadata_table.records.record_index import RecordIndexGroup
-from skep_table.options import Options
-from skep_table.schema.types import PARTITION_PATH, RECORD_KEY
 from skep_table.table import METADATA_ENABLE, HudiTable
-from skep_table.table_config import TableConfig
 from skep_table.write.indexes.bloom_lookup import BloomLookUp, MetadataIndexWarning
 from skep_table.write.indexes.contract import (
     NO_CANDIDATES,

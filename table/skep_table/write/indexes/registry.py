@@ -5,11 +5,11 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 from typing import Any, Final, Protocol
 
-from skep_table.errors import TableMismatchError, UnsupportedError
+from skep_format.errors import TableMismatchError, UnsupportedError
+from skep_format.options import Option, Options
+from skep_format.table_config import TableConfig
 from skep_table.keys.buckets import BUCKET_FIELDS, BUCKETS, OTHER_BUCKETS
-from skep_table.options import Option, Options
 from skep_table.table import HudiTable
-from skep_table.table_config import TableConfig
 from skep_table.write.indexes.bloom_lookup import BloomIndex
 from skep_table.write.indexes.bucket import BucketIndex
 from skep_table.write.indexes.contract import Index

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from skep_table.runtime.runner import Runner, ThreadRunner
+from skep_format.runner import Runner, ThreadRunner
 from skep_table.write.indexes.contract import Candidates, FileNumbers, KeyLookUp, LookedUp, Span
 from skep_table.write.indexes.global_tagging import Relocation
 from skep_table.write.keyed import partition_codes

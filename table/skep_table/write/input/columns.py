@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from skep_table.basefile import ValueFilters
-from skep_table.errors import SchemaError
-from skep_table.options import Options
-from skep_table.schema.arrow import from_arrow, to_arrow
-from skep_table.schema.exact import Casts
-from skep_table.schema.policy import OPERATION_FIELD, Missing, SchemaPolicy
-from skep_table.schema.reconcile import check_fixed, reconcile
-from skep_table.schema.types import META_FIELDS, OPERATION, DoubleType, Field, FloatType, Schema, StringType
-from skep_table.schema.untyped import DROP_UNTYPED, typed
+from skep_format.basefile import ValueFilters
+from skep_format.errors import SchemaError
+from skep_format.options import Options
+from skep_format.schema.arrow import from_arrow, to_arrow
+from skep_format.schema.exact import Casts
+from skep_format.schema.policy import OPERATION_FIELD, Missing, SchemaPolicy
+from skep_format.schema.reconcile import check_fixed, reconcile
+from skep_format.schema.types import META_FIELDS, OPERATION, DoubleType, Field, FloatType, Schema, StringType
+from skep_format.schema.untyped import DROP_UNTYPED, typed
 from skep_table.table import HudiTable
 from skep_table.write.input.conform import plain_schema
 from skep_table.write.planning.operation import Traits

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.errors import SchemaError
-from skep_table.names import DEFAULT_PARTITION
-from skep_table.schema.exact import EXACT, Casts, cast_exactly
+from skep_format.errors import SchemaError
+from skep_format.names import DEFAULT_PARTITION
+from skep_format.schema.exact import EXACT, Casts, cast_exactly
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:

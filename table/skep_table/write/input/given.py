@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from skep_table.errors import InputError, SchemaError
+from skep_format.errors import InputError, SchemaError
 from skep_table.query.result import ReadResult
 from skep_table.write.input.row_input import OnceInput, RereadInput, RowInput, TableInput
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
+from skep_format.schema.arrow import to_arrow
+from skep_format.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
+from skep_format.timeline.metadata import WriteOperation
 from skep_table.keys import KeyGenerator
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
-from skep_table.schema.arrow import to_arrow
-from skep_table.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from skep_table.table import HudiTable
-from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.context import WriteContext
 from skep_table.write.input.row_input import RowInput
 from skep_table.write.keyed import ChangeKeyer, Keyer

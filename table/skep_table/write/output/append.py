@@ -15,18 +15,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.basefile import parquet_bytes, without_meta_values
+from skep_format.basefile import parquet_bytes, without_meta_values
+from skep_format.errors import LeaseLostError
+from skep_format.logfile import BlockType, HeaderKey, avro_block, delete_block, format_block
+from skep_format.logfile.options import DataBlockFormat
+from skep_format.metafile import ensure_partition
+from skep_format.names import LogFileName, Marker, join
+from skep_format.schema.avro import avro_text
+from skep_format.schema.types import ALL_META_FIELDS, IS_DELETED, OPERATION, PARTITION_PATH, RECORD_KEY
+from skep_format.timeline.metadata import WriteOperation, WriteStat
 from skep_table.commit.parts.markers import create_marker, ensure_open
-from skep_table.errors import LeaseLostError
-from skep_table.logfile import BlockType, HeaderKey, avro_block, delete_block, format_block
-from skep_table.logfile.options import DataBlockFormat
 from skep_table.merge import last_of_each
 from skep_table.merge.rows import Mask, as_mask, deleted, in_delete_block, ordering_columns
-from skep_table.metafile import ensure_partition
-from skep_table.names import LogFileName, Marker, join
-from skep_table.schema.avro import avro_text
-from skep_table.schema.types import ALL_META_FIELDS, IS_DELETED, OPERATION, PARTITION_PATH, RECORD_KEY
-from skep_table.timeline.metadata import WriteOperation, WriteStat
 from skep_table.write.context import WriteContext
 from skep_table.write.output.attempt import attempt_of
 from skep_table.write.output.event_times import EventTimes

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.basefile import OpenBaseFile, open_base
-from skep_table.errors import FormatError
+from skep_format.basefile import OpenBaseFile, open_base
+from skep_format.errors import FormatError
+from skep_format.names import MarkerType
+from skep_format.schema.types import RECORD_KEY
+from skep_format.storage import FileStatus
+from skep_format.timeline.metadata import WriteStat
 from skep_table.merge import DELETED, MergeRule, Updates, latest_per_key, mark_deleted
 from skep_table.merge.rows import deleted, in_delete_block
-from skep_table.names import MarkerType
-from skep_table.schema.types import RECORD_KEY
-from skep_table.storage import FileStatus
-from skep_table.timeline.metadata import WriteStat
 from skep_table.write.context import WriteContext
 from skep_table.write.input.conform import empty_partitions, lists_with_nulls
 from skep_table.write.keyed import comparable

@@ -12,12 +12,12 @@ from typing import IO, Any, Final, TypeAlias
 
 import pyarrow as pa
 
+from skep_format.errors import LeaseLostError
+from skep_format.logfile.changes import AFTER, BEFORE, DELETE, INSERT, KEY, OP, TIME, UPDATE, change_block, image_type
+from skep_format.names import BaseFileName, LogFileName, Marker, join
+from skep_format.schema.types import ALL_META_FIELDS, RECORD_KEY
+from skep_format.table_config.keys import CdcMode
 from skep_table.commit.parts.markers import create_marker, ensure_open
-from skep_table.errors import LeaseLostError
-from skep_table.logfile.changes import AFTER, BEFORE, DELETE, INSERT, KEY, OP, TIME, UPDATE, change_block, image_type
-from skep_table.names import BaseFileName, LogFileName, Marker, join
-from skep_table.schema.types import ALL_META_FIELDS, RECORD_KEY
-from skep_table.table_config.keys import CdcMode
 from skep_table.write.context import WriteContext
 from skep_table.write.output.append import pieces
 

@@ -12,15 +12,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.basefile import BaseFileWriter
-from skep_table.basefile.encoding import ENCODED_TEXT, constant
+from skep_format.basefile import BaseFileWriter
+from skep_format.basefile.encoding import ENCODED_TEXT, constant
+from skep_format.errors import LeaseLostError
+from skep_format.metafile import ensure_partition
+from skep_format.names import BaseFileName, Marker, MarkerType, join
+from skep_format.schema.arrow import to_arrow
+from skep_format.schema.types import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY
+from skep_format.timeline.metadata import WriteStat
 from skep_table.commit.parts.markers import can_be_listed, create_marker, ensure_open, list_ahead
-from skep_table.errors import LeaseLostError
-from skep_table.metafile import ensure_partition
-from skep_table.names import BaseFileName, Marker, MarkerType, join
-from skep_table.schema.arrow import to_arrow
-from skep_table.schema.types import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY
-from skep_table.timeline.metadata import WriteStat
 from skep_table.write.context import Announced, WriteContext
 from skep_table.write.output.attempt import attempt_of
 from skep_table.write.output.event_times import EventTimes

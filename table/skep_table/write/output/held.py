@@ -9,15 +9,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.basefile import read_base
+from skep_format.basefile import read_base
+from skep_format.logfile import BlockType, read_blocks
+from skep_format.logfile.options import POSITIONS
+from skep_format.schema.types import IS_DELETED, OPERATION, RECORD_KEY
+from skep_format.storage import Storage
 from skep_table.keys.stored import StoredKeys
-from skep_table.logfile import BlockType, read_blocks
-from skep_table.logfile.options import POSITIONS
 from skep_table.merge.rows import POSITION
 from skep_table.merge.rule import DELETE_FIELD
-from skep_table.schema.types import IS_DELETED, OPERATION, RECORD_KEY
 from skep_table.slices import read_slice
-from skep_table.storage import Storage
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
 from skep_table.write.tags import NOT_HELD, SEVERAL, Positions

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.logfile import HeaderKey, format_positions
+from skep_format.logfile import HeaderKey, format_positions
+from skep_format.names import BaseFileName
+from skep_format.schema.types import RECORD_KEY
 from skep_table.merge.rows import POSITION
-from skep_table.names import BaseFileName
-from skep_table.schema.types import RECORD_KEY
 from skep_table.write.context import WriteContext
 from skep_table.write.keyed import single
 from skep_table.write.output.held import in_base_file, positions_of

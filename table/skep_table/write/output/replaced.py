@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from skep_table.errors import InputError, UnsupportedError
-from skep_table.instant_time import InstantTime
+from skep_format.errors import InputError, UnsupportedError
+from skep_format.instant_time import InstantTime
+from skep_format.names import FileGroupId
+from skep_format.runner import Runner
 from skep_table.keys import KeyGenerator
 from skep_table.keys.buckets import GroupNames
-from skep_table.names import FileGroupId
-from skep_table.runtime.runner import Runner
 from skep_table.table import HudiTable
 from skep_table.view import FileView
 from skep_table.write.planning.profile import Bucket

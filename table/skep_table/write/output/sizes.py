@@ -8,10 +8,10 @@ from typing import Final
 
 import pyarrow as pa
 
-from skep_table.basefile import BaseFileOptions, parquet_bytes
-from skep_table.logfile.options import COMPRESSION_RATIO
+from skep_format.basefile import BaseFileOptions, parquet_bytes
+from skep_format.logfile.options import COMPRESSION_RATIO
+from skep_format.timeline.metadata import BaseFilesWritten
 from skep_table.table import HudiTable
-from skep_table.timeline.metadata import BaseFilesWritten
 from skep_table.write.context import WriteContext
 from skep_table.write.output.files import MetaColumns
 from skep_table.write.planning.options import (

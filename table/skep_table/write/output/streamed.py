@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from skep_table.runtime.runner import Runner
+from skep_format.runner import Runner
 from skep_table.write.context import Memory, WriteContext
 from skep_table.write.input.conform import empty_partitions, lists_with_nulls
 from skep_table.write.keyed import rows_by

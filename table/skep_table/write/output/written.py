@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from skep_table.basefile import ColumnRange
-from skep_table.instant_time import InstantTime
+from skep_format.basefile import ColumnRange
+from skep_format.instant_time import InstantTime
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.errors import OptionError, UnsupportedError
-from skep_table.options import Options, comma_list, one_of, option
-from skep_table.schema.types import PARTITION_PATH, RECORD_KEY
+from skep_format.errors import OptionError, UnsupportedError
+from skep_format.options import Options, comma_list, one_of, option
+from skep_format.schema.types import PARTITION_PATH, RECORD_KEY
 from skep_table.write.hashing import key_hashes
 
 GROUP: Final = "skep.partitioners"

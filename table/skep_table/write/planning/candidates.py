@@ -11,16 +11,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from skep_table.basefile import OpenBaseFile, read_base
-from skep_table.basefile.reader import BATCH_ROWS
-from skep_table.instant_time import InstantTime
-from skep_table.names import FileGroupId
+from skep_format.basefile import OpenBaseFile, read_base
+from skep_format.basefile.reader import BATCH_ROWS
+from skep_format.instant_time import InstantTime
+from skep_format.names import FileGroupId
+from skep_format.schema.evolve import SourceNames
+from skep_format.schema.types import Schema
+from skep_format.storage import Storage
 from skep_table.query.named import refuse_lost_files
-from skep_table.schema.evolve import SourceNames
-from skep_table.schema.types import Schema
 from skep_table.slices.bootstrap import BootstrapSource, read_stitched, source_of
 from skep_table.slices.history import names_in_file, schema_history
-from skep_table.storage import Storage
 from skep_table.table import HudiTable
 from skep_table.view import FileGroup, FileSlice
 from skep_table.write.tags import Tags

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from skep_format.errors import OptionError
+from skep_format.options import REGISTRY, Option, Options, comma_list, one_of, option
+from skep_format.table_config import MERGE_PROPERTY_PREFIX, MergeMode, PartialUpdateMode, TableConfig
+from skep_format.table_config.keys import PARTIAL_UPDATE_MODE, PAYLOAD_OF_MODE, simple_name
+from skep_format.table_config.merging import MODE_OPTION, ORDERING_OPTION, PAYLOAD_OPTION, STRATEGY_OPTION, MergeRequest
+from skep_format.versions import MergeSource, TableFormat, format_of, format_of_version
 from skep_table.commit.create import TableSpec
-from skep_table.errors import OptionError
-from skep_table.format import MergeSource, TableFormat, format_of, format_of_version
 from skep_table.merge.custom import IMPLEMENTATIONS, own_mergers, strategy_of
 from skep_table.merge.rule import DELETE_FIELD, DELETE_MARKER
-from skep_table.options import REGISTRY, Option, Options, comma_list, one_of, option
-from skep_table.table_config import MERGE_PROPERTY_PREFIX, MergeMode, PartialUpdateMode, TableConfig
-from skep_table.table_config.keys import PARTIAL_UPDATE_MODE, PAYLOAD_OF_MODE, simple_name
-from skep_table.table_config.merging import MODE_OPTION, ORDERING_OPTION, PAYLOAD_OPTION, STRATEGY_OPTION, MergeRequest
 
 _no_names: tuple[str, ...] = ()
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from skep_table.errors import OptionError
+from skep_format.errors import OptionError
+from skep_format.timeline.instant import Action
+from skep_format.timeline.metadata import WriteOperation
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action
-from skep_table.timeline.metadata import WriteOperation
 
 
 class Replaces(Enum):

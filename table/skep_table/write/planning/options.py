@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
+from skep_format.options import INSERTS, WRITES_OF_ROWS, Status, at_least, boolean, comma_list, one_of, option, planned
 from skep_table.keys.ambiguous import ALLOW_AMBIGUOUS
-from skep_table.options import INSERTS, WRITES_OF_ROWS, Status, at_least, boolean, comma_list, one_of, option, planned
 
 
 class StorageLevel(str, Enum):

@@ -8,12 +8,12 @@ from functools import lru_cache
 from importlib.metadata import entry_points
 from typing import Final, Protocol
 
+from skep_format.errors import CommitConflictError, OptionError
+from skep_format.instant_time import InstantTime
+from skep_format.names import FileGroupId, join
+from skep_format.options import Options, boolean, option
 from skep_table.commit.concurrency.changes import is_clustering
 from skep_table.commit.undo.rollback import roll_back
-from skep_table.errors import CommitConflictError, OptionError
-from skep_table.instant_time import InstantTime
-from skep_table.names import FileGroupId, join
-from skep_table.options import Options, boolean, option
 from skep_table.table import HudiTable
 
 GROUP: Final = "skep.clustering.updates"

@@ -8,24 +8,24 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from skep_table.basefile import BaseFileOptions
+from skep_format.basefile import BaseFileOptions
+from skep_format.errors import KeyFieldError
+from skep_format.logfile.options import POSITIONS, LogFileOptions
+from skep_format.options import Options
+from skep_format.schema.exact import LOSSY, TEXT, Casts
+from skep_format.schema.policy import hint_of_case
+from skep_format.schema.types import Schema
+from skep_format.timeline.instant import Instant
+from skep_format.timeline.metadata import WriteOperation
 from skep_table.commit.parts.metadata_table import keeps_metadata_table
-from skep_table.errors import KeyFieldError
 from skep_table.keys import KeyGenerator
 from skep_table.keys.dropped import DroppedColumns
 from skep_table.keys.stored import StoredKeys, generator_as_stored
-from skep_table.logfile.options import POSITIONS, LogFileOptions
 from skep_table.merge import MergeRule
 from skep_table.metadata_table.partitions import STATISTICS
 from skep_table.metadata_write import ColumnReader, with_building
 from skep_table.metadata_write.definitions import stats_columns
-from skep_table.options import Options
-from skep_table.schema.exact import LOSSY, TEXT, Casts
-from skep_table.schema.policy import hint_of_case
-from skep_table.schema.types import Schema
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Instant
-from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.context import Memory, WriteContext
 from skep_table.write.indexes import Index, index_of, refuse_other_buckets
 from skep_table.write.input.columns import Arriving, columns_of_deletes, columns_of_rows

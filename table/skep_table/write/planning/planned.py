@@ -9,14 +9,14 @@ from typing import Final
 
 import pyarrow as pa
 
+from skep_format.schema.arrow import to_arrow
+from skep_format.schema.policy import CASE_SENSITIVE
+from skep_format.schema.types import PARTITION_PATH, RECORD_KEY
+from skep_format.timeline.metadata import WriteOperation
 from skep_table.commit.writable import check_writable
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
-from skep_table.schema.arrow import to_arrow
-from skep_table.schema.policy import CASE_SENSITIVE
-from skep_table.schema.types import PARTITION_PATH, RECORD_KEY
 from skep_table.table import HudiTable
-from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.context import Memory
 from skep_table.write.input.source import MatchingRows, columns_that_find, deleting
 from skep_table.write.local import ArrowEngine

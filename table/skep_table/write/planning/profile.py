@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from skep_table.basefile import BaseFileOptions
+from skep_format.basefile import BaseFileOptions
 from skep_table.keys.buckets import UUID_NAMES, GroupNames
 from skep_table.write.planning.candidates import CandidateFile
 from skep_table.write.tags import NEW_KEY, Tags, number_of_new_group

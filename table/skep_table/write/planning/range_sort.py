@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from skep_table.schema.types import PARTITION_PATH
+from skep_format.schema.types import PARTITION_PATH
 from skep_table.write.context import Memory
 from skep_table.write.planning.arrange import Arrangement
 from skep_table.write.row_store import RowStore

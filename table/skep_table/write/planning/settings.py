@@ -11,18 +11,15 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final
 
-from skep_table.commit.create import TableSpec
-from skep_table.errors import OptionError, TableMismatchError
-from skep_table.format import DEFAULT, known_versions
-from skep_table.keys.generator import generator_name, generator_of
-from skep_table.options import REGISTRY, Option, Options, Status, boolean, comma_list, one_of, option
-from skep_table.schema.types import Schema
-from skep_table.table_config import (
+from skep_format.errors import OptionError, TableMismatchError
+from skep_format.options import REGISTRY, Option, Options, Status, boolean, comma_list, one_of, option
+from skep_format.schema.types import Schema
+from skep_format.table_config import (
     USER_PROVIDED,
     TableConfig,
     TableType,
 )
-from skep_table.table_config.keys import (
+from skep_format.table_config.keys import (
     BOOTSTRAP_INDEX_CLASS,
     CDC_ENABLED,
     CDC_MODE,
@@ -40,7 +37,10 @@ from skep_table.table_config.keys import (
     TIMEZONE,
     CdcMode,
 )
-from skep_table.table_config.keys import PARTITION_FIELDS as TABLE_PARTITION_FIELDS
+from skep_format.table_config.keys import PARTITION_FIELDS as TABLE_PARTITION_FIELDS
+from skep_format.versions import DEFAULT, known_versions
+from skep_table.commit.create import TableSpec
+from skep_table.keys.generator import generator_name, generator_of
 from skep_table.write.planning.merge_options import (
     MERGE_MODE,
     ORDERING,

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from skep_table.errors import CommitConflictError, DuplicateKeyError, OptionError
-from skep_table.instant_time import InstantTime
+from skep_format.errors import CommitConflictError, DuplicateKeyError, OptionError
+from skep_format.instant_time import InstantTime
+from skep_format.names import FileGroupId
+from skep_format.schema.avro import avro_text
+from skep_format.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
 from skep_table.metadata_write import FoundByTasks
-from skep_table.names import FileGroupId
-from skep_table.schema.avro import avro_text
 from skep_table.table import HudiTable
-from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
 from skep_table.write.context import WriteContext
 from skep_table.write.indexes.global_tagging import Relocation
 from skep_table.write.indexes.named import NamedFiles, NamedOrFound

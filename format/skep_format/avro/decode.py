@@ -1,0 +1,498 @@
+"""Avro binary records into Arrow columns: field by field over all records at once, without a loop over rows.
+
+A record's fields have no fixed place, so each record has a cursor, and a field is decoded for all records before the
+next one is. Columns that nobody asked for are skipped: the cursors move, nothing is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from skep_format.avro.chains import can_chain, element_starts
+from skep_format.avro.cursors import I64, U8, Bytes, Cursors
+from skep_format.avro.types import AvroType, UnionType, arrow_field, arrow_of, as_record, null_branch
+from skep_format.errors import CorruptFileError
+from skep_format.schema.avro import decimal_size
+from skep_format.schema.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    EnumType,
+    Field,
+    FixedType,
+    FloatType,
+    IntType,
+    ListType,
+    LongType,
+    MapType,
+    Schema,
+    StringType,
+    StructType,
+    TimestampType,
+    TimeType,
+    UuidType,
+)
+
+Mask = npt.NDArray[np.bool_]
+
+# Records decoded at once: their bytes and the cursors' arrays should stay in the processor's cache.
+_CHUNK_ROWS = 16_384
+_CHUNK_BYTES = 64 << 20
+# Elements that take no bytes (empty records) can claim any number of themselves; more than this is taken for damage.
+_MAX_EMPTY_ELEMENTS = 1 << 20
+# Arrays of so many elements are worth the search for their beginnings.
+_LONG = 64
+
+
+def decode_records(
+    schema: Schema | StructType,
+    data: Any,
+    starts: I64,
+    lengths: I64,
+    *,
+    columns: Collection[str] | None = None,
+    path: str | None = None,
+    offset: int = 0,
+) -> pa.RecordBatch:
+    """The records at `starts` in `data`, written with `schema`, as one batch with the schema's columns in order.
+
+    `columns` keeps only these. `path` and `offset` (where `data` begins in it) are for errors. Starts must ascend.
+    Raises CorruptFileError when a record isn't exactly one value of the schema.
+    """
+    batches = list(decode_batches(schema, data, starts, lengths, columns=columns, path=path, offset=offset))
+    if len(batches) == 1:
+        return batches[0]
+    return pa.concat_batches(batches)
+
+
+def decode_values(
+    schema: Schema | StructType,
+    values: pa.Array,
+    *,
+    columns: Collection[str] | None = None,
+    path: str | None = None,
+    offset: int = 0,
+) -> pa.RecordBatch:
+    """As `decode_records`, for records that are the values of a binary array without nulls."""
+    values = values.cast(pa.large_binary())
+    offsets = np.frombuffer(values.buffers()[1], np.int64, len(values) + 1, values.offset * 8)
+    data = values.buffers()[2] or b""
+    starts, lengths = offsets[:-1], np.diff(offsets)
+    return decode_records(schema, data, starts, lengths, columns=columns, path=path, offset=offset)
+
+
+def decode_batches(
+    schema: Schema | StructType,
+    data: Any,
+    starts: I64,
+    lengths: I64,
+    *,
+    columns: Collection[str] | None = None,
+    path: str | None = None,
+    offset: int = 0,
+) -> Iterator[pa.RecordBatch]:
+    """As `decode_records`, in batches of some thousand records; at least one, which may be empty."""
+    record = as_record(schema)
+    wanted = [columns is None or field.name in columns for field in record.fields]
+    arrow = pa.schema([arrow_field(field) for field, want in zip(record.fields, wanted, strict=True) if want])
+    view = np.frombuffer(data, np.uint8)
+    starts, lengths = np.asarray(starts, np.int64), np.asarray(lengths, np.int64)
+    ends = starts + lengths
+    if len(starts) and ((lengths < 0).any() or ends[-1] > len(view) or (starts[1:] < ends[:-1]).any() or starts[0] < 0):
+        raise CorruptFileError(
+            f"{path or 'Avro data'}: records that overlap or reach beyond their block at byte {offset}",
+            path=path,
+            offset=offset,
+        )
+    for first, last in _chunks(starts, ends):
+        base = int(starts[first]) if last > first else 0
+        stop = int(ends[last - 1]) if last > first else 0
+        source = Bytes(view[base:stop], path, offset + base)
+        cursors = Cursors(source, starts[first:last] - base, ends[first:last] - base)
+        arrays = []
+        for field, want in zip(record.fields, wanted, strict=True):
+            if want:
+                arrays.append(_field(field, cursors))
+            else:
+                _skip_field(field, cursors)
+        left = cursors.at != cursors.end
+        if left.any():
+            cursors.fail("bytes after the end of a record", left)
+        yield pa.RecordBatch.from_arrays(arrays, schema=arrow) if arrays else _columnless(last - first)
+
+
+def _columnless(rows: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+
+
+def _chunks(starts: I64, ends: I64) -> Iterator[tuple[int, int]]:
+    first = 0
+    while first < len(starts):
+        last = min(first + _CHUNK_ROWS, len(starts))
+        in_reach = int(np.searchsorted(ends, starts[first] + _CHUNK_BYTES, side="right"))
+        last = max(first + 1, min(last, in_reach))
+        yield first, last
+        first = last
+    if not len(starts):
+        yield 0, 0
+
+
+# -- decoding ----------------------------------------------------------------------------------------------------------
+
+
+def _field(field: Field, cursors: Cursors) -> pa.Array:
+    return _slot(field.type, field.nullable, null_branch(field), cursors)
+
+
+def _slot(kind: AvroType, nullable: bool, null_at: int, cursors: Cursors) -> pa.Array:
+    """A value that may be null by a union of two branches."""
+    if not nullable or isinstance(kind, UnionType):
+        return _value(kind, cursors)
+    valid = _validity(null_at, cursors)
+    if valid.all():
+        return _value(kind, cursors)
+    rows = np.nonzero(valid)[0]
+    if not len(rows):
+        return pa.nulls(len(cursors), arrow_of(kind))
+    some = cursors.take(rows)
+    values = _value(kind, some)
+    cursors.put_back(rows, some)
+    return _spread(values, valid)
+
+
+def _validity(null_at: int, cursors: Cursors) -> Mask:
+    branch = cursors.byte()
+    if len(branch) and int(branch.max()) > 2:
+        # Java writes the branch in one byte; what else it could be is no branch of two.
+        cursors.fail("an impossible branch of a union with null", branch > 2)
+    odd = (branch & 1).astype(np.bool_)
+    if odd.any():
+        cursors.fail("an impossible branch of a union with null", odd)
+    valid: Mask = branch != 2 * null_at
+    return valid
+
+
+def _spread(values: pa.Array, valid: Mask) -> pa.Array:
+    """Values of the valid rows, nulls between them."""
+    places = np.cumsum(valid, dtype=np.int32) - np.int32(1)
+    return values.take(pa.array(places, mask=~valid))
+
+
+def _value(kind: AvroType, cursors: Cursors) -> pa.Array:
+    match kind:
+        case StringType() | UuidType():
+            return cursors.text()
+        case LongType():
+            return pa.array(cursors.long())
+        case IntType() | DateType() | TimeType(unit="ms"):
+            return _plain(arrow_of(kind), cursors.int())
+        case TimestampType() | TimeType():
+            return _plain(arrow_of(kind), cursors.long())
+        case DoubleType():
+            return pa.array(cursors.number("<f8"))
+        case FloatType():
+            return pa.array(cursors.number("<f4"))
+        case BooleanType():
+            return _booleans(cursors)
+        case DecimalType():
+            return _decimals(kind, cursors)
+        case BinaryType():
+            return cursors.gather(*cursors.span())
+        case FixedType():
+            flat = cursors.fixed(kind.size)
+            return pa.Array.from_buffers(arrow_of(kind), len(cursors), [None, pa.py_buffer(np.ascontiguousarray(flat))])
+        case EnumType():
+            return _symbols(kind, cursors)
+        case StructType():
+            members = [_field(field, cursors) for field in kind.fields]
+            return _struct(kind, members, len(cursors))
+        case ListType():
+            return _lists(kind, cursors)
+        case MapType():
+            return _maps(kind, cursors)
+        case UnionType():
+            return _union(kind, cursors)
+
+
+def _plain(kind: pa.DataType, values: npt.NDArray[Any]) -> pa.Array:
+    """Numbers as a type of the same width."""
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)], null_count=0)
+
+
+def _booleans(cursors: Cursors) -> pa.Array:
+    byte = cursors.byte()
+    wrong = byte > 1
+    if wrong.any():
+        cursors.fail("a boolean that is neither 0 nor 1", wrong)
+    return pa.array(byte.view(np.bool_))
+
+
+def _symbols(kind: EnumType, cursors: Cursors) -> pa.Array:
+    number = cursors.int()
+    wrong = (number < 0) | (number >= len(kind.symbols))
+    if wrong.any():
+        cursors.fail("a symbol that its enum has not", wrong)
+    return pa.array(kind.symbols, pa.string()).take(pa.array(number))
+
+
+def _decimals(kind: DecimalType, cursors: Cursors) -> pa.Array:
+    size = decimal_size(kind.precision) if kind.fixed_size is None else kind.fixed_size
+    unscaled = np.empty((len(cursors), 16), np.uint8)
+    if size:
+        _widen(cursors.fixed(size), unscaled, slice(None), cursors)
+    else:
+        start, length = cursors.span()
+        for width in np.unique(length).tolist():
+            rows = np.nonzero(length == width)[0]
+            if not width:
+                cursors.fail("a decimal without bytes", length == 0)
+            _widen(cursors.source.data[start[rows, None] + np.arange(width)], unscaled, rows, cursors)
+    values = pa.Array.from_buffers(arrow_of(kind), len(cursors), [None, pa.py_buffer(unscaled)], null_count=0)
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid:
+        too_long = [
+            abs(int.from_bytes(value.tobytes(), "little", signed=True)) >= 10**kind.precision for value in unscaled
+        ]
+        cursors.fail(f"a decimal of more than {kind.precision} digits", np.array(too_long))
+    return values
+
+
+def _widen(big_endian: U8, target: U8, rows: Any, cursors: Cursors) -> None:
+    """Signed big-endian integers of any width into rows of 16 little-endian bytes."""
+    width = big_endian.shape[1]
+    sign = (big_endian[:, 0].view(np.int8) >> 7).view(np.uint8)[:, None]
+    if width > 16:
+        sign_bit = (big_endian[:, width - 16].view(np.int8) >> 7).view(np.uint8)[:, None]
+        if (big_endian[:, : width - 16] != sign).any() or (sign_bit != sign).any():
+            cursors.fail("a decimal of more than 38 digits", np.ones(len(cursors), np.bool_))
+        big_endian, width = big_endian[:, width - 16 :], 16
+    wide = np.empty((len(big_endian), 16), np.uint8)
+    wide[:, width:] = sign
+    wide[:, :width] = big_endian[:, ::-1]
+    target[rows] = wide
+
+
+def _struct(kind: StructType, members: list[pa.Array], rows: int) -> pa.Array:
+    if not members:
+        return pa.array([{}] * rows, pa.struct([]))
+    return pa.StructArray.from_arrays(members, fields=[arrow_field(field) for field in kind.fields])
+
+
+def _union(kind: UnionType, cursors: Cursors) -> pa.Array:
+    """A struct with one member a branch; null where the branch is null."""
+    branch = cursors.long()
+    wrong = (branch < 0) | (branch >= len(kind.branches))
+    if wrong.any():
+        cursors.fail("a branch that its union has not", wrong)
+    members = []
+    valid = np.ones(len(cursors), np.bool_)
+    for number, (_, inner) in enumerate(kind.branches):
+        taken = branch == number
+        if inner is None:
+            valid &= ~taken
+            continue
+        rows = np.nonzero(taken)[0]
+        if not len(rows):
+            members.append(pa.nulls(len(cursors), arrow_of(inner)))
+            continue
+        some = cursors.take(rows)
+        values = _value(inner, some)
+        cursors.put_back(rows, some)
+        members.append(_spread(values, taken))
+    fields = list(arrow_of(kind))
+    return pa.StructArray.from_arrays(members, fields=fields, mask=pa.array(~valid))
+
+
+# -- arrays and maps: in rounds, each taking one element of every record that has one more -----------------------------
+
+
+def _lists(kind: ListType, cursors: Cursors) -> pa.Array:
+    rounds = _rounds(kind, cursors)
+    null_at = 1 if kind.null_last else 0
+    parts = [_slot(kind.element, kind.element_nullable, null_at, some) for some in rounds]
+    elements = rounds.in_order(parts, arrow_of(kind.element))
+    return pa.ListArray.from_arrays(rounds.offsets(), elements, type=arrow_of(kind))
+
+
+def _maps(kind: MapType, cursors: Cursors) -> pa.Array:
+    rounds = _rounds(kind, cursors)
+    null_at = 1 if kind.null_last else 0
+    keys, values = [], []
+    for some in rounds:
+        keys.append(some.text())
+        values.append(_slot(kind.value, kind.value_nullable, null_at, some))
+    ordered = rounds.in_order(keys, pa.string()), rounds.in_order(values, arrow_of(kind.value))
+    return pa.MapArray.from_arrays(rounds.offsets(), *ordered, type=arrow_of(kind))
+
+
+def _rounds(kind: ListType | MapType, cursors: Cursors) -> _Rounds:
+    if isinstance(kind, ListType):
+        return _Rounds(cursors, (Field("element", kind.element, kind.element_nullable, null_last=kind.null_last),))
+    value = Field("value", kind.value, kind.value_nullable, null_last=kind.null_last)
+    return _Rounds(cursors, (Field("key", StringType(), nullable=False), value))
+
+
+class _Rounds:
+    """Iterates over cursors at the first, second, … elements of an array or map, block counts read between them.
+
+    Long arrays are not taken element by element: where theirs begin is worked out first, and they come in one round.
+    """
+
+    def __init__(self, cursors: Cursors, members: tuple[Field, ...]) -> None:
+        self._cursors, self._members = cursors, members
+        self._smallest = sum(_smallest(field.type, field.nullable) for field in members)
+        self._chained = all(can_chain(field.type) for field in members)
+        self._owners: list[I64] = []
+
+    def __iter__(self) -> Iterator[Cursors]:
+        cursors = self._cursors
+        rows = np.arange(len(cursors))
+        left = np.zeros(len(cursors), np.int64)
+        while True:
+            fresh = rows[left[rows] == 0]
+            if len(fresh):
+                left[fresh] = self._counts(fresh)
+                if self._chained:
+                    for row in fresh[left[fresh] >= _LONG].tolist():
+                        yield from self._chain(row, left)
+            rows = rows[left[rows] > 0]
+            if not len(rows):
+                return
+            some = cursors.take(rows)
+            yield some
+            cursors.put_back(rows, some)
+            self._owners.append(rows)
+            left[rows] -= 1
+
+    def _chain(self, row: int, left: I64) -> Iterator[Cursors]:
+        """All but the last of a row's elements, as far as they can be found: the last one is left to a round."""
+        source, start, end = self._cursors.source, int(self._cursors.at[row]), int(self._cursors.end[row])
+        starts = element_starts(self._members, source, start, end, int(left[row]) - 1)
+        begins, ends = starts[:-1], starts[1:]
+        if not len(begins):
+            return
+        some = Cursors(source, begins, np.full(len(begins), end))
+        yield some
+        strayed = some.at != ends
+        if strayed.any():
+            some.fail("elements that overlap", strayed)
+        self._cursors.at[row] = ends[-1]
+        self._owners.append(np.full(len(begins), row))
+        left[row] -= len(begins)
+
+    def _counts(self, rows: I64) -> I64:
+        some = self._cursors.take(rows)
+        count = _block(some)
+        limit = (some.end - some.at) // self._smallest if self._smallest else np.int64(_MAX_EMPTY_ELEMENTS)
+        wrong = count > limit
+        if wrong.any():
+            some.fail("more elements than its record can hold", wrong)
+        self._cursors.put_back(rows, some)
+        return count
+
+    def offsets(self) -> pa.Array:
+        sizes = np.zeros(len(self._cursors), np.int64)
+        for rows in self._owners:
+            sizes += np.bincount(rows, minlength=len(sizes))
+        return pa.array(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32))
+
+    def in_order(self, parts: list[pa.Array], kind: pa.DataType) -> pa.Array:
+        """The rounds' elements, in the order of records instead of rounds."""
+        if not parts:
+            return pa.array([], kind)
+        if len(parts) == 1:
+            return parts[0]
+        order = np.argsort(np.concatenate(self._owners), kind="stable")
+        return pa.concat_arrays(parts).take(pa.array(order))
+
+
+def _block(cursors: Cursors) -> I64:
+    """The number of elements in the next block of an array or map. A negative one has the block's bytes behind it."""
+    count = cursors.long()
+    negative = np.nonzero(count < 0)[0]
+    if len(negative):
+        some = cursors.take(negative)
+        size = some.long()
+        wrong = (size < 0) | (size > some.end - some.at) | (count[negative] == np.iinfo(np.int64).min)
+        if wrong.any():
+            some.fail("a block that its record can't hold", wrong)
+        cursors.put_back(negative, some)
+        count[negative] = -count[negative]
+    return count
+
+
+def _smallest(kind: AvroType, nullable: bool) -> int:
+    """The least number of bytes a value takes; 0 only for fixed types and records without any."""
+    if nullable:
+        return 1
+    match kind:
+        case StructType():
+            return sum(_smallest(field.type, field.nullable) for field in kind.fields)
+        case FixedType():
+            return kind.size
+        case DoubleType():
+            return 8
+        case FloatType():
+            return 4
+    return 1
+
+
+# -- skipping ----------------------------------------------------------------------------------------------------------
+
+
+def _skip_field(field: Field, cursors: Cursors) -> None:
+    _skip_slot(field.type, field.nullable, null_branch(field), cursors)
+
+
+def _skip_slot(kind: AvroType, nullable: bool, null_at: int, cursors: Cursors) -> None:
+    if not nullable or isinstance(kind, UnionType):
+        _skip(kind, cursors)
+        return
+    valid = _validity(null_at, cursors)
+    if valid.all():
+        _skip(kind, cursors)
+        return
+    rows = np.nonzero(valid)[0]
+    if not len(rows):
+        return
+    some = cursors.take(rows)
+    _skip(kind, some)
+    cursors.put_back(rows, some)
+
+
+def _skip(kind: AvroType, cursors: Cursors) -> None:
+    match kind:
+        case StringType() | UuidType() | BinaryType() | DecimalType(fixed_size=0):
+            cursors.span()
+        case DoubleType():
+            cursors.move(8)
+        case FloatType():
+            cursors.move(4)
+        case BooleanType():
+            cursors.move(1)
+        case FixedType():
+            cursors.move(kind.size)
+        case DecimalType():
+            cursors.move(kind.fixed_size or decimal_size(kind.precision))
+        case StructType():
+            for field in kind.fields:
+                _skip_field(field, cursors)
+        case ListType():
+            for some in _rounds(kind, cursors):
+                _skip_slot(kind.element, kind.element_nullable, 1 if kind.null_last else 0, some)
+        case MapType():
+            for some in _rounds(kind, cursors):
+                some.span()
+                _skip_slot(kind.value, kind.value_nullable, 1 if kind.null_last else 0, some)
+        case UnionType():
+            _union(kind, cursors)
+        case _:
+            cursors.long()

@@ -1,0 +1,153 @@
+"""The footer of a base file: how many rows, which schema, which keys may be in it; read by ranged reads."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from skep_format.basefile import keys
+from skep_format.bloom import BloomFilter
+from skep_format.errors import CorruptFileError, SchemaError, SkepError
+from skep_format.names import BaseFormat
+from skep_format.schema.arrow import from_arrow
+from skep_format.schema.avro import parse_avro
+from skep_format.schema.types import Schema
+from skep_format.storage import Storage
+from skep_format.storage.ranged import TAIL_BYTES
+
+_PARQUET_MAGIC = b"PAR1"
+
+
+class BaseFileFooter:
+    """The footer of a base file. The bloom filter and the schemas are decoded on first access."""
+
+    def __init__(self, path: str, num_rows: int, arrow_schema: pa.Schema, entries: Mapping[str, str]) -> None:
+        self.path = path
+        self.num_rows = num_rows
+        self.arrow_schema = arrow_schema
+        self.entries = entries
+
+    @property
+    def min_key(self) -> str | None:
+        """The smallest record key (`hoodie_min_record_key`); None where the footer has none."""
+        return self.entries.get(keys.MIN_RECORD_KEY)
+
+    @property
+    def max_key(self) -> str | None:
+        """The greatest record key (`hoodie_max_record_key`); None where the footer has none."""
+        return self.entries.get(keys.MAX_RECORD_KEY)
+
+    @cached_property
+    def bloom(self) -> BloomFilter | None:
+        """The filter over the file's record keys, None where it has none. CorruptFileError when it can't be decoded."""
+        text = self.entries.get(keys.BLOOM_FILTER) or self.entries.get(keys.OLD_BLOOM_FILTER)
+        if text is None:
+            return None
+        return BloomFilter.parse(text, self.entries.get(keys.BLOOM_TYPE), path=self.path)
+
+    @cached_property
+    def schema(self) -> Schema:
+        """With meta columns where the file has them: from the Avro schema, else from the file's own types.
+
+        SchemaError names the file.
+        """
+        text = self.entries.get(keys.AVRO_SCHEMA) or self.entries.get(keys.ORC_AVRO_SCHEMA)
+        try:
+            return parse_avro(text) if text else from_arrow(self.arrow_schema)
+        except SchemaError as error:
+            column = error.fields.get("column")
+            raise SchemaError(f"{self.path}: {error.message}", path=self.path, column=column) from error
+
+
+def read_footer(storage: Storage, path: str) -> BaseFileFooter:
+    """Reads a footer only, by the file's ending. CorruptFileError names the file when there is none to be read."""
+    if path.endswith("." + BaseFormat.ORC.extension):
+        with damage_named(path), storage.open_input(path) as source:
+            return _orc_footer(source, path)
+    return _parquet_footer(lambda length: storage.read_suffix(path, length), path)[0]
+
+
+def opened_footer(source: pa.NativeFile, path: str) -> tuple[BaseFileFooter, pq.FileMetaData | None]:
+    """The footer of an opened base file, and the Parquet metadata it was made of. Errors as `read_footer`."""
+    if path.endswith("." + BaseFormat.ORC.extension):
+        return _orc_footer(source, path), None
+
+    def suffix(length: int) -> bytes:
+        size = source.size()
+        data: bytes = source.read_at(min(length, size), max(0, size - length))
+        return data
+
+    return _parquet_footer(suffix, path)
+
+
+def share_of_columns(storage: Storage, path: str, columns: Container[str]) -> float:
+    """The part of a base file's bytes that columns (in lower case) take up; 1 where the format does not show it."""
+    with storage.open_input(path) as source:
+        metadata = opened_footer(source, path)[1]
+    if metadata is None:
+        return 1.0
+    whole = needed = 0
+    for group in range(metadata.num_row_groups):
+        for at in range(metadata.num_columns):
+            chunk = metadata.row_group(group).column(at)
+            whole += chunk.total_compressed_size
+            if chunk.path_in_schema.partition(".")[0].lower() in columns:
+                needed += chunk.total_compressed_size
+    return needed / whole if whole else 1.0
+
+
+def _parquet_footer(suffix: Callable[[int], bytes], path: str) -> tuple[BaseFileFooter, pq.FileMetaData]:
+    with damage_named(path), pq.ParquetFile(pa.BufferReader(_parquet_tail(suffix, path))) as file:
+        metadata = file.metadata
+        # Not `metadata.schema`: the two would refer to each other, and the megabyte of a footer with a bloom filter
+        # would stay until a garbage collection, which so few objects don't bring about.
+        schema = file.schema_arrow.remove_metadata()
+        return BaseFileFooter(path, metadata.num_rows, schema, _texts(metadata.metadata)), metadata
+
+
+def _parquet_tail(suffix: Callable[[int], bytes], path: str) -> bytes:
+    """The end of the file with the whole footer. CorruptFileError when the file is cut or is no Parquet."""
+    tail = suffix(TAIL_BYTES)
+    if len(tail) < 12 or tail[-4:] != _PARQUET_MAGIC:
+        raise CorruptFileError(
+            f"{path}: no Parquet footer at the end", path=path, found=tail[-4:].hex(), expected=_PARQUET_MAGIC.hex()
+        )
+    needed: int = struct.unpack("<I", tail[-8:-4])[0] + 8
+    if needed > len(tail):
+        tail = suffix(needed)
+        if needed > len(tail):
+            raise CorruptFileError(
+                f"{path}: a footer of {needed} bytes in a file of {len(tail)}",
+                path=path,
+                found=needed,
+                expected=len(tail),
+            )
+    return tail
+
+
+def _orc_footer(source: pa.NativeFile, path: str) -> BaseFileFooter:
+    from pyarrow import orc
+
+    with damage_named(path):
+        file = orc.ORCFile(source)
+        return BaseFileFooter(path, file.nrows, file.schema.remove_metadata(), _texts(file.metadata))
+
+
+@contextmanager
+def damage_named(path: str) -> Iterator[None]:
+    """Arrow's errors about unreadable bytes, raised as CorruptFileError that names the file."""
+    try:
+        yield
+    except (SkepError, FileNotFoundError):
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: names that are no UTF-8
+        raise CorruptFileError(f"{path}: can't be read as a base file: {error}", path=path) from error
+
+
+def _texts(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
+    return {key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, value in (metadata or {}).items()}

@@ -1,0 +1,146 @@
+"""What a condition leaves of a Parquet file: row groups by their statistics, and of these rows, by the columns that it
+looks at; the other columns are read where rows are left.
+
+Parquet can't be entered in the middle of a column chunk, but a chunk can be left early, and text that is stored in a
+dictionary is decoded for the rows that are left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from skep_format.basefile.encoding import encoded_columns
+
+_STEP_ROWS: Final = 8192
+# Where more of the rows are left than one of so many, reading all columns at once takes less time.
+_FEW: Final = 4
+
+
+def parquet_file(
+    source: pa.NativeFile, metadata: pq.FileMetaData | None, encoded: Sequence[str] = ()
+) -> pq.ParquetFile:
+    """A file as all rows are read: INT96 times of Java have nanoseconds and overflow before 1677; microseconds hold all
+    that Hudi can. Columns `encoded` come with their dictionaries.
+    """
+    return pq.ParquetFile(
+        source, metadata=metadata, read_dictionary=encoded, coerce_int96_timestamp_unit="us", pre_buffer=True
+    )
+
+
+class RowCondition(Protocol):
+    """What rows have to fulfil, over columns of the types that the file has them in."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The top-level columns that it looks at."""
+
+    @property
+    def expression(self) -> pc.Expression | None:
+        """What must hold wherever it holds, for statistics of row groups; None where that is nothing."""
+
+    def mask(self, rows: pa.RecordBatch) -> pa.Array:
+        """True, false or null for each row."""
+
+
+class Statistics:
+    """Those of a file's row groups, and a condition over them, by Arrow's own reading of the two."""
+
+    def __init__(self, source: pa.NativeFile, expression: pc.Expression) -> None:
+        import pyarrow.dataset as ds
+
+        self._fragment = ds.ParquetFileFormat().make_fragment(source)
+        self._expression = expression
+
+    @classmethod
+    def of(cls, source: pa.NativeFile, condition: RowCondition | None) -> Statistics | None:
+        """None where no statistics could exclude the condition."""
+        expression = None if condition is None else condition.expression
+        return None if expression is None else cls(source, expression)
+
+    @property
+    def metadata(self) -> pq.FileMetaData:
+        """The file's."""
+        return self._fragment.metadata
+
+    def groups_left(self) -> list[int]:
+        """Row groups whose statistics can't exclude the condition."""
+        try:
+            left = self._fragment.subset(self._expression)
+        except (
+            pa.ArrowInvalid,
+            pa.ArrowNotImplementedError,
+        ):  # the condition names a column, or compares with a type, that this file has not
+            left = self._fragment
+        return [group.id for group in left.row_groups]
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """The rows of a row group for which the condition is true, with the columns that it looks at."""
+
+    mask: pa.BooleanArray
+    rows: pa.Table
+
+
+def matching_rows(
+    file: pq.ParquetFile,
+    source: pa.NativeFile,
+    group: int,
+    condition: RowCondition,
+    columns: Sequence[str],
+    batch_rows: int,
+) -> Iterator[pa.RecordBatch] | None:
+    """The rows of a row group that fulfil the condition, in `columns` of the file; None where it has to be read whole:
+    it is small, too many rows fulfil it, or there is no other column.
+    """
+    others = [name for name in columns if name not in condition.columns]
+    if not others or file.metadata.row_group(group).num_rows <= _STEP_ROWS:
+        return None
+    left = _left(file, group, condition)
+    if left is None:
+        return None
+    rows = left.rows if not left.rows.num_rows else _joined(left, _others(file, source, group, others, left))
+    return iter(rows.select(columns).to_batches(max_chunksize=batch_rows) if rows.num_rows else ())
+
+
+def _left(file: pq.ParquetFile, group: int, condition: RowCondition) -> _Left | None:
+    masks: list[pa.Array] = []
+    kept: list[pa.RecordBatch] = []
+    seen = found = 0
+    for batch in file.iter_batches(_STEP_ROWS, row_groups=[group], columns=list(condition.columns)):
+        masks.append(pc.fill_null(condition.mask(batch), False))
+        kept.append(batch.filter(masks[-1]))
+        seen, found = seen + batch.num_rows, found + kept[-1].num_rows
+        if found * _FEW > max(seen, _STEP_ROWS):
+            return None
+    return _Left(pa.concat_arrays(masks), pa.Table.from_batches(kept))
+
+
+def _others(
+    file: pq.ParquetFile, source: pa.NativeFile, group: int, columns: Sequence[str], left: _Left
+) -> Iterator[pa.RecordBatch]:
+    """The rows that are left, of which there are some, in other columns."""
+    again = parquet_file(source, file.metadata, encoded_columns(file.metadata, columns))
+    schema = pa.schema([file.schema_arrow.field(name) for name in columns])
+    last, start = pc.indices_nonzero(left.mask)[-1].as_py(), 0
+    for batch in again.iter_batches(_STEP_ROWS, row_groups=[group], columns=list(columns)):
+        rows = batch.filter(left.mask.slice(start, batch.num_rows))
+        start += batch.num_rows
+        if rows.num_rows:
+            arrays = [rows.column(field.name).cast(field.type) for field in schema]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        if start > last:
+            return
+
+
+def _joined(left: _Left, others: Iterator[pa.RecordBatch]) -> pa.Table:
+    rows = pa.Table.from_batches(others)
+    for field, column in zip(left.rows.schema, left.rows.columns, strict=True):
+        rows = rows.append_column(field, column)
+    return rows.combine_chunks()

@@ -1,0 +1,96 @@
+"""How base files are written: Hudi's Parquet and bloom filter options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from skep_format.basefile.value_filters import ValueFilters
+from skep_format.bloom import BloomKind, bits_for, fitted
+from skep_format.options import Options, Status, boolean, one_of, option
+
+_CODECS: Final = {"snappy", "gzip", "zstd", "lz4", "brotli", "none"}
+
+
+def _codec(text: str) -> str:
+    codec = {"uncompressed": "none", "": "none"}.get(text.strip().lower(), text.strip().lower())
+    if codec not in _CODECS:
+        raise ValueError(f"one of {', '.join(sorted(_CODECS))}")
+    return codec
+
+
+CODEC = option(
+    "hoodie.parquet.compression.codec",
+    _codec,
+    "snappy",
+    "Every engine reads snappy; Hudi's default, gzip, costs most of a write",
+)
+BLOCK_BYTES = option("hoodie.parquet.block.size", int, 125_829_120, "A row group at most, in bytes of Arrow data")
+PAGE_BYTES = option("hoodie.parquet.page.size", int, 1_048_576, "A page, in bytes")
+DICTIONARY = option("hoodie.parquet.dictionary.enabled", boolean, True, "Dictionary pages")
+BLOOM_TYPE = option("hoodie.bloom.index.filter.type", one_of(BloomKind), BloomKind.DYNAMIC_V0, "Filter in the footer")
+BLOOM_ENTRIES = option("hoodie.index.bloom.num_entries", int, 60_000, "Keys a filter row is sized for")
+BLOOM_FPP = option("hoodie.index.bloom.fpp", float, 1e-9, "Rate of false positives of a filter row")
+KEY_FILTER = option(
+    "hoodie.parquet.bloom.filter.enabled",
+    boolean,
+    True,
+    "Footers have the filter over record keys, and their range; without them an index reads the keys",
+)
+BLOOM_MAX_ENTRIES = option(
+    "hoodie.bloom.index.filter.dynamic.max.entries", int, 100_000, "A dynamic filter grows up to this many keys"
+)
+option("hoodie.parquet.compression.ratio", float, 0.1, "sizes are measured", status=Status.NO_EFFECT)
+
+
+@dataclass(frozen=True, slots=True)
+class BaseFileOptions:
+    """How a base file is written. `block_bytes` bounds the Arrow data that a writer holds before it writes it out.
+
+    `key_filter`: the footer has the filter over record keys and their range; `filter_fits`: the filter of a file with
+    few keys is sized for these. Without `meta` the meta columns are null, as the table has it that recomputes keys
+    (`hoodie.populate.meta.fields=false`).
+    """
+
+    codec: str = CODEC.default
+    block_bytes: int = BLOCK_BYTES.default
+    page_bytes: int = PAGE_BYTES.default
+    dictionary: bool = DICTIONARY.default
+    bloom_type: BloomKind = BLOOM_TYPE.default
+    bloom_entries: int = BLOOM_ENTRIES.default
+    bloom_fpp: float = BLOOM_FPP.default
+    bloom_max_entries: int = BLOOM_MAX_ENTRIES.default
+    key_filter: bool = KEY_FILTER.default
+    filter_fits: bool = True
+    meta: bool = True
+    value_filters: ValueFilters = field(default_factory=ValueFilters)
+
+    @classmethod
+    def of(cls, options: Options, *, meta: bool = True) -> BaseFileOptions:
+        """From a write's options. `meta`: whether Hudi's meta columns are written."""
+        return cls(
+            codec=options.value(CODEC),
+            block_bytes=options.value(BLOCK_BYTES),
+            page_bytes=options.value(PAGE_BYTES),
+            dictionary=options.value(DICTIONARY),
+            bloom_type=options.value(BLOOM_TYPE),
+            bloom_entries=options.value(BLOOM_ENTRIES),
+            bloom_fpp=options.value(BLOOM_FPP),
+            bloom_max_entries=options.value(BLOOM_MAX_ENTRIES),
+            key_filter=meta and options.value(KEY_FILTER),
+            filter_fits=not options.is_set(BLOOM_ENTRIES),
+            meta=meta,
+            value_filters=ValueFilters.of(options),
+        )
+
+    def filter_bytes(self, keys: int) -> int:
+        """What the filter over so many keys takes in a footer, where it is written as text."""
+        if not self.key_filter:
+            return 0
+        entries = fitted(keys, self.bloom_entries) if self.filter_fits else self.bloom_entries
+        rows = 1 if self.bloom_type is BloomKind.SIMPLE else -(-min(keys, self.bloom_max_entries) // entries)
+        return max(1, rows) * bits_for(entries, self.bloom_fpp) // 6
+
+    def room(self, size: int, keys: int) -> int:
+        """What a file of `size` bytes has for its records. At least half: a target may be smaller than the filter."""
+        return max(size - self.filter_bytes(keys), size // 2)

@@ -1,0 +1,209 @@
+"""Rows of base files as a stream of Arrow batches: only the wanted columns, and of rows what a condition leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from skep_format.basefile.calendars import LegacyCalendar
+from skep_format.basefile.encoding import encoded_columns
+from skep_format.basefile.footer import BaseFileFooter, damage_named, opened_footer
+from skep_format.basefile.matching import RowCondition, Statistics, matching_rows, parquet_file
+from skep_format.names import BaseFormat
+from skep_format.schema.arrow import to_arrow
+from skep_format.schema.evolve import SourceNames, project
+from skep_format.schema.types import Schema
+from skep_format.storage import Storage
+
+BATCH_ROWS = 65_536
+
+
+class OpenBaseFile:
+    """A base file that is open: its footer and its rows, of which a small remote file takes one request for both."""
+
+    def __init__(self, source: pa.NativeFile, path: str) -> None:
+        self._source, self._path = source, path
+        self._metadata: pq.FileMetaData | None = None
+
+    def footer(self) -> BaseFileFooter:
+        """Reads the footer, which `rows` then does not read again. CorruptFileError when it can't be read."""
+        footer, self._metadata = opened_footer(self._source, self._path)
+        return footer
+
+    @property
+    def metadata(self) -> pq.FileMetaData | None:
+        """The Parquet metadata that `footer` has read; None before that, and of other formats."""
+        return self._metadata
+
+    def rows(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        schema: Schema | None = None,
+        names: SourceNames | None = None,
+        condition: RowCondition | None = None,
+        batch_rows: int = BATCH_ROWS,
+        encoded: Collection[str] = (),
+    ) -> Iterator[pa.RecordBatch]:
+        """Streams the file, one row group in memory at a time.
+
+        `columns` picks columns of the file as it is; `schema` instead gives batches of that schema, older types
+        promoted and missing columns filled (SchemaError where that can't be); `names` are the file's names for renamed
+        columns. `condition` spares row groups whose statistics exclude it, and the other columns of rows that fail it,
+        in files without renamed columns: rows that fail it may still come. Text columns that are `encoded` by name come
+        with their dictionaries where the file has some. Raises CorruptFileError for a damaged file.
+        """
+        source, path, wanted = self._source, self._path, _wanted(columns, schema, names)
+        if path.endswith("." + BaseFormat.ORC.extension):
+            batches = _orc_batches(source, path, wanted)
+        else:
+            target = None if names else schema
+            kept = () if names else self._encoded(encoded)
+            # The condition names the columns of today, of which the file may have others by the same names.
+            known = None if names else condition
+            batches = _parquet_batches(source, path, wanted, known, batch_rows, target, self._metadata, kept)
+        for batch in batches:
+            yield batch if schema is None else project(batch, schema, names or {}, encoded=bool(encoded))
+
+    def row_groups(self, condition: RowCondition | None, schema: Schema) -> tuple[int, int]:
+        """How many row groups statistics leave `rows` with this condition and schema, and how many there are; none of
+        an ORC file.
+        """
+        if self._path.endswith("." + BaseFormat.ORC.extension):
+            return 0, 0
+        with damage_named(self._path):
+            file = pq.ParquetFile(self._source)
+            statistics = Statistics.of(self._source, condition)
+            calendar = LegacyCalendar.of(file.metadata, self._path)
+            return len(_groups_to_read(file, calendar, statistics, schema)), file.num_row_groups
+
+    def _encoded(self, among: Collection[str]) -> Sequence[str]:
+        if not among:
+            return ()
+        if self._metadata is None:
+            self.footer()
+        return encoded_columns(self._metadata, among)
+
+
+@contextmanager
+def open_base(storage: Storage, path: str, size: int | None = None) -> Iterator[OpenBaseFile]:
+    """Opens a base file. `size` in bytes, where a listing or commit metadata states it, spares the request for it."""
+    with storage.open_input(path, size=size) as source:
+        yield OpenBaseFile(source, path)
+
+
+def read_base(
+    storage: Storage,
+    path: str,
+    *,
+    size: int | None = None,
+    columns: Sequence[str] | None = None,
+    schema: Schema | None = None,
+    names: SourceNames | None = None,
+    condition: RowCondition | None = None,
+    batch_rows: int = BATCH_ROWS,
+) -> Iterator[pa.RecordBatch]:
+    """Opens a base file and streams its rows, as `OpenBaseFile.rows`."""
+    with open_base(storage, path, size) as file:
+        yield from file.rows(columns=columns, schema=schema, names=names, condition=condition, batch_rows=batch_rows)
+
+
+def _wanted(columns: Sequence[str] | None, schema: Schema | None, names: SourceNames | None) -> Sequence[str] | None:
+    if schema is None:
+        return columns
+    sources = (names.get(name, name) if names else name for name in schema.names())
+    return [source for source in sources if source is not None]
+
+
+def _parquet_batches(
+    source: pa.NativeFile,
+    path: str,
+    wanted: Sequence[str] | None,
+    condition: RowCondition | None,
+    batch_rows: int,
+    target: Schema | None,
+    metadata: pq.FileMetaData | None = None,
+    encoded: Sequence[str] = (),
+) -> Iterator[pa.RecordBatch]:
+    with damage_named(path):
+        statistics = Statistics.of(source, condition)
+        if statistics is not None:
+            metadata = statistics.metadata  # read once for both
+        file = parquet_file(source, metadata, encoded)
+        calendar = LegacyCalendar.of(file.metadata, path)
+        columns = wanted
+        if wanted is not None:
+            present = set(file.schema_arrow.names)
+            columns = [name for name in wanted if name in present]
+        # values are in the file's calendar, and statistics, too
+        sought = None
+        if condition is not None and columns is not None and calendar is None:
+            sought = condition if _fits(condition, file.schema_arrow, columns, target) else None
+        seen = False
+        # one at a time: Arrow would keep the bytes of all of them until the last is read
+        for group in _groups_to_read(file, calendar, statistics, target):
+            batches = None
+            if sought is not None and columns is not None:
+                batches = matching_rows(file, source, group, sought, columns, batch_rows)
+            if batches is None:
+                batches = file.iter_batches(batch_size=batch_rows, row_groups=[group], columns=columns)
+            for batch in batches:
+                seen = True
+                plain = _without_metadata(batch)
+                yield plain if calendar is None else calendar.proleptic(plain)
+        if not seen:
+            schema = file.schema_arrow.remove_metadata()
+            yield _empty(schema if columns is None else pa.schema([schema.field(name) for name in columns]))
+
+
+def _groups_to_read(
+    file: pq.ParquetFile, calendar: LegacyCalendar | None, statistics: Statistics | None, target: Schema | None
+) -> Sequence[int]:
+    every = range(file.num_row_groups)
+    if statistics is None or calendar is not None:
+        return every
+    return statistics.groups_left() if target is None or _same_types(file.schema_arrow, target) else every
+
+
+def _same_types(held: pa.Schema, target: Schema) -> bool:
+    """Whether the file's statistics mean what the filter means. A column that was widened may compare otherwise."""
+    for field in to_arrow(target):
+        at = held.get_field_index(field.name)
+        if at >= 0 and not pa.types.is_nested(field.type) and held.field(at).type != field.type:
+            return False
+    return True
+
+
+def _fits(condition: RowCondition, held: pa.Schema, columns: Sequence[str], target: Schema | None) -> bool:
+    """Whether the columns of a file as it holds them show which rows fulfil the condition."""
+    if not set(condition.columns) <= set(columns):
+        return False
+    wanted = held if target is None else to_arrow(target)
+    return all(held.field(name).type == wanted.field(name).type for name in condition.columns)
+
+
+def _orc_batches(source: pa.NativeFile, path: str, wanted: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    from pyarrow import orc
+
+    with damage_named(path):
+        file = orc.ORCFile(source)
+        present = file.schema.names
+        columns = None if wanted is None else [name for name in wanted if name in present]
+        for stripe in range(file.nstripes):
+            batch = file.read_stripe(stripe, columns=columns)
+            # ORC gives columns in the file's order whatever was asked for.
+            yield _without_metadata(batch if columns is None else batch.select(columns))
+        if not file.nstripes:
+            schema = file.schema.remove_metadata()
+            yield _empty(schema if columns is None else pa.schema([schema.field(name) for name in columns]))
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+
+
+def _without_metadata(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.replace_schema_metadata(None) if batch.schema.metadata else batch

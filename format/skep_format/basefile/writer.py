@@ -1,0 +1,346 @@
+"""Writing a Parquet base file: rows with meta columns in, bloom filter and key range in the footer."""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from typing import IO, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from skep_format.basefile import keys
+from skep_format.basefile.bounds import FooterSink
+from skep_format.basefile.encoding import ENCODED_TEXT, dictionary_columns, leaves, row_group
+from skep_format.basefile.footer import BaseFileFooter
+from skep_format.basefile.options import BaseFileOptions
+from skep_format.bloom import BloomBuilder
+from skep_format.schema.arrow import to_arrow
+from skep_format.schema.avro import avro_text
+from skep_format.schema.types import COMMIT_SEQNO, FILE_NAME, META_FIELDS, RECORD_KEY, Schema, cached_by_schema
+from skep_format.storage import Storage
+
+R = TypeVar("R", pa.RecordBatch, pa.Table)
+# File bytes per byte of Arrow data until the first row group is measured: a high guess, so that it is written early.
+_FIRST_RATIO = 1.0
+_NEVER_FILTERED = (COMMIT_SEQNO, FILE_NAME)
+# A table is one row group.
+_ALL_ROWS = 2**31 - 1
+# Values of a column that are encoded together. Arrow's own number is the least.
+_LEAST_AT_ONCE, _MOST_AT_ONCE = 1024, 16_384
+
+log = logging.getLogger("skep.write")
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A finished base file. The keys are None when it has no rows."""
+
+    num_rows: int
+    size_bytes: int
+    min_key: str | None
+    max_key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRange:
+    """The lowest and highest value of a column of one file, and how many are null; None where that is not known.
+
+    Parquet's statistics: values in Python's types; of floats, NaN is not counted.
+    """
+
+    low: object = None
+    high: object = None
+    nulls: int | None = None
+
+
+class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
+    """Streams rows into one base file. `schema` is the table's, meta columns included.
+
+    Leaving the block by an error deletes the file; leaving it without one closes it unless `close` was called.
+    Holds at most `options.block_bytes` of Arrow data, and the bits of the bloom filter.
+    """
+
+    def __init__(self, storage: Storage, path: str, schema: Schema, options: BaseFileOptions | None = None) -> None:
+        self._storage, self._path = storage, path
+        self._options = options or BaseFileOptions()
+        self._schema = schema
+        self._arrow = _file_schema(schema)
+        self._keyed = RECORD_KEY in schema and self._options.key_filter
+        self._bloom = BloomBuilder(
+            self._options.bloom_type,
+            self._options.bloom_entries,
+            self._options.bloom_fpp,
+            self._options.bloom_max_entries,
+            self._options.filter_fits,
+        )
+        self._range: tuple[str, str] | None = None
+        self._held: list[pa.RecordBatch] = []
+        self._held_bytes = 0
+        self._flushed_bytes = 0
+        self._rows = 0
+        self._stack = ExitStack()
+        self._file: pq.ParquetWriter | None = None
+        self._written: WrittenFile | None = None
+
+    def __enter__(self) -> BaseFileWriter:
+        # The sink is the outer of the two: it drops the file when closing the Parquet writer fails.
+        self._sink: IO[bytes] = self._stack.enter_context(self._storage.open_write(self._path))
+        self._corrected = FooterSink(self._sink)
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        if problem[0] is None:
+            self.close()
+        else:
+            try:
+                if self._file is not None:
+                    self._file.close()
+            except Exception:  # the cause of the failure, such as a full disk, makes the footer fail as well
+                log.debug("%s is given up", self._path, exc_info=True)
+            finally:
+                self._stack.__exit__(*problem)  # type: ignore[arg-type]
+
+    def continue_keys(self, footer: BaseFileFooter) -> bool:
+        """Starts from the filter and key range of a file whose rows come again, before any row is written.
+
+        True: those rows may be written with `new_keys=False`. Keys of theirs that stay away are then still in the
+        filter, which costs a read of the file and never hides a key.
+        """
+        if not self._keyed or footer.bloom is None or footer.min_key is None or footer.max_key is None:
+            return False
+        if not self._bloom.resume(footer.bloom):
+            return False
+        self._range = footer.min_key, footer.max_key
+        return True
+
+    @property
+    def rows(self) -> int:
+        """Rows written so far."""
+        return self._rows
+
+    @property
+    def held_bytes(self) -> int:
+        """Arrow data that is in no row group yet."""
+        return self._held_bytes
+
+    @property
+    def record_bytes(self) -> int:
+        """About what the rows so far take in the file."""
+        flushed = self._sink.tell()
+        ratio = flushed / self._flushed_bytes if self._flushed_bytes else _FIRST_RATIO
+        return flushed + int(self._held_bytes * ratio)
+
+    def reaches(self, size: int) -> bool:
+        """Whether the file would have that size if it were closed now: not guessed before a row group is written."""
+        room = self._options.room(size, self._rows)
+        if self.record_bytes < room:
+            return False
+        if not self._flushed_bytes:
+            self.flush()
+        return self.record_bytes >= room
+
+    def write(self, rows: pa.RecordBatch | pa.Table, *, new_keys: bool = True) -> None:
+        """Appends rows; their columns are the schema's, in its order, in types that cast to it without loss.
+
+        Text may come as `encoding.ENCODED_TEXT`, all but record keys. `new_keys`: see `continue_keys`.
+        """
+        for given in rows.to_batches() if isinstance(rows, pa.Table) else (rows,):
+            batch = given if self._options.meta else without_meta_values(given)
+            if batch.num_rows == 0:
+                continue
+            if self._keyed and new_keys:
+                self._add_keys(batch.column(RECORD_KEY))
+            self._rows += batch.num_rows
+            for part in _parts(self._typed(batch), self._options):
+                self._held.append(part)
+                self._held_bytes += part.nbytes
+                if self._held_bytes >= self._options.block_bytes:
+                    self.flush()
+
+    def close(self) -> WrittenFile:
+        """Writes what is held and the footer. The answer of a second call is the first one's."""
+        if self._written is None:
+            self.flush()
+            file = self._file or self._start(self._arrow.empty_table())
+            file.add_key_value_metadata(self._entries())
+            self._corrected.hold()
+            file.close()
+            self._corrected.release()
+            size = self._sink.tell()
+            self._stack.close()
+            low, high = self._range or (None, None)
+            self._written = WrittenFile(self._rows, size, low, high)
+        return self._written
+
+    def column_statistics(self) -> dict[str, ColumnRange]:
+        """Of each column that holds values, by dotted name, after `close`."""
+        metadata: pq.FileMetaData = self._file.writer.metadata if self._file is not None else None
+        groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)] if metadata is not None else []
+        if not groups:
+            return {}
+        return {
+            groups[0].column(at).path_in_schema: _statistics([group.column(at).statistics for group in groups])
+            for at in range(groups[0].num_columns)
+        }
+
+    def flush(self) -> None:
+        """Writes the rows that are held as a row group."""
+        if self._held:
+            rows = row_group(self._held, self._arrow, self._file.schema if self._file else None)
+            file = self._file or self._start(rows)
+            file.write_table(rows, row_group_size=_ALL_ROWS)
+            self._corrected.add(rows)
+            self._flushed_bytes += self._held_bytes
+            self._held, self._held_bytes = [], 0
+
+    def _typed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch in the file's types, with the dictionaries of its text columns where they can be written."""
+        if batch.schema == self._arrow:
+            return batch
+        kept = self._options.dictionary and not self._options.value_filters.wanted
+        fields = [
+            field.with_type(found.type) if kept and found.type == ENCODED_TEXT and field.type == pa.string() else field
+            for found, field in zip(batch.schema, self._arrow, strict=True)
+        ]
+        return batch.cast(pa.schema(fields))
+
+    def _start(self, rows: pa.Table) -> pq.ParquetWriter:
+        self._file = _parquet_writer(self._corrected, rows, self._options)
+        return self._file
+
+    def _add_keys(self, column: pa.Array) -> None:
+        self._bloom.add(column)
+        found = key_range(column)
+        if found is not None:
+            ends = (*found, *(self._range or ()))
+            self._range = min(ends, key=_java_order), max(ends, key=_java_order)
+
+    def _entries(self) -> dict[str, str]:
+        entries = _schema_entries(self._schema)
+        if not self._keyed:
+            return entries
+        bloom = self._bloom.finish()
+        entries[keys.BLOOM_FILTER] = bloom.to_text()
+        if bloom.type_code is not None:
+            entries[keys.BLOOM_TYPE] = bloom.type_code
+        if self._range is not None:
+            entries[keys.MIN_RECORD_KEY], entries[keys.MAX_RECORD_KEY] = self._range
+        return entries
+
+
+def _statistics(groups: Sequence[pq.Statistics | None]) -> ColumnRange:
+    """Those of all row groups together."""
+    known = [group for group in groups if group is not None]
+    if len(known) < len(groups):
+        return ColumnRange()
+    nulls = sum(group.null_count for group in known) if all(group.has_null_count for group in known) else None
+    valued = [group for group in known if group.num_values]
+    if not valued or not all(group.has_min_max for group in valued):
+        return ColumnRange(nulls=nulls)
+    return ColumnRange(min(group.min for group in valued), max(group.max for group in valued), nulls)
+
+
+def without_meta_values(rows: R) -> R:
+    """Rows whose meta columns are null."""
+    for at, field in enumerate(rows.schema):
+        if field.name in META_FIELDS:
+            rows = rows.set_column(at, field, pa.nulls(rows.num_rows, field.type))
+    return rows
+
+
+def parquet_bytes(schema: Schema, rows: pa.Table, options: BaseFileOptions) -> bytes:
+    """Rows as a Parquet file without filter and key range: what the Parquet blocks of log files hold."""
+    plain = rows.cast(_file_schema(schema))
+    data = io.BytesIO()
+    sink = FooterSink(data)
+    with _parquet_writer(sink, plain, options) as file:
+        file.write_table(plain, row_group_size=_ALL_ROWS)
+        file.add_key_value_metadata(_schema_entries(schema))
+        sink.add(plain)
+        sink.hold()
+    sink.release()
+    return data.getvalue()
+
+
+def _parquet_writer(sink: FooterSink, rows: pa.Table, options: BaseFileOptions) -> pq.ParquetWriter:
+    """`rows`: the first row group, from which the encoding of each column is chosen."""
+    return pq.ParquetWriter(
+        sink,
+        rows.schema,
+        compression=options.codec,
+        use_dictionary=dictionary_columns(rows) if options.dictionary else False,
+        data_page_size=options.page_bytes,
+        write_batch_size=_rows_at_once(rows, options.page_bytes),
+        write_statistics=_with_statistics(rows.schema),
+        write_page_checksum=True,  # as JVM Hudi's files have them: nothing else shows a flipped bit in most pages
+        store_schema=False,  # the Avro schema is the one that counts
+        **options.value_filters.arguments(rows),
+    )
+
+
+def _with_statistics(schema: pa.Schema) -> list[str]:
+    """All but two meta columns, by which no reader selects: statistics of text cost as much as encoding it."""
+    return [path for field in schema if field.name not in _NEVER_FILTERED for path, _ in leaves(field.name, field.type)]
+
+
+def _rows_at_once(rows: pa.Table, page_bytes: int) -> int:
+    """Values that are encoded together, after which the size of a page is looked at: fewer where values are large."""
+    widest = max((column.nbytes for column in rows.columns), default=0) // max(1, rows.num_rows)
+    return max(_LEAST_AT_ONCE, min(_MOST_AT_ONCE, page_bytes // max(1, widest)))
+
+
+@cached_by_schema
+def _file_schema(schema: Schema) -> pa.Schema:
+    return pa.schema([_physical(field) for field in to_arrow(schema)])
+
+
+def _schema_entries(schema: Schema) -> dict[str, str]:
+    return {keys.AVRO_SCHEMA: avro_text(schema), keys.WRITER_MODEL: "avro", **keys.PROLEPTIC_CALENDAR}
+
+
+def _parts(batch: pa.RecordBatch, options: BaseFileOptions) -> Iterator[pa.RecordBatch]:
+    """A batch larger than a row group in pieces, so that the caller's batches don't decide about the file's layout."""
+    count = min(-(-max(batch.nbytes, 1) // options.block_bytes), batch.num_rows)
+    step = -(-batch.num_rows // count)
+    for start in range(0, batch.num_rows, step):
+        yield batch.slice(start, step)
+
+
+def key_range(column: pa.Array) -> tuple[str, str] | None:
+    """Smallest and largest key in Java's order of strings (UTF-16 units); None when there is none."""
+    ends = pc.min_max(column).as_py()
+    if ends["min"] is None:
+        return None
+    # UTF-8 has the same order, but for characters beyond U+FFFF (bytes from 0xF0 on) beside ones from U+E000 on.
+    data = column.buffers()[2]
+    if data is not None and len(data) and int(np.frombuffer(data, np.uint8).max()) >= 0xF0:
+        texts = [text for text in pc.unique(column).to_pylist() if text is not None]
+        return min(texts, key=_java_order), max(texts, key=_java_order)
+    return ends["min"], ends["max"]
+
+
+def _java_order(text: str) -> bytes:
+    return text.encode("utf-16-be", "surrogatepass")
+
+
+def _physical(field: pa.Field) -> pa.Field:
+    """As Hudi stores it: bytes and shorts are plain INT32."""
+    return pa.field(field.name, _plain(field.type), field.nullable)
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_int8(kind) or pa.types.is_int16(kind):
+        return pa.int32()
+    if pa.types.is_list(kind):
+        return pa.list_(_physical(kind.value_field))
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, _physical(kind.item_field))
+    if pa.types.is_struct(kind):
+        return pa.struct([_physical(field) for field in kind])
+    return kind

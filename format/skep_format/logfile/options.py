@@ -1,0 +1,69 @@
+"""How log files are written: Hudi's options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from skep_format.options import Options, boolean, option
+
+
+class DataBlockFormat(str, Enum):
+    """What the rows of a data block are encoded in."""
+
+    AVRO = "avro"
+    PARQUET = "parquet"
+
+
+def _format(text: str) -> DataBlockFormat:
+    try:
+        return DataBlockFormat(text.strip().lower())
+    except ValueError:
+        raise ValueError(f"one of {', '.join(DataBlockFormat)}") from None
+
+
+BLOCK_FORMAT = option(
+    "hoodie.logfile.data.block.format", _format, DataBlockFormat.AVRO, "The rows of a data block: avro or parquet"
+)
+FILE_BYTES = option(
+    "hoodie.logfile.max.size",
+    int,
+    1_073_741_824,
+    "A log file that has grown past this is followed by another, in bytes",
+)
+BLOCK_BYTES = option("hoodie.logfile.data.block.max.size", int, 268_435_456, "A data block at most, in bytes of rows")
+COMPRESSION_RATIO = option(
+    "hoodie.logfile.to.parquet.compression.ratio",
+    float,
+    0.35,
+    "Base file bytes per log file byte: estimates which file groups are small, where inserts go into logs",
+)
+POSITIONS = option(
+    "hoodie.write.record.positions",
+    boolean,
+    True,
+    "Blocks of updates and deletes name the rows of the base file beside their keys; from table version 8 on",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LogFileOptions:
+    """How log files are written. `file_bytes`: a new log file begins beyond it; `block_bytes`: size of a data block.
+
+    `positions`: blocks name the places of their rows in the base file, where the table's version has that.
+    """
+
+    block_format: DataBlockFormat = BLOCK_FORMAT.default
+    file_bytes: int = FILE_BYTES.default
+    block_bytes: int = BLOCK_BYTES.default
+    positions: bool = POSITIONS.default
+
+    @classmethod
+    def of(cls, options: Options) -> LogFileOptions:
+        """From a write's options."""
+        return cls(
+            options.value(BLOCK_FORMAT),
+            options.value(FILE_BYTES),
+            options.value(BLOCK_BYTES),
+            options.value(POSITIONS),
+        )

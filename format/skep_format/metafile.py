@@ -1,0 +1,70 @@
+"""The metafile that makes a folder a partition (format guide 1.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from skep_format.errors import AlreadyExistsError, FormatError, KeyFieldError
+from skep_format.instant_time import InstantTime
+from skep_format.names import PARTITION_METAFILE, join
+from skep_format.properties import format_properties
+from skep_format.storage import Storage
+
+METAFILES: Final = frozenset({PARTITION_METAFILE, *(f"{PARTITION_METAFILE}.{ext}" for ext in ("parquet", "orc"))})
+
+
+def ensure_partition(storage: Storage, partition_path: str, instant_time: InstantTime) -> None:
+    """Writes the partition metafile with the first data file of a partition; an existing one is never touched.
+
+    KeyFieldError where another partition is above or below this one, which then has no metafile: listings end at the
+    outer one.
+    """
+    path = join(partition_path, PARTITION_METAFILE)
+    if storage.exists(path):
+        return
+    depth = len(partition_path.split("/")) if partition_path else 0
+    text = format_properties({"commitTime": instant_time, "partitionDepth": str(depth)}, ["partition metadata"])
+    try:
+        storage.create_exclusive(path, text, durable=False)
+    except AlreadyExistsError:
+        return  # another task was first
+    # Behind the metafile: of two writers at the same time, one at least finds that of the other.
+    above = (path for path in folders_above(partition_path) if storage.exists(join(path, PARTITION_METAFILE)))
+    # The table's own folder holds the one partition of tables without partition columns, and Hudi's.
+    other = next(above, None) or (partition_below(storage, partition_path) if partition_path else None)
+    if other is not None:
+        storage.delete(path)
+        raise KeyFieldError(
+            f"partition {partition_path!r} and partition {other!r} can't be in one table: one lies in the folder of the"
+            " other, where readers without a metadata table do not find it",
+            hint="make the table with hoodie.datasource.write.partitionpath.urlencode=true, or use other values",
+            path=partition_path,
+            found=other,
+        )
+
+
+def partition_below(storage: Storage, folder: str) -> str | None:
+    """A partition in a folder below that of another; None where there is none."""
+    if not storage.list_folder(folder).folders:
+        return None
+    files = storage.list_prefix(folder, recursive=True)
+    found = (file.path.rpartition("/")[0] for file in files if file.name in METAFILES)
+    return next((path for path in found if path != folder), None)
+
+
+def hidden(outer: str, inner: str) -> FormatError:
+    """The error for a table with a partition in the folder of another."""
+    return FormatError(
+        f"partition {inner!r} lies in the folder of partition {outer!r}: Hudi lists the outer one only, which hides the"
+        " rows of the inner one",
+        hint="read the table with its metadata table, and write the rows of one of the two to another partition",
+        path=inner,
+        found=outer,
+    )
+
+
+def folders_above(partition_path: str) -> Iterator[str]:
+    """The folders in which a partition lies, below that of the table."""
+    parts = partition_path.split("/")
+    return ("/".join(parts[:depth]) for depth in range(1, len(parts)))

@@ -1,0 +1,160 @@
+"""File names of a table: base files, log files, markers and partition metafiles, parsed and printed in one place.
+
+Format guide chapter 4. Everything that a name contains is parsed here, without opening the file.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple
+
+from skep_format.errors import FormatError
+from skep_format.instant_time import InstantTime
+
+META_FOLDER: Final = ".hoodie"
+PARTITION_METAFILE: Final = ".hoodie_partition_metadata"
+DEFAULT_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
+
+_LOG = re.compile(
+    r"\.(?P<id>[^._]+)_(?P<instant>[^.]*)\.(?P<ext>log|archive)\.(?P<version>\d+)(_(?P<token>\d+-\d+-\d+)(?P<cdc>\.cdc)?)?"
+)
+_BASE = re.compile(r"(?P<id>[^._][^_.]*)_(?P<token>[^_]*)_(?P<instant>[^_.]+)\.(?P<ext>parquet|orc|hfile)")
+
+
+class BaseFormat(str, Enum):
+    """Base file formats by the value of `hoodie.table.base.file.format`."""
+
+    PARQUET = "PARQUET"
+    ORC = "ORC"
+    HFILE = "HFILE"
+
+    @property
+    def extension(self) -> str:
+        """The file name extension without its dot."""
+        """The file name's extension, without the dot."""
+        return self.value.lower()
+
+
+class FileGroupId(NamedTuple):
+    """The identity of a file group (Hudi: HoodieFileGroupId). Tuples compare and hash alike."""
+
+    partition_path: str
+    file_id: str
+
+
+class MarkerType(str, Enum):
+    """How a write uses the file that a marker announces (format guide 4.5; Hudi: IOType)."""
+
+    CREATE = "CREATE"
+    MERGE = "MERGE"
+    APPEND = "APPEND"
+
+
+@dataclass(frozen=True, slots=True)
+class BaseFileName:
+    """`<fileId>_<writeToken>_<instantTime>.<ext>`; the instant is also the base instant of the slice."""
+
+    file_id: str
+    write_token: str
+    instant_time: InstantTime
+    format: BaseFormat = BaseFormat.PARQUET
+
+    def __str__(self) -> str:
+        return f"{self.file_id}_{self.write_token}_{self.instant_time}.{self.format.extension}"
+
+    @classmethod
+    def parse(cls, name: str) -> BaseFileName | None:
+        """None when `name` is not the name of a base file."""
+        match = _BASE.fullmatch(name)
+        if match is None:
+            return None
+        return cls(match["id"], match["token"], InstantTime(match["instant"]), BaseFormat(match["ext"].upper()))
+
+
+@dataclass(frozen=True, slots=True)
+class LogFileName:
+    """`.<fileId>_<instant>.log.<version>_<writeToken>[.cdc]`.
+
+    `instant_time` is the base instant of the slice in table version 6, that of the delta commit from version 8 on
+    (see `format.LogNaming`). `extension` is `log`, or `archive` for a file of the archived timeline.
+    """
+
+    file_id: str
+    instant_time: InstantTime
+    version: int
+    write_token: str | None = None
+    cdc: bool = False
+    extension: str = "log"
+
+    def __str__(self) -> str:
+        token = "" if self.write_token is None else f"_{self.write_token}" + (".cdc" if self.cdc else "")
+        return f".{self.file_id}_{self.instant_time}.{self.extension}.{self.version}{token}"
+
+    @classmethod
+    def parse(cls, name: str) -> LogFileName | None:
+        """None when `name` is not the name of a log file."""
+        match = _LOG.fullmatch(name)
+        if match is None:
+            return None
+        return cls(
+            match["id"],
+            InstantTime(match["instant"]),
+            int(match["version"]),
+            match["token"],
+            match["cdc"] is not None,
+            match["ext"],
+        )
+
+    @property
+    def sort_key(self) -> tuple[str, int, str, bool]:
+        """The order of log files within a slice: instant, version as a number, token as text (missing first), cdc."""
+        return self.instant_time, self.version, self.write_token or "", self.cdc
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """A direct marker: `.hoodie/.temp/<instant>/<partition>/<file name>.marker.<TYPE>`."""
+
+    instant_time: InstantTime
+    partition_path: str
+    file_name: str
+    type: MarkerType
+
+    @property
+    def path(self) -> str:
+        """Relative to the table's base."""
+        return join(marker_folder(self.instant_time), self.line)
+
+    @property
+    def line(self) -> str:
+        """Relative to the instant's marker folder, as the lists of Hudi's timeline server have it."""
+        return join(self.partition_path, f"{self.file_name}.marker.{self.type.value}")
+
+    @classmethod
+    def parse(cls, instant_time: InstantTime, relative_path: str) -> Marker:
+        """Parses a path relative to the instant's marker folder. FormatError when it is not the path of a marker."""
+        folder, _, name = relative_path.rpartition("/")
+        file_name, separator, kind = name.rpartition(".marker.")
+        if not separator or kind not in MarkerType.__members__:
+            raise FormatError(
+                f"not a marker name: {relative_path}", path=relative_path, expected="<file>.marker.<TYPE>"
+            )
+        return cls(instant_time, folder, file_name, MarkerType(kind))
+
+    @property
+    def data_path(self) -> str:
+        """The announced file, relative to the table's base path."""
+        """The announced data file, relative to the table's base."""
+        return join(self.partition_path, self.file_name)
+
+
+def marker_folder(instant_time: InstantTime) -> str:
+    """Where an instant's markers are, relative to the table's base."""
+    return f"{META_FOLDER}/.temp/{instant_time}"
+
+
+def join(*parts: str) -> str:
+    """Joins relative paths without their empty parts, such as the partition path of a non-partitioned table."""
+    return "/".join(part for part in parts if part)

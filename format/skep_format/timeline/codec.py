@@ -1,0 +1,251 @@
+"""Commit metadata as bytes and back: JSON in timeline layout 1, Avro in layout 2 (format guide 2.5 and 3.1).
+
+Files of every release are read: unknown keys are ignored, missing and null ones have Java's defaults.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+from skep_format.errors import FormatError
+from skep_format.timeline.metadata import BaseFilesWritten, CommitMetadata, WriteOperation, WriteStat, names_log
+from skep_format.timeline.ocf import read_record, write_record
+
+T = TypeVar("T")
+
+# Hudi's names, in the order in which 0.15.0 writes them.
+_STAT: Final = {
+    "fileId": "file_id",
+    "path": "path",
+    "cdcStats": "cdc_stats",
+    "prevCommit": "prev_commit",
+    "numWrites": "num_writes",
+    "numDeletes": "num_deletes",
+    "numUpdateWrites": "num_update_writes",
+    "numInserts": "num_inserts",
+    "totalWriteBytes": "total_write_bytes",
+    "totalWriteErrors": "total_write_errors",
+    "partitionPath": "partition_path",
+    "totalLogRecords": "total_log_records",
+    "totalLogFilesCompacted": "total_log_files_compacted",
+    "totalLogSizeCompacted": "total_log_size_compacted",
+    "totalUpdatedRecordsCompacted": "total_updated_records_compacted",
+    "totalLogBlocks": "total_log_blocks",
+    "totalCorruptLogBlock": "total_corrupt_log_block",
+    "totalRollbackBlocks": "total_rollback_blocks",
+    "fileSizeInBytes": "file_size_in_bytes",
+    "minEventTime": "min_event_time",
+    "maxEventTime": "max_event_time",
+    "runtimeStats": "runtime_stats",
+}
+_LOG_STAT: Final = {
+    "logVersion": "log_version",
+    "logOffset": "log_offset",
+    "baseFile": "base_file",
+    "logFiles": "log_files",
+}
+_SINCE_LAYOUT_2: Final = {
+    "numUpdates": "num_updates",
+    "totalLogReadTimeMs": "total_log_read_time_ms",
+    "prevBaseFile": "prev_base_file",
+}
+_AVRO_STAT: Final = {**_STAT, **_LOG_STAT, **_SINCE_LAYOUT_2}
+_EXTRA: Final = b'"extraMetadata"'
+_REQUIRED: Final = {"file_id": "", "path": "", "partition_path": ""}
+
+
+def is_json(data: bytes) -> bool:
+    """Whether commit metadata is in the encoding of layout 1; an empty file is in either."""
+    return data.startswith(b"{")
+
+
+def decode_json(data: bytes, path: str) -> CommitMetadata:
+    """Decodes an instant file of layout 1; an empty file is empty metadata. FormatError naming `path`."""
+    if not data:
+        return CommitMetadata()
+    try:
+        record = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise _broken(path, f"no JSON: {error}") from error
+    return _metadata(record, path)
+
+
+def partitions_of_json(data: bytes, path: str) -> tuple[str, ...]:
+    """The sorted partition paths of the metadata that `decode_json` decodes. FormatError naming `path`."""
+    return _part(_partitions, lambda: json.loads(data) if data else {}, path)
+
+
+def base_files_of_json(data: bytes, path: str) -> BaseFilesWritten:
+    """The totals of base files of the metadata that `decode_json` decodes. FormatError naming `path`."""
+    return _part(_base_files, lambda: json.loads(data) if data else {}, path)
+
+
+def extra_of_json(data: bytes, path: str) -> Mapping[str, str]:
+    """The extra metadata of the metadata that `decode_json` decodes. FormatError naming `path`.
+
+    The stats come first in the file and are not parsed: a commit may have very many.
+    """
+    try:
+        # The rest from this key on parses only where the key is a member of the commit, not of a stat or inside a text.
+        record = json.loads(b"{" + data[data.rindex(_EXTRA) :])
+    except (ValueError, RecursionError):
+        return decode_json(data, path).extra_metadata
+    return _metadata({"extraMetadata": record["extraMetadata"]}, path).extra_metadata
+
+
+def encode_json(metadata: CommitMetadata) -> bytes:
+    """Encodes with the keys of Hudi 0.15.0, in its order."""
+    record: dict[str, Any] = {
+        "partitionToWriteStats": _stats_record(metadata, _json_stat),
+        "compacted": metadata.compacted,
+        "extraMetadata": dict(metadata.extra_metadata),
+        "operationType": metadata.operation_type,
+    }
+    if metadata.partition_to_replace_file_ids is not None:
+        record["partitionToReplaceFileIds"] = _lists(metadata.partition_to_replace_file_ids)
+    return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def decode_avro(data: bytes, path: str) -> CommitMetadata:
+    """Decodes an instant file of layout 2; an empty file is empty metadata. FormatError naming `path`."""
+    return _metadata(read_record(data, path), path) if data else CommitMetadata()
+
+
+def partitions_of_avro(data: bytes, path: str) -> tuple[str, ...]:
+    """The sorted partition paths of the metadata that `decode_avro` decodes. FormatError naming `path`."""
+    return _part(_partitions, lambda: read_record(data, path) if data else {}, path)
+
+
+def base_files_of_avro(data: bytes, path: str) -> BaseFilesWritten:
+    """The totals of base files of the metadata that `decode_avro` decodes. FormatError naming `path`."""
+    return _part(_base_files, lambda: read_record(data, path) if data else {}, path)
+
+
+def extra_of_avro(data: bytes, path: str) -> Mapping[str, str]:
+    """The extra metadata of the metadata that `decode_avro` decodes. FormatError naming `path`."""
+    return _metadata(read_record(data, path, ("extraMetadata",)), path).extra_metadata if data else {}
+
+
+def encode_avro(metadata: CommitMetadata, release: str) -> bytes:
+    """Encodes in the schema of a Hudi release: HoodieReplaceCommitMetadata where file groups were replaced, otherwise
+    HoodieCommitMetadata."""
+    replaces = metadata.partition_to_replace_file_ids is not None
+    kind = "HoodieReplaceCommitMetadata" if replaces else "HoodieCommitMetadata"
+    # the schema's default is 1; Hudi's own files have null here
+    return write_record(kind, release, {**commit_record(metadata), "version": None})
+
+
+def commit_record(metadata: CommitMetadata) -> dict[str, Any]:
+    """The Avro record: HoodieReplaceCommitMetadata where file groups were replaced, otherwise HoodieCommitMetadata."""
+    record: dict[str, Any] = {
+        "partitionToWriteStats": _stats_record(metadata, _avro_stat),
+        "compacted": metadata.compacted,
+        "extraMetadata": dict(metadata.extra_metadata),
+        "version": 1,
+        "operationType": metadata.operation_type.value if metadata.operation_type else None,
+    }
+    if metadata.partition_to_replace_file_ids is not None:
+        record["partitionToReplaceFileIds"] = _lists(metadata.partition_to_replace_file_ids)
+    return record
+
+
+def metadata_of_record(record: Mapping[str, Any], path: str) -> CommitMetadata:
+    """Converts a HoodieCommitMetadata or HoodieReplaceCommitMetadata record, such as a member of an archive entry."""
+    return _metadata(record, path)
+
+
+# What reads a part of a record makes no stats of it: a commit may have very many.
+
+
+def _part(of_record: Callable[[Any], T], record: Callable[[], Any], path: str) -> T:
+    try:
+        return of_record(record())
+    except (ValueError, RecursionError, AttributeError, TypeError) as error:
+        raise _broken(path, f"no commit: {error}") from error
+
+
+def _partitions(record: Any) -> tuple[str, ...]:
+    members = (record.get("partitionToWriteStats"), record.get("partitionToReplaceFileIds"))
+    return tuple(sorted({partition for member in members for partition in member or ()}))
+
+
+def _base_files(record: Any) -> BaseFilesWritten:
+    written = [
+        (stat.get("totalWriteBytes") or 0, stat.get("numWrites") or 0)
+        for stats in (record.get("partitionToWriteStats") or {}).values()
+        for stat in stats
+        if not names_log(stat.get("path") or "", stat.get("logVersion"))
+    ]
+    return BaseFilesWritten(sum(size for size, _ in written), tuple(rows for _, rows in written))
+
+
+def _metadata(record: Any, path: str) -> CommitMetadata:
+    try:
+        replaced = record.get("partitionToReplaceFileIds")
+        return CommitMetadata(
+            partition_to_write_stats={
+                partition: tuple(map(_stat, stats))
+                for partition, stats in (record.get("partitionToWriteStats") or {}).items()
+            },
+            operation_type=_operation(record.get("operationType")),
+            compacted=bool(record.get("compacted")),
+            extra_metadata={
+                key: value for key, value in (record.get("extraMetadata") or {}).items() if value is not None
+            },
+            partition_to_replace_file_ids=None if replaced is None else {k: tuple(v) for k, v in replaced.items()},
+        )
+    except (AttributeError, TypeError, ValueError) as error:
+        raise _broken(path, f"a member of the wrong type: {error}") from error
+
+
+def _stat(record: Mapping[str, Any]) -> WriteStat:
+    # Called once for each file that a commit wrote: the hot loop of decoding.
+    given = {name: value for key, name in _AVRO_STAT.items() if (value := record.get(key)) is not None}
+    if "log_files" in given:
+        given["log_files"] = tuple(given["log_files"])
+    return WriteStat(**(_REQUIRED | given))
+
+
+def _json_stat(stat: WriteStat) -> dict[str, Any]:
+    record = {key: getattr(stat, name) for key, name in _STAT.items()}
+    record["tempPath"] = None
+    if not stat.path:
+        record["path"] = record["partitionPath"] = None
+    if stat.log_version is not None:
+        record |= {key: getattr(stat, name) for key, name in _LOG_STAT.items()}
+        record["recordsStats"] = {"val": None}
+    return record
+
+
+def _avro_stat(stat: WriteStat) -> dict[str, Any]:
+    record = {key: getattr(stat, name) for key, name in _AVRO_STAT.items()}
+    if stat.log_files is not None:
+        record["logFiles"] = list(stat.log_files)  # fastavro reads a tuple as a union's branch and value
+    if not stat.path:
+        record["path"] = record["partitionPath"] = None
+    return record
+
+
+def _stats_record(
+    metadata: CommitMetadata, stat_record: Callable[[WriteStat], dict[str, Any]]
+) -> dict[str, list[dict[str, Any]]]:
+    return {
+        partition: [stat_record(stat) for stat in stats]
+        for partition, stats in metadata.partition_to_write_stats.items()
+    }
+
+
+def _operation(text: str | None) -> WriteOperation | None:
+    if text is None:
+        return None
+    return WriteOperation.__members__.get(text.upper(), WriteOperation.UNKNOWN)
+
+
+def _lists(mapping: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
+    return {key: list(values) for key, values in mapping.items()}
+
+
+def _broken(path: str, problem: str) -> FormatError:
+    return FormatError(f"{path} is not readable commit metadata: {problem}", path=path, expected="commit metadata")

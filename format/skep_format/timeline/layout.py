@@ -1,0 +1,215 @@
+"""The two timeline layouts: folders, names of instant files, encoding of commit metadata (format guide 2.2 and 3)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, TypeVar
+
+from skep_format.instant_time import CompletionTime, InstantTime
+from skep_format.names import META_FOLDER
+from skep_format.timeline.codec import (
+    base_files_of_avro,
+    base_files_of_json,
+    decode_avro,
+    decode_json,
+    encode_avro,
+    encode_json,
+    extra_of_avro,
+    extra_of_json,
+    is_json,
+    partitions_of_avro,
+    partitions_of_json,
+)
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.metadata import BaseFilesWritten, CommitMetadata
+
+MOVED: Final = "timeline.moved"
+"""A file in the folder of a timeline that is being copied or deleted: the settings name the one that the table has."""
+
+T = TypeVar("T")
+_Suffixed = tuple[Action, State]
+
+
+def _suffixes(clustering_is_an_action: bool) -> dict[str, _Suffixed]:
+    """The part of an instant's file name after the time: one table for both directions."""
+    found: dict[str, _Suffixed] = {}
+    for action in Action:
+        if action is Action.CLUSTERING and not clustering_is_an_action:
+            continue
+        inflight = ".inflight" if action is Action.COMMIT else f".{action.value}.inflight"
+        found[inflight] = (action, State.INFLIGHT)
+        if action is not Action.SAVEPOINT:
+            found[f".{action.value}.requested"] = (action, State.REQUESTED)
+        if action.completed_as is action:
+            found[f".{action.value}"] = (action, State.COMPLETED)
+    return found
+
+
+_FILE_NAME = re.compile(r"(\d+)(?:_(\d+))?(\.\D+)", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitCodec:
+    """One encoding of commit metadata. The partial decoders skip what they do not return.
+
+    Each takes the bytes of an instant file and its path, and raises FormatError naming the path.
+    """
+
+    commit: Callable[[bytes, str], CommitMetadata]
+    partitions: Callable[[bytes, str], tuple[str, ...]]
+    base_files: Callable[[bytes, str], BaseFilesWritten]
+    extra: Callable[[bytes, str], Mapping[str, str]]
+    encode: Callable[[CommitMetadata, str], bytes]
+
+
+def _encode_json(metadata: CommitMetadata, _release: str) -> bytes:
+    return encode_json(metadata)
+
+
+def _either(of_json: Callable[[bytes, str], T], of_avro: Callable[[bytes, str], T], data: bytes, path: str) -> T:
+    return (of_json if is_json(data) else of_avro)(data, path)
+
+
+_JSON: Final = CommitCodec(decode_json, partitions_of_json, base_files_of_json, extra_of_json, _encode_json)
+_AVRO: Final = CommitCodec(
+    commit=partial(_either, decode_json, decode_avro),
+    partitions=partial(_either, partitions_of_json, partitions_of_avro),
+    base_files=partial(_either, base_files_of_json, base_files_of_avro),
+    extra=partial(_either, extra_of_json, extra_of_avro),
+    encode=encode_avro,
+)
+"""Upgrades by Hudi leave JSON: in inflight files, and in completed files that keep their names of layout 1."""
+
+
+@dataclass(frozen=True)
+class TimelineLayout:
+    """One layout (Hudi: TimelineLayout). Folders are relative to the table's base path.
+
+    `release` is the Hudi release whose Avro records are written. `has_completion_times`: the name of a completed file
+    states when the instant completed. `placeholder`: a file that keeps the folders there while they hold no instant,
+    since Hudi lists them without asking whether they are; names like this one are no instants to it.
+    `clustering`: the action under which a clustering is requested. `repeats_clean_plan`: the inflight file of a clean
+    holds its plan, too; readers of that release want it there.
+    """
+
+    folder: str
+    archive_folder: str
+    release: str
+    has_completion_times: bool
+    placeholder: str | None
+    clustering: Action
+    repeats_clean_plan: bool
+    codec: CommitCodec
+    _action_of: Mapping[str, _Suffixed]
+    _suffix_of: Mapping[_Suffixed, str]
+
+    @property
+    def one_completed_name(self) -> bool:
+        """Whether an instant has one name once it is completed, so that creating the file excludes another one."""
+        return not self.has_completion_times
+
+    def parse(self, file_name: str) -> Instant | None:
+        """The instant of a file in the timeline's folder; None for any other file."""
+        match = _FILE_NAME.fullmatch(file_name)
+        if match is None:
+            return None
+        time, completion_time, text = match.groups()
+        found = self._action_of.get(text)
+        if found is None:
+            return None
+        action, state = found
+        if completion_time is not None and not (self.has_completion_times and state is State.COMPLETED):
+            return None
+        completed = None if completion_time is None else CompletionTime(completion_time)
+        return Instant(InstantTime(time), action, state, completed)
+
+    def file_name(self, instant: Instant) -> str:
+        """The name of an instant's file in its state; that of a completed compaction is a commit's."""
+        action = instant.action
+        if instant.is_completed or (action, instant.state) not in self._suffix_of:
+            action = action.completed_as
+        time: str = instant.requested_time
+        in_name = self.has_completion_times and not instant.by_modification
+        if instant.is_completed and in_name and instant.completion_time:
+            time = f"{time}_{instant.completion_time}"
+        return time + self._suffix_of[action, instant.state]
+
+    def path(self, instant: Instant) -> str:
+        """The path of the instant's file, relative to the table's base path."""
+        return f"{self.folder}/{self.file_name(instant)}"
+
+    def decode_commit(self, data: bytes, path: str) -> CommitMetadata:
+        """Commit metadata of a completed or inflight instant. FormatError naming `path`."""
+        return self.codec.commit(data, path)
+
+    def decode_partitions(self, data: bytes, path: str) -> tuple[str, ...]:
+        """The partition paths of a completed instant, sorted; nothing else is decoded. FormatError."""
+        return self.codec.partitions(data, path)
+
+    def decode_base_files(self, data: bytes, path: str) -> BaseFilesWritten:
+        """The base files that a completed instant wrote, summed up; their stats are not decoded. FormatError."""
+        return self.codec.base_files(data, path)
+
+    def decode_extra(self, data: bytes, path: str) -> Mapping[str, str]:
+        """The extra metadata of a completed instant, the schema included; no stats are decoded. FormatError."""
+        return self.codec.extra(data, path)
+
+    def encode_commit(self, metadata: CommitMetadata) -> bytes:
+        """The bytes of an instant file with commit metadata."""
+        return self.codec.encode(metadata, self.release)
+
+
+_SUFFIXES_1: Final = _suffixes(clustering_is_an_action=False)
+_SUFFIXES_2: Final = _suffixes(clustering_is_an_action=True)
+
+
+def layout_1(archive: str = "archived") -> TimelineLayout:
+    """Layout 1, of table version 6."""
+    return TimelineLayout(
+        folder=META_FOLDER,
+        archive_folder=f"{META_FOLDER}/{archive}",
+        release="0.15.0",
+        has_completion_times=False,
+        placeholder=None,
+        clustering=Action.REPLACE_COMMIT,
+        repeats_clean_plan=True,
+        codec=_JSON,
+        _action_of=_SUFFIXES_1,
+        _suffix_of={action: suffix for suffix, action in _SUFFIXES_1.items()},
+    )
+
+
+def layout_2(
+    timeline: str = "timeline", history: str = "history", *, repeats_clean_plan: bool = False
+) -> TimelineLayout:
+    """Layout 2, of table versions 8 and 9."""
+    return TimelineLayout(
+        folder=f"{META_FOLDER}/{timeline}",
+        archive_folder=f"{META_FOLDER}/{timeline}/{history}",
+        release="1.0.2",
+        has_completion_times=True,
+        placeholder=f"{META_FOLDER}/{timeline}/{history}/.keep",
+        clustering=Action.CLUSTERING,
+        repeats_clean_plan=repeats_clean_plan,
+        codec=_AVRO,
+        _action_of=_SUFFIXES_2,
+        _suffix_of={action: suffix for suffix, action in _SUFFIXES_2.items()},
+    )
+
+
+_FIRST: Final = layout_1()
+_SECOND: Final = layout_2()
+
+
+def name_in_any(instant: Instant) -> str:
+    """The name of an instant's file outside of the timeline's folder, without a completion time: a commit does not know
+    it before it completes, and Hudi reads such names in every version of tables."""
+    return _FIRST.file_name(instant)
+
+
+def parse_any(file_name: str) -> Instant | None:
+    """The instant of such a file, also where Hudi has named it by the layout of a version; None for any other file."""
+    return _SECOND.parse(file_name)

@@ -1,0 +1,205 @@
+"""Archived instants as rows of Parquet files: schema, writing in row groups, and merging files (format guide 3.2)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from skep_format.avro_schemas import schema_of
+from skep_format.errors import CorruptFileError
+from skep_format.instant_time import CompletionTime, InstantTime
+from skep_format.storage import Storage
+from skep_format.timeline.instant import Instant
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+TIMES: Final = ("instantTime", "completionTime", "action")
+CONTENTS: Final = ("metadata", "plan")
+_RECORD: Final = "HoodieLSMTimelineInstant"
+_VERSION: Final = 1
+_GROUP_BYTES: Final = 8 << 20
+_GROUP_ROWS: Final = 1_000
+"""Of one row group: it is what is read for the content of a single instant."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRow:
+    """A completed instant with the bytes of its files; `plan` is None for actions that have none."""
+
+    instant: Instant
+    metadata: bytes
+    plan: bytes | None = None
+
+
+def write_rows(storage: Storage, path: str, rows: Iterable[HistoryRow], release: str) -> None:
+    """Writes one file, durable when it returns. The rows are taken as they come; of them a row group is in memory."""
+    _write(storage, path, map(_table, _groups(rows)), release)
+
+
+def _groups(rows: Iterable[HistoryRow]) -> Iterator[list[HistoryRow]]:
+    group: list[HistoryRow] = []
+    size = 0
+    for row in rows:
+        more = len(row.metadata) + len(row.plan or b"")
+        if group and (size + more > _GROUP_BYTES or len(group) == _GROUP_ROWS):
+            yield group
+            group, size = [], 0
+        group.append(row)
+        size += more
+    if group:
+        yield group
+
+
+def _table(rows: Sequence[HistoryRow]) -> pa.Table:
+    import pyarrow as pa
+
+    columns: list[list[Any]] = [
+        [row.instant.requested_time for row in rows],
+        # Hudi's readers need one; an upgraded table's name may state none
+        [row.instant.completion_time or CompletionTime(row.instant.requested_time) for row in rows],
+        [row.instant.action.value for row in rows],
+        [row.metadata for row in rows],
+        [row.plan for row in rows],
+        [_VERSION] * len(rows),
+    ]
+    return pa.table(columns, schema=_schema())
+
+
+def _schema() -> pa.Schema:
+    import pyarrow as pa
+
+    texts = [pa.field(name, pa.string()) for name in TIMES]
+    contents = [pa.field(name, pa.binary()) for name in CONTENTS]
+    return pa.schema([*texts, *contents, pa.field("version", pa.int32(), nullable=False)])
+
+
+def _write(storage: Storage, path: str, groups: Iterable[pa.Table], release: str) -> None:
+    import pyarrow.parquet as pq
+
+    from skep_format.basefile.keys import AVRO_SCHEMA, WRITER_MODEL
+
+    footer = {WRITER_MODEL: "avro", AVRO_SCHEMA: json.dumps(schema_of(_RECORD, release))}
+    with (
+        storage.open_write(path) as out,
+        pq.ParquetWriter(
+            out, _schema(), compression="gzip", use_dictionary=False, write_statistics=list(TIMES), store_schema=False
+        ) as file,
+    ):
+        for group in groups:
+            file.write_table(group, row_group_size=max(1, group.num_rows))
+        file.add_key_value_metadata(footer)
+    storage.sync([path])
+
+
+def read_rows(storage: Storage, path: str, columns: Sequence[str]) -> pa.Table:
+    """Columns of all rows. FileNotFoundError, and CorruptFileError naming the file."""
+    with opened(storage, path) as file:
+        return file.read(columns=list(columns), use_threads=False).select(list(columns))
+
+
+@contextlib.contextmanager
+def opened(storage: Storage, path: str) -> Iterator[pq.ParquetFile]:
+    """A file of the history, open; the errors of `read_rows`."""
+    import pyarrow.parquet as pq
+
+    with _damage_named(path), storage.open_input(path) as source, pq.ParquetFile(source) as file:
+        yield file
+
+
+@contextlib.contextmanager
+def _damage_named(path: str) -> Iterator[None]:
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, KeyError) as error:
+        raise damaged(path, error) from error
+
+
+def damaged(path: str, error: object) -> CorruptFileError:
+    """The error for a file of the history that can't be read."""
+    return CorruptFileError(f"{path} of the timeline's history can't be read: {error}", path=path)
+
+
+def merge_files(
+    storage: Storage, sources: Sequence[str], target: str, release: str, check: Callable[[], object]
+) -> None:
+    """Writes the rows of several files into one, in the order of time, each instant once.
+
+    A range of times after the other is read from all files, so that a row group is in memory whatever their size and
+    order. `check` is called before each range.
+    """
+    import pyarrow as pa
+
+    keys = pa.concat_tables([read_rows(storage, path, TIMES[::2]) for path in sources])
+    size = sum(_content_bytes(storage, path) for path in sources)
+    at_once = max(1, min(_GROUP_ROWS, _GROUP_BYTES * max(1, keys.num_rows) // max(1, size)))
+
+    def groups() -> Iterator[pa.Table]:
+        for first, last in _ranges(keys.column(0), at_once):
+            check()
+            yield _in_order(pa.concat_tables([_within(storage, path, first, last) for path in sources]))
+
+    _write(storage, target, groups(), release)
+
+
+def _content_bytes(storage: Storage, path: str) -> int:
+    """The uncompressed size of a file's rows."""
+    with opened(storage, path) as file:
+        footer = file.metadata
+    return sum(footer.row_group(number).total_byte_size for number in range(footer.num_row_groups))
+
+
+def _ranges(times: pa.ChunkedArray, at_once: int) -> Iterator[tuple[InstantTime, InstantTime]]:
+    """The first and last of so many times after the other, in order."""
+    import pyarrow.compute as pc
+
+    ordered = pc.unique(times).sort()
+    for start in range(0, len(ordered), at_once):
+        last = min(start + at_once, len(ordered)) - 1
+        yield InstantTime(ordered[start].as_py()), InstantTime(ordered[last].as_py())
+
+
+def _within(storage: Storage, path: str, first: InstantTime, last: InstantTime) -> pa.Table:
+    """The rows of a range of requested times, both ends included."""
+    import pyarrow.compute as pc
+
+    with opened(storage, path) as file:
+        groups = groups_within(file.metadata, first, last)
+        rows = file.read_row_groups(groups, columns=_schema().names, use_threads=False).cast(_schema())
+    times = rows.column(TIMES[0])
+    return rows.filter(pc.and_(pc.greater_equal(times, str(first)), pc.less_equal(times, str(last))))
+
+
+def groups_within(footer: pq.FileMetaData, first: InstantTime, last: InstantTime) -> list[int]:
+    """The row groups that may hold instants of a range, by their statistics."""
+    found = []
+    for number in range(footer.num_row_groups):
+        known = statistics_of(footer, TIMES[0], number)
+        if known is None or (
+            first.is_at_or_before(InstantTime(known.max)) and last.is_at_or_after(InstantTime(known.min))
+        ):
+            found.append(number)
+    return found
+
+
+def statistics_of(footer: pq.FileMetaData, column: str, group: int) -> pq.Statistics | None:
+    """The range of a column in a row group; None where it is not stated."""
+    found = footer.row_group(group).column(footer.schema.names.index(column)).statistics
+    return found if found is not None and found.has_min_max else None
+
+
+def _in_order(rows: pa.Table) -> pa.Table:
+    """Sorted by time, with the last one of the rows of an instant."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    last = rows.select(TIMES[::2]).append_column("at", pa.array(range(rows.num_rows), pa.int64()))
+    kept = last.group_by(list(TIMES[::2])).aggregate([("at", "max")])
+    order = pc.sort_indices(kept, [(name, "ascending") for name in TIMES[::2]])
+    return rows.take(kept.column("at_max").take(order))

@@ -1,0 +1,220 @@
+"""The format of a table by its version: one frozen object, composed of the parts that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from skep_format.names import MarkerType
+from skep_format.storage import Storage
+from skep_format.table_config import ARCHIVE_FOLDER, HISTORY_PATH, TIMELINE_PATH, TableConfig
+from skep_format.table_config.merging import (
+    MergeRequest,
+    MergeSettings,
+    by_mode,
+    by_mode_and_payload,
+    by_payload_class,
+)
+from skep_format.timeline.archive import ArchivedLog
+from skep_format.timeline.layout import TimelineLayout, layout_1, layout_2
+from skep_format.timeline.lsm_archive import LsmArchive
+from skep_format.timeline.timeline import Archive
+from skep_format.versions.logs import LogNaming
+from skep_format.versions.metadata import RULES_OF_0_15, RULES_OF_1_0, RULES_OF_1_1, MetadataRules
+from skep_format.versions.reading import ReadRules
+
+if TYPE_CHECKING:
+    from skep_format.timeline.archive_writer import ArchiveSetting, ArchiveWriter
+
+
+class MergeSource(Enum):
+    """Which table settings determine how rows with one key merge."""
+
+    PAYLOAD_CLASS = "hoodie.compaction.payload.class"
+    MERGE_MODE = "hoodie.record.merge.mode"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamerKeys:
+    """Keys in a commit's extra metadata: the checkpoint of a streamer, and the one that its caller last set."""
+
+    checkpoint: str
+    reset: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableFormat:
+    """What differs by table version.
+
+    `version` is the value of `hoodie.table.version`, `first_release` the release of Hudi that brought it: those before
+    refuse such a table, in engines too. `merge_settings`: how a new table states what its maker requests
+    of merging; OptionError for what contradicts itself or what this version can't hold. `keeps_partition_types`: the
+    table's partition fields have the types of a CUSTOM key generator; otherwise the option that gave them is kept.
+    `prefixes_single_keys`: the COMPLEX key generator writes `id:k1` for one record key field too, not `k1`.
+    `chooses_times_under_lock`: every writer chooses both times of an instant under the lock, and none lies before one
+    that is there; otherwise others may choose requested times without it (`commit/instants.py`).
+    `compactions_have_change_logs`: in a table with change data, a compaction writes what its merge changed.
+    `streamer_keys`: in the extra metadata of commits, how far a streamer has read its source.
+    """
+
+    version: int
+    first_release: str
+    logs: LogNaming
+    merge_source: MergeSource
+    merge_settings: Callable[[MergeRequest], MergeSettings]
+    keeps_partition_types: bool
+    prefixes_single_keys: bool
+    chooses_times_under_lock: bool
+    compactions_have_change_logs: bool
+    streamer_keys: StreamerKeys
+    reads: ReadRules
+    metadata: MetadataRules
+    _layout: Callable[[TableConfig], TimelineLayout]
+    _archive: Callable[[Storage, str], Archive]
+    _archive_writer: Callable[[ArchiveSetting], ArchiveWriter]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return format_of_version, (self.version,)
+
+    def timeline_layout(self, config: TableConfig) -> TimelineLayout:
+        """Names and encodings of the timeline's files, in the folders that the table's properties name."""
+        return self._layout(config)
+
+    def open_archive(self, storage: Storage, config: TableConfig) -> Archive:
+        """The archived timeline. Nothing is read before it is used."""
+        return self._archive(storage, self._layout(config).archive_folder)
+
+    def archive_writer(self, setting: ArchiveSetting) -> ArchiveWriter:
+        """What moves instants into the archive, for the holder of the table's lock."""
+        return self._archive_writer(setting)
+
+
+def _log_writer(setting: ArchiveSetting) -> ArchiveWriter:
+    from skep_format.timeline.archive_log_writer import LogWriter  # reading a timeline does not need it
+
+    return LogWriter(setting)
+
+
+def _history_writer(setting: ArchiveSetting) -> ArchiveWriter:
+    from skep_format.timeline.archive_writer import HistoryWriter
+
+    return HistoryWriter(setting)
+
+
+def _layout_1(config: TableConfig) -> TimelineLayout:
+    return layout_1(config.raw.get(ARCHIVE_FOLDER) or "archived")
+
+
+def _layout_2(config: TableConfig, *, repeats_clean_plan: bool = False) -> TimelineLayout:
+    folder, history = config.raw.get(TIMELINE_PATH) or "timeline", config.raw.get(HISTORY_PATH) or "history"
+    return layout_2(folder, history, repeats_clean_plan=repeats_clean_plan)
+
+
+def _layout_2_of_1_0(config: TableConfig) -> TimelineLayout:
+    return _layout_2(config, repeats_clean_plan=True)
+
+
+_READS_OF_0_15: Final = ReadRules(
+    ranges_by_completion_time=False,
+    scans_fully_when_cleaned=False,
+    filters_commits_after_merge=False,
+    has_partial_updates=False,
+    partition_values_from_path=False,
+    widens_floats_exactly=True,
+    compact_change_images=False,
+)
+_READS_OF_1_0: Final = ReadRules(
+    ranges_by_completion_time=True,
+    scans_fully_when_cleaned=True,
+    filters_commits_after_merge=True,
+    has_partial_updates=True,
+    partition_values_from_path=True,
+    widens_floats_exactly=True,
+    compact_change_images=True,
+)
+_READS_OF_1_1: Final = ReadRules(
+    ranges_by_completion_time=True,
+    scans_fully_when_cleaned=True,
+    filters_commits_after_merge=True,
+    has_partial_updates=True,
+    partition_values_from_path=True,
+    widens_floats_exactly=False,
+    compact_change_images=True,
+)
+
+_STREAMER_OF_0_15: Final = StreamerKeys("deltastreamer.checkpoint.key", "deltastreamer.checkpoint.reset_key")
+_STREAMER_OF_1_0: Final = StreamerKeys("streamer.checkpoint.key.v2", "streamer.checkpoint.reset.key.v2")
+STREAMER_KEYS: Final = (_STREAMER_OF_1_0, _STREAMER_OF_0_15)
+"""Those of all versions: a table that was upgraded has commits with the older ones."""
+
+_VERSION_6: Final = TableFormat(
+    version=6,
+    first_release="0.14",
+    logs=LogNaming(of_delta_commit=False, marker_type=MarkerType.APPEND, has_positions=False),
+    merge_source=MergeSource.PAYLOAD_CLASS,
+    merge_settings=by_payload_class,
+    keeps_partition_types=False,
+    prefixes_single_keys=False,
+    chooses_times_under_lock=False,
+    compactions_have_change_logs=False,
+    streamer_keys=_STREAMER_OF_0_15,
+    reads=_READS_OF_0_15,
+    metadata=RULES_OF_0_15,
+    _layout=_layout_1,
+    _archive=ArchivedLog,
+    _archive_writer=_log_writer,
+)
+_VERSION_8: Final = TableFormat(
+    version=8,
+    first_release="1.0",
+    logs=LogNaming(of_delta_commit=True, marker_type=MarkerType.CREATE, has_positions=True),
+    merge_source=MergeSource.MERGE_MODE,
+    merge_settings=by_mode_and_payload,
+    keeps_partition_types=True,
+    prefixes_single_keys=False,
+    chooses_times_under_lock=True,
+    compactions_have_change_logs=True,
+    streamer_keys=_STREAMER_OF_1_0,
+    reads=_READS_OF_1_0,
+    metadata=RULES_OF_1_0,
+    _layout=_layout_2_of_1_0,
+    _archive=LsmArchive,
+    _archive_writer=_history_writer,
+)
+_VERSION_9: Final = TableFormat(
+    version=9,
+    first_release="1.1",
+    logs=LogNaming(of_delta_commit=True, marker_type=MarkerType.CREATE, has_positions=True),
+    merge_source=MergeSource.MERGE_MODE,
+    merge_settings=by_mode,
+    keeps_partition_types=True,
+    prefixes_single_keys=True,
+    chooses_times_under_lock=True,
+    compactions_have_change_logs=True,
+    streamer_keys=_STREAMER_OF_1_0,
+    reads=_READS_OF_1_1,
+    metadata=RULES_OF_1_1,
+    _layout=_layout_2,
+    _archive=LsmArchive,
+    _archive_writer=_history_writer,
+)
+_FORMATS: Final[Mapping[int, TableFormat]] = {each.version: each for each in (_VERSION_6, _VERSION_8, _VERSION_9)}
+DEFAULT: Final = _VERSION_6
+"""The format of new tables for which no version is chosen: every engine reads it."""
+
+
+def format_of_version(version: int) -> TableFormat:
+    """The format of one of the known versions."""
+    return _FORMATS[version]
+
+
+def format_of(config: TableConfig) -> TableFormat:
+    """The format of a table. A TableConfig has one of the known versions."""
+    return format_of_version(config.version)
+
+
+def known_versions() -> tuple[int, ...]:
+    """The table versions that are read and written, oldest first."""
+    return tuple(_FORMATS)

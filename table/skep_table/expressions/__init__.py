@@ -1,5 +1,0 @@
-"""Expressions of Spark over one column, computed exactly as Spark does: what indexes over expressions are of."""
-
-from skep_table.expressions.functions import IDENTITY, Expression, expression_of, known_functions
-
-__all__ = ["IDENTITY", "Expression", "expression_of", "known_functions"]
