@@ -10,28 +10,43 @@ from skep_format.nearest import did_you_mean
 from skep_sql.answer import Answer, answer
 from skep_sql.bind import Scope
 from skep_sql.parsing.statements import Call
-from skep_sql.procedures import commits, copies, files, metadata, others, savepoints, services, versions
-from skep_sql.procedures.contract import REQUIRED, Context, Procedure
+from skep_sql.procedures import commits, copies, files, metadata, savepoints, services
+from skep_sql.procedures.contract import REQUIRED, Argument, Context, Procedure, Rows, procedure
 from skep_sql.procedures.refused import REFUSED
 from skep_sql.settings import SessionSettings
 
+
+@procedure("help(cmd?) -> result")
+def _help(context: Context) -> Rows:
+    """All procedures, or arguments and result columns of one."""
+    name = context["cmd"]
+    if not name:
+        return [["\n".join(sorted(PROCEDURES))]]
+    if name in REFUSED:
+        return [[f"{name} is not supported: {REFUSED[name]}"]]
+    if name not in PROCEDURES:
+        raise InputError(f"there is no procedure {name}", found=name)
+    found = PROCEDURES[name]
+    arguments = ", ".join(map(_described, found.arguments))
+    return [[f"{name}({arguments}) -> {', '.join(column for column, _ in found.columns)}"]]
+
+
+def _described(argument: Argument) -> str:
+    kind = {str: "string", int: "int", bool: "boolean"}[argument.kind]
+    return f"{argument.name}: {kind}" + ("" if argument.default is REQUIRED else f" = {argument.default}")
+
+
 PROCEDURES: Final[Mapping[str, Procedure]] = {
-    **commits.PROCEDURES,
-    **savepoints.PROCEDURES,
-    **services.PROCEDURES,
-    **files.PROCEDURES,
-    **metadata.PROCEDURES,
-    **versions.PROCEDURES,
-    **copies.PROCEDURES,
-    **others.PROCEDURES,
-}
+    each.name: each
+    for module in (commits, savepoints, services, files, metadata, copies)
+    for each in vars(module).values()
+    if isinstance(each, Procedure)
+} | {"help": _help}
 
 
 def call(statement: Call, scope: Scope, settings: SessionSettings) -> Answer:
     """UnsupportedError for procedures of Hudi's that are not built, InputError for unknown ones and wrong arguments."""
     found = PROCEDURES.get(statement.name)
-    if statement.name == "help":
-        found = others.help_about(PROCEDURES, REFUSED)
     if found is None:
         if statement.name in REFUSED:
             raise UnsupportedError(f"procedure {statement.name} is not supported", hint=REFUSED[statement.name])

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any, Final
 
 from skep_format.instant_time import InstantTime
 from skep_format.timeline.instant import DATA_ACTIONS, Instant
 from skep_format.timeline.metadata import CommitMetadata, WriteStat
-from skep_sql.procedures.contract import (
-    FILTER,
-    LIMIT,
-    LONG,
-    PATH,
-    TABLE,
-    TEXT,
-    Argument,
-    Context,
-    Procedure,
-    Rows,
-    columns,
-    completed_times,
-    time_of,
-    write_at,
-)
+from skep_sql.procedures.contract import Context, Rows, completed_times, procedure, time_of, write_at
 from skep_table.table import HudiTable
+
+_TOTALS: Final = """total_bytes_written:long, total_files_added:long, total_files_updated:long,
+    total_partitions_written:long, total_records_written:long, total_update_records_written:long, total_errors:long"""
+_STATS: Final = """commit_time, state_transition_time, action, partition, file_id, previous_commit, num_writes:long,
+    num_inserts:long, num_deletes:long, num_update_writes:long, total_errors:long, total_log_blocks:long,
+    total_corrupt_log_blocks:long, total_rollback_blocks:long, total_log_records:long,
+    total_updated_records_compacted:long, total_bytes_written:long"""
+_STAT_FIELDS: Final = attrgetter(
+    *("partition_path", "file_id", "prev_commit", "num_writes", "num_inserts", "num_deletes", "num_update_writes"),
+    *("total_write_errors", "total_log_blocks", "total_corrupt_log_block", "total_rollback_blocks"),
+    *("total_log_records", "total_updated_records_compacted", "total_write_bytes"),
+)
+_FILE_FIELDS: Final = attrgetter(
+    *("partition_path", "file_id", "prev_commit", "num_update_writes", "num_writes", "total_write_bytes"),
+    *("total_write_errors", "file_size_in_bytes"),
+)
 
 
 def _writes(table: HudiTable, limit: int) -> list[tuple[Instant, CommitMetadata]]:
@@ -47,48 +49,30 @@ def _totals(stats: Sequence[WriteStat]) -> dict[str, int]:
     }
 
 
-def _commit_row(done: str, instant: Instant, metadata: CommitMetadata) -> list[object]:
-    return [instant.requested_time, done, instant.action.value, *_totals(metadata.stats).values()]
+def _stat_rows(done: str, instant: Instant, metadata: CommitMetadata) -> list[list[object]]:
+    return [[instant.requested_time, done, instant.action.value, *_STAT_FIELDS(stat)] for stat in metadata.stats]
 
 
-def _stat_row(done: str, instant: Instant, stat: WriteStat) -> list[object]:
+@procedure(f"show_commits(table, limit=10) -> commit_time, state_transition_time, action, {_TOTALS}")
+def _show_commits(context: Context) -> Rows:
+    table = context.table
+    times = completed_times(table)
     return [
-        instant.requested_time,
-        done,
-        instant.action.value,
-        stat.partition_path,
-        stat.file_id,
-        stat.prev_commit,
-        stat.num_writes,
-        stat.num_inserts,
-        stat.num_deletes,
-        stat.num_update_writes,
-        stat.total_write_errors,
-        stat.total_log_blocks,
-        stat.total_corrupt_log_block,
-        stat.total_rollback_blocks,
-        stat.total_log_records,
-        stat.total_updated_records_compacted,
-        stat.total_write_bytes,
+        [one.requested_time, time_of(times, one), one.action.value, *_totals(metadata.stats).values()]
+        for one, metadata in _writes(table, context["limit"])
     ]
 
 
-def _show_commits(context: Context) -> Rows:
-    table = context.target.hudi
-    times = completed_times(table)
-    return [_commit_row(time_of(times, one), one, found) for one, found in _writes(table, context["limit"])]
-
-
+@procedure(f"show_commits_metadata(table, limit=10) -> {_STATS}")
 def _show_commits_metadata(context: Context) -> Rows:
-    table = context.target.hudi
-    times = completed_times(table)
-    found = _writes(table, context["limit"])
-    return [_stat_row(time_of(times, one), one, stat) for one, metadata in found for stat in metadata.stats]
+    table = context.table
+    times, found = completed_times(table), _writes(table, context["limit"])
+    return [row for one, metadata in found for row in _stat_rows(time_of(times, one), one, metadata)]
 
 
 def _archived(context: Context) -> list[tuple[str, Instant, CommitMetadata]]:
     """Completed writes of the archived timeline, newest first, between the times that are given: with their times."""
-    table = context.target.hudi
+    table = context.table
     start, end = (InstantTime(context[name] or "") for name in ("start_ts", "end_ts"))
     found = [
         instant
@@ -98,77 +82,58 @@ def _archived(context: Context) -> list[tuple[str, Instant, CommitMetadata]]:
         and (not start or instant.requested_time.is_at_or_after(start))
         and (not end or instant.requested_time.is_at_or_before(end))
     ]
-    limited = found[: context["limit"]] if context["limit"] >= 0 else found
+    limited = context.limited(found)
     return [(str(one.completion_time or one.requested_time), one, table.commit_metadata(one)) for one in limited]
 
 
+@procedure(f"""show_archived_commits(table, limit=10, start_ts?, end_ts?) -> commit_time, state_transition_time,
+    {_TOTALS}""")
 def _show_archived_commits(context: Context) -> Rows:
     found = _archived(context)
     return [[one.requested_time, done, *_totals(metadata.stats).values()] for done, one, metadata in found]
 
 
+@procedure(f"show_archived_commits_metadata(table, limit=10, start_ts?, end_ts?) -> {_STATS}")
 def _show_archived_commits_metadata(context: Context) -> Rows:
-    return [_stat_row(done, instant, stat) for done, instant, metadata in _archived(context) for stat in metadata.stats]
+    return [row for found in _archived(context) for row in _stat_rows(*found)]
 
 
+@procedure("""show_commit_files(table, limit=10, instant_time) -> action, partition_path, file_id, previous_commit,
+    total_records_updated:long, total_records_written:long, total_bytes_written:long, total_errors:long,
+    file_size:long""")
 def _show_commit_files(context: Context) -> Rows:
-    table = context.target.hudi
-    instant, metadata = write_at(context, table)
-    rows: list[list[object]] = [
-        [
-            instant.action.value,
-            stat.partition_path,
-            stat.file_id,
-            stat.prev_commit,
-            stat.num_update_writes,
-            stat.num_writes,
-            stat.total_write_bytes,
-            stat.total_write_errors,
-            stat.file_size_in_bytes,
-        ]
-        for stat in metadata.stats
-    ]
-    return context.limited(rows)
+    instant, metadata = write_at(context)
+    return context.limited([[instant.action.value, *_FILE_FIELDS(stat)] for stat in metadata.stats])
 
 
+@procedure("""show_commit_partitions(table, limit=10, instant_time) -> action, partition_path, total_files_added:long,
+    total_files_updated:long, total_records_inserted:long, total_records_updated:long, total_bytes_written:long,
+    total_errors:long""")
 def _show_commit_partitions(context: Context) -> Rows:
-    table = context.target.hudi
-    instant, metadata = write_at(context, table)
+    instant, metadata = write_at(context)
     rows: list[list[object]] = []
     for path in sorted({stat.partition_path for stat in metadata.stats}):
         stats = [stat for stat in metadata.stats if stat.partition_path == path]
-        total = _totals(stats)
-        inserted = sum(stat.num_inserts for stat in stats)
-        rows.append(
-            [
-                instant.action.value,
-                path,
-                total["added"],
-                total["updated"],
-                inserted,
-                total["updates"],
-                total["bytes"],
-                total["errors"],
-            ]
-        )
+        total = _totals(stats) | {"inserted": sum(stat.num_inserts for stat in stats)}
+        wanted = ("added", "updated", "inserted", "updates", "bytes", "errors")
+        rows.append([instant.action.value, path, *map(total.get, wanted)])
     return context.limited(rows)
 
 
+@procedure("""show_commit_write_stats(table, limit=10, instant_time) -> action, total_bytes_written:long,
+    total_records_written:long, avg_record_size:long""")
 def _show_commit_write_stats(context: Context) -> Rows:
-    instant, metadata = write_at(context, context.target.hudi)
+    instant, metadata = write_at(context)
     total = _totals(metadata.stats)
     average = -(-total["bytes"] // total["written"]) if total["written"] else 0
     return [[instant.action.value, total["bytes"], total["written"], average]]
 
 
+@procedure("""show_commit_extra_metadata(table, limit=100, instant_time?, metadata_key?) -> instant_time, action,
+    metadata_key, metadata_value""")
 def _show_commit_extra_metadata(context: Context) -> Rows:
-    table = context.target.hudi
-    if context["instant_time"] is None:
-        last = table.timeline.data().completed().last()
-        found = [] if last is None else [(last, table.commit_metadata(last))]
-    else:
-        found = [write_at(context, table)]
-    rows: list[list[object]] = [
+    found = _writes(context.table, 1) if context["instant_time"] is None else [write_at(context)]
+    rows = [
         [instant.requested_time, instant.action.value, key, value]
         for instant, metadata in found
         for key, value in metadata.extra_metadata.items()
@@ -177,23 +142,22 @@ def _show_commit_extra_metadata(context: Context) -> Rows:
     return context.limited(rows)
 
 
+@procedure("""stats_wa(table, limit=10) -> commit_time, total_upserted:long, total_written:long,
+    write_amplification_factor""")
 def _write_amplification(context: Context) -> Rows:
     """Rows written for each row that was updated, by commit and in all."""
-    rows: list[list[object]] = []
-    updated = written = 0
-    for instant, metadata in _writes(context.target.hudi, context["limit"]):
+    rows: list[list[Any]] = []
+    for instant, metadata in _writes(context.table, context["limit"]):
         total = _totals(metadata.stats)
-        rows.append([instant.requested_time, total["updates"], total["written"], _ratio(total)])
-        updated, written = updated + total["updates"], written + total["written"]
-    return [*rows, ["Total", updated, written, _ratio({"updates": updated, "written": written})]]
+        rows.append([instant.requested_time, total["updates"], total["written"]])
+    rows.append(["Total", *(sum(row[place] for row in rows) for place in (1, 2))])
+    return [[*row, f"{row[2] / row[1]:.2f}" if row[1] else "0"] for row in rows]
 
 
-def _ratio(total: Mapping[str, int]) -> str:
-    return f"{total['written'] / total['updates']:.2f}" if total["updates"] else "0"
-
-
+@procedure("""show_timeline(table, path!, limit=20, showArchived=False!, filter!, startTime!, endTime!)
+    -> instant_time, action, state, requested_time, inflight_time, completed_time, timeline_type, rollback_info""")
 def _show_timeline(context: Context) -> Rows:
-    table = context.target.hudi
+    table = context.table
     times = completed_times(table)
     rows: list[list[object]] = []
     for instant in table.timeline.instants[-context["limit"] :]:
@@ -211,90 +175,20 @@ def _minute(time: object) -> str | None:
     return f"{text[4:6]}-{text[6:8]} {text[8:10]}:{text[10:12]}:{text[12:14]}" if len(text) >= 14 else None
 
 
+@procedure("show_table_properties(table, path!, limit=10, filter!) -> key, value")
 def _show_table_properties(context: Context) -> Rows:
-    return context.limited(sorted(map(list, context.target.hudi.config.raw.items())))
+    return context.limited(sorted(map(list, context.table.config.raw.items())))
 
 
-_INSTANT: Final = Argument("instant_time")
-_COMMIT: Final = columns(TEXT, "commit_time state_transition_time action")
-_TOTALS: Final = columns(
-    LONG,
-    "total_bytes_written total_files_added total_files_updated total_partitions_written total_records_written"
-    " total_update_records_written total_errors",
-)
-_COMMITS: Final = (*_COMMIT, *_TOTALS)
-_ARCHIVED: Final = (*_COMMIT[:2], *_TOTALS)
-_STATS: Final = (
-    *_COMMIT,
-    *columns(TEXT, "partition file_id previous_commit"),
-    *columns(
-        LONG,
-        "num_writes num_inserts num_deletes num_update_writes total_errors total_log_blocks total_corrupt_log_blocks"
-        " total_rollback_blocks total_log_records total_updated_records_compacted total_bytes_written",
-    ),
-)
-_BETWEEN: Final = (TABLE, LIMIT, Argument("start_ts", str, None), Argument("end_ts", str, None))
-
-PROCEDURES: Final[Mapping[str, Procedure]] = {
-    "show_commits": Procedure((TABLE, LIMIT), _COMMITS, _show_commits),
-    "show_commits_metadata": Procedure((TABLE, LIMIT), _STATS, _show_commits_metadata),
-    "show_archived_commits": Procedure(_BETWEEN, _ARCHIVED, _show_archived_commits),
-    "show_archived_commits_metadata": Procedure(_BETWEEN, _STATS, _show_archived_commits_metadata),
-    "show_commit_files": Procedure(
-        (TABLE, LIMIT, _INSTANT),
-        (
-            *columns(TEXT, "action partition_path file_id previous_commit"),
-            *columns(LONG, "total_records_updated total_records_written total_bytes_written total_errors file_size"),
-        ),
-        _show_commit_files,
-    ),
-    "show_commit_partitions": Procedure(
-        (TABLE, LIMIT, _INSTANT),
-        (
-            *columns(TEXT, "action partition_path"),
-            *columns(
-                LONG,
-                "total_files_added total_files_updated total_records_inserted total_records_updated"
-                " total_bytes_written total_errors",
-            ),
-        ),
-        _show_commit_partitions,
-    ),
-    "show_commit_write_stats": Procedure(
-        (TABLE, LIMIT, _INSTANT),
-        (*columns(TEXT, "action"), *columns(LONG, "total_bytes_written total_records_written avg_record_size")),
-        _show_commit_write_stats,
-    ),
-    "show_commit_extra_metadata": Procedure(
-        (TABLE, Argument("limit", int, 100), Argument("instant_time", str, None), Argument("metadata_key", str, None)),
-        columns(TEXT, "instant_time action metadata_key metadata_value"),
-        _show_commit_extra_metadata,
-    ),
-    "stats_wa": Procedure(
-        (TABLE, LIMIT),
-        (
-            *columns(TEXT, "commit_time"),
-            *columns(LONG, "total_upserted total_written"),
-            *columns(TEXT, "write_amplification_factor"),
-        ),
-        _write_amplification,
-    ),
-    "show_timeline": Procedure(
-        (
-            TABLE,
-            PATH,
-            Argument("limit", int, 20),
-            Argument("showArchived", bool, False, built=False),
-            FILTER,
-            Argument("startTime", str, None, built=False),
-            Argument("endTime", str, None, built=False),
-        ),
-        columns(
-            TEXT, "instant_time action state requested_time inflight_time completed_time timeline_type rollback_info"
-        ),
-        _show_timeline,
-    ),
-    "show_table_properties": Procedure(
-        (TABLE, PATH, LIMIT, FILTER), columns(TEXT, "key value"), _show_table_properties
-    ),
-}
+@procedure("commits_compare(table, path) -> compare_detail")
+def _compare(context: Context) -> Rows:
+    """Which of two tables is ahead of the other one, by their last commits."""
+    source = context.table
+    other = HudiTable.open(str(context["path"]), context.settings.hoodie)
+    ours, theirs = (table.timeline.data().completed() for table in (source, other))
+    last, their_last = ours.last(), theirs.last()
+    is_ahead = last is not None and (their_last is None or last.requested_time.is_after(their_last.requested_time))
+    longer, end = (ours, their_last) if is_ahead else (theirs, last)
+    more = (longer if end is None else longer.after(end.requested_time)).instants
+    word, times = "ahead" if is_ahead else "behind", ", ".join(instant.requested_time for instant in more)
+    return [[f"Source {source.config.name} is {word} by {len(more)} commits. Commits to catch up - [{times}]"]]

@@ -1,10 +1,13 @@
-"""What a procedure is: arguments in the order of positions, columns of the result, and what computes its rows."""
+"""What a procedure is: its signature, by Hudi's names, and the function that computes its rows."""
 
 from __future__ import annotations
 
+import re
+from ast import literal_eval
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
@@ -19,7 +22,7 @@ from skep_sql.protocols import TargetTable
 from skep_sql.settings import SessionSettings
 from skep_table.table import HudiTable
 
-TEXT, INT, LONG, BOOL, DOUBLE = pa.string(), pa.int32(), pa.int64(), pa.bool_(), pa.float64()
+T = TypeVar("T")
 REQUIRED: Final = object()
 
 Column = tuple[str, pa.DataType]
@@ -56,18 +59,30 @@ class Context:
         return self.scope.catalog.table(self.full_name)
 
     @property
+    def table(self) -> HudiTable:
+        """A new snapshot of it."""
+        return self.target.hudi
+
+    @property
+    def services(self) -> Any:
+        """The same as `target`, for its services: they are methods with the names and arguments of skep's Python."""
+        return self.target
+
+    @property
     def full_name(self) -> str:
         """Of the table that the argument names. NoSuchTableError where there is none."""
         return look_up(self.scope.catalog, Name.of(str(self["table"])))
 
-    def limited(self, rows: Rows) -> Rows:
+    def limited(self, rows: Sequence[T]) -> Sequence[T]:
         """As many as the argument `limit` allows; a negative one allows all."""
         return rows[: self["limit"]] if self["limit"] >= 0 else rows
 
-    def options(self) -> dict[str, str]:
-        """The argument `options`, texts as `key=value,key=value`. InputError for one without a value."""
-        found = {}
-        for pair in str(self["options"] or "").split(","):
+    def options(self, named: Mapping[str, str] | None = None) -> dict[str, str]:
+        """The session's options, those of arguments that stand for one (argument → option), and those of the argument
+        `options`, texts as `key=value,key=value`. InputError for one without a value."""
+        found = dict(self.settings.hoodie)
+        found |= {key: str(self[name]) for name, key in (named or {}).items() if self[name] is not None}
+        for pair in str(self.given.get("options") or "").split(","):
             key, separator, value = pair.partition("=")
             if pair.strip() and not (separator and key.strip()):
                 raise InputError(
@@ -80,23 +95,45 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Procedure:
-    """See the module. `run` gives the rows in the order of `columns`."""
+    """See the module. Arguments have the order of positions; `run` gives the rows in the order of `columns`."""
 
+    name: str
     arguments: tuple[Argument, ...]
     columns: tuple[Column, ...]
     run: Callable[[Context], Rows]
 
 
-TABLE: Final = Argument("table")
-PATH: Final = Argument("path", str, None, built=False)  # instead of a name, which the metastore has
-FILTER: Final = Argument("filter", str, None, built=False)  # of Hudi 1.2, over the rows of the result
-LIMIT: Final = Argument("limit", int, 10)
-OPTIONS: Final = Argument("options", str, None)
+def procedure(signature: str) -> Callable[[Callable[[Context], Rows]], Procedure]:
+    """Makes a function the procedure of a signature: `name(table, limit=10, op?, instant:int, path!) -> column, n:int`.
+
+    What has no type is a text. `?`: null by default. `!`: known, and refused with any other value than the default.
+    """
+    name, arguments, columns = re.fullmatch(r"(\w+)\((.*?)\) -> (.*)", " ".join(signature.split())).groups()  # type: ignore[union-attr]
+    return partial(
+        Procedure, name, tuple(map(_argument, arguments.split(", "))), tuple(map(_column, columns.split(", ")))
+    )
 
 
-def columns(kind: pa.DataType, names: str) -> tuple[Column, ...]:
-    """Columns of one type, by their names with blanks between them."""
-    return tuple((name, kind) for name in names.split())
+def _argument(text: str) -> Argument:
+    name, kind, given, is_optional, is_refused = _ARGUMENT.fullmatch(text).groups()  # type: ignore[union-attr]
+    default = literal_eval(given) if given else None if is_optional or is_refused else REQUIRED
+    return Argument(name, type(default) if given else _ARGUMENT_KINDS[kind], default, not is_refused)
+
+
+def _column(text: str) -> Column:
+    name, _, kind = text.partition(":")
+    return name, _COLUMN_KINDS[kind]
+
+
+_ARGUMENT: Final = re.compile(r"(\w+)(?::(\w+))?(?:=(.*?))?(\?)?(!)?")
+_ARGUMENT_KINDS: Final = {None: str, "int": int}
+_COLUMN_KINDS: Final = {
+    "": pa.string(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "boolean": pa.bool_(),
+    "double": pa.float64(),
+}
 
 
 def completed_times(table: HudiTable) -> dict[InstantTime, CompletionTime]:
@@ -109,9 +146,9 @@ def time_of(times: Mapping[InstantTime, CompletionTime], instant: Instant) -> st
     return str(times.get(instant.requested_time, instant.requested_time))
 
 
-def write_at(context: Context, table: HudiTable) -> tuple[Instant, CommitMetadata]:
+def write_at(context: Context) -> tuple[Instant, CommitMetadata]:
     """The completed write that the argument `instant_time` names. InputError for any other time."""
-    time = str(context["instant_time"])
+    table, time = context.table, str(context["instant_time"])
     for instant in table.timeline.data().completed().instants:
         if instant.requested_time == time:
             return instant, table.commit_metadata(instant)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,16 +12,7 @@ from sqlglot import exp
 from skep_format.errors import EntryExistsError, InputError
 from skep_format.timeline.metadata import WriteOperation
 from skep_sql.bind import NamedQuery
-from skep_sql.procedures.contract import (
-    INT,
-    TABLE,
-    TEXT,
-    Argument,
-    Context,
-    Procedure,
-    Rows,
-    columns,
-)
+from skep_sql.procedures.contract import Context, Rows, procedure
 from skep_table.query.filters.text import SqlDialect
 
 _QUERIES: Final = ("snapshot", "read_optimized", "incremental")
@@ -44,6 +34,8 @@ def _request(context: Context) -> dict[str, Any]:
     return {"query": query} if not moment else {"query": query, "as_of": moment}
 
 
+@procedure("""copy_to_table(table, query_type='snapshot', new_table, begin_instance_time='', end_instance_time='',
+    as_of_instant='', save_mode='overwrite', columns='') -> status:int""")
 def _copy_to_table(context: Context) -> Rows:
     name, mode = str(context["new_table"]), str(context["save_mode"]).lower()
     if mode not in _MODES:
@@ -52,20 +44,19 @@ def _copy_to_table(context: Context) -> Rows:
     chosen = [part.strip() for part in str(context["columns"] or "").split(",") if part.strip()]
     data = rows.select(chosen or [each for each in rows.schema.names if not each.startswith("_hoodie_")])
     catalog = context.scope.catalog
-    there = catalog.facts(name) is not None
-    if there and mode in ("error", "errorifexists"):
-        raise EntryExistsError(f"table {name} already exists", option="save_mode")
-    if there and mode == "ignore":
-        return [[0]]
-    if there:
-        operation = WriteOperation.INSERT_OVERWRITE_TABLE if mode == "overwrite" else WriteOperation.INSERT
-        catalog.table(name).write(operation, data, context.settings.hoodie)
-    else:
+    if catalog.facts(name) is None:
         made = catalog.create_table(name, data.schema, managed=True)
-        made.write(WriteOperation.BULK_INSERT, data, context.settings.hoodie)
+        made.write(WriteOperation.BULK_INSERT, data, context.options())
+    elif mode in ("error", "errorifexists"):
+        raise EntryExistsError(f"table {name} already exists", option="save_mode")
+    elif mode != "ignore":
+        operation = WriteOperation.INSERT_OVERWRITE_TABLE if mode == "overwrite" else WriteOperation.INSERT
+        catalog.table(name).write(operation, data, context.options())
     return [[0]]
 
 
+@procedure("""copy_to_temp_view(table, query_type='snapshot', view_name, begin_instance_time='',
+    end_instance_time='', as_of_instant='', replace=False, global=False!) -> status:int""")
 def _copy_to_view(context: Context) -> Rows:
     """A temporary view of the read; it reads the table again with each query, as a view does."""
     views: Any = context.scope.views
@@ -83,17 +74,18 @@ def _copy_to_view(context: Context) -> Rows:
     return [[0]]
 
 
+@procedure("""export_instants(table, local_folder, limit=-1,
+    actions='clean,commit,deltacommit,rollback,savepoint,restore', desc=False) -> export_detail""")
 def _export(context: Context) -> Rows:
     """The newest completed instants, each in a file with its name. Plans and metadata in Avro are written as JSON."""
-    table, folder = context.target.hudi, Path(str(context["local_folder"]))
+    table, folder = context.table, Path(str(context["local_folder"]))
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder", option="local_folder", found=str(folder))
     wanted = {name.strip() for name in str(context["actions"]).split(",")}
     found = [instant for instant in table.timeline.completed().instants if instant.action.value in wanted]
     if context["desc"]:
         found.reverse()
-    limit = context["limit"]
-    chosen = found[:limit] if limit >= 0 else found
+    chosen = context.limited(found)
     for instant in chosen:
         content = table.plan(instant)
         data = table.storage.read(table.layout.path(instant))
@@ -101,48 +93,3 @@ def _export(context: Context) -> Rows:
             data = json.dumps(dataclasses.asdict(content), default=dict, indent=1).encode()
         (folder / f"{instant.requested_time}.{instant.action.value}").write_bytes(data)
     return [[f"Exported {len(chosen)} Instants to {folder}"]]
-
-
-_READ: Final = (
-    Argument("begin_instance_time", str, ""),
-    Argument("end_instance_time", str, ""),
-    Argument("as_of_instant", str, ""),
-)
-
-PROCEDURES: Final[Mapping[str, Procedure]] = {
-    "copy_to_table": Procedure(
-        (
-            TABLE,
-            Argument("query_type", str, "snapshot"),
-            Argument("new_table"),
-            *_READ,
-            Argument("save_mode", str, "overwrite"),
-            Argument("columns", str, ""),
-        ),
-        columns(INT, "status"),
-        _copy_to_table,
-    ),
-    "copy_to_temp_view": Procedure(
-        (
-            TABLE,
-            Argument("query_type", str, "snapshot"),
-            Argument("view_name"),
-            *_READ,
-            Argument("replace", bool, False),
-            Argument("global", bool, False, built=False),
-        ),
-        columns(INT, "status"),
-        _copy_to_view,
-    ),
-    "export_instants": Procedure(
-        (
-            TABLE,
-            Argument("local_folder"),
-            Argument("limit", int, -1),
-            Argument("actions", str, "clean,commit,deltacommit,rollback,savepoint,restore"),
-            Argument("desc", bool, False),
-        ),
-        columns(TEXT, "export_detail"),
-        _export,
-    ),
-}

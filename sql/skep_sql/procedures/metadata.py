@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from skep_format.errors import InputError
 from skep_format.schema.arrow import arrow_type
-from skep_sql.procedures.contract import (
-    BOOL,
-    DOUBLE,
-    FILTER,
-    INT,
-    LIMIT,
-    LONG,
-    PATH,
-    TABLE,
-    TEXT,
-    Argument,
-    Context,
-    Procedure,
-    Rows,
-    columns,
-)
+from skep_sql.procedures.contract import Context, Rows, procedure
 from skep_table.metadata_table import FOLDER, MetadataTable
 from skep_table.metadata_table.partitions import COLUMN_STATS
 from skep_table.metadata_write.definitions import stats_columns
-from skep_table.services.metadata.admin import drop_metadata, rebuild_metadata_table, show_metadata_table
+from skep_table.services.metadata.admin import show_metadata_table
 from skep_table.services.metadata_check import compare_files
 from skep_table.slices.bootstrap import source_of
 from skep_table.table import HudiTable
+
+_STAT_KEYS: Final = ("totalBaseFileSizeInBytes", "totalLogFileSizeInBytes", "baseFileCount", "logFileCount")
+_PERCENTS: Final = (50, 75, 95, 99)
+_MAPPING: Final = ("partition", "file_id", "source_base_path", "source_partition", "source_file")
 
 
 def _metadata(table: HudiTable) -> MetadataTable:
@@ -41,22 +30,26 @@ def _metadata(table: HudiTable) -> MetadataTable:
     return found
 
 
+@procedure("show_metadata_table_partitions(table, path!, filter!) -> partition")
 def _show_partitions(context: Context) -> Rows:
-    return [[path] for path in sorted(_metadata(context.target.hudi).partitions())]
+    return [[path] for path in sorted(_metadata(context.table).partitions())]
 
 
+@procedure("show_metadata_table_files(table, partition='', limit=-1, path!, filter!) -> file_path")
 def _show_files(context: Context) -> Rows:
-    metadata = _metadata(context.target.hudi)
+    metadata = _metadata(context.table)
     files = sorted(metadata.files(context["partition"] or ""), key=lambda file: file.path)
     return context.limited([[file.path.rpartition("/")[2]] for file in files])
 
 
+@procedure("""validate_metadata_table_files(table, verbose=False) -> partition, file_name, is_present_in_fs:boolean,
+    is_present_in_metadata:boolean, fs_size:long, metadata_size:long""")
 def _validate(context: Context) -> Rows:
     """Files that the metadata table and the storage do not have alike; all data files where `verbose` is true.
 
     Files of writes that failed or are going on are none, as skep's own check has it.
     """
-    table = context.target.hudi
+    table = context.table
     return [
         [each.path, each.name, each.stored is not None, each.stated is not None, each.stored or 0, each.stated or 0]
         for each in compare_files(table, _metadata(table))
@@ -64,9 +57,10 @@ def _validate(context: Context) -> Rows:
     ]
 
 
+@procedure("show_metadata_table_stats(table, path!, filter!) -> stat_key, stat_value")
 def _stats(context: Context) -> Rows:
     """Sizes and counts of the files of each partition, by Hudi's names, whatever metrics are switched on."""
-    table = context.target.hudi
+    table = context.table
     summary = show_metadata_table(table)
     found: list[list[object]] = []
     for each in summary.partitions:
@@ -77,6 +71,8 @@ def _stats(context: Context) -> Rows:
     return found
 
 
+@procedure("""show_metadata_table_column_stats(table, path!, partition='', targetColumns='', filter!) -> file_name,
+    column_name, min_value, max_value, null_number:long""")
 def _column_stats(context: Context) -> Rows:
     """The statistics of the listed files, a row for each file and column; bounds as text, null where none is known."""
     return [
@@ -84,9 +80,12 @@ def _column_stats(context: Context) -> Rows:
     ]
 
 
+@procedure("""show_metadata_column_stats_overlap(table, path!, partition='', targetColumns='', filter!) -> Partition
+    path, Field name, Average overlap:double, Maximum file overlap:int, Total file number:int, 50% overlap:int, 75%
+    overlap:int, 95% overlap:int, 99% overlap:int, Total value number:int""")
 def _overlap(context: Context) -> Rows:
     """How many of a partition's latest base files a look-up of one value of a column opens, over all their bounds."""
-    view = context.target.hudi.view()
+    view = context.table.view()
     slices = {path: view.slices(path) for path in view.partitions()}
     latest = {path: {str(each.base_file.name) for each in found if each.base_file} for path, found in slices.items()}
     bounds: dict[tuple[str, str], list[tuple[Any, Any]]] = {}
@@ -121,7 +120,7 @@ def _statistics(context: Context) -> Iterator[tuple[str, str, str, Any, Any, Any
 
     InputError where the metadata table has no column statistics.
     """
-    table = context.target.hudi
+    table = context.table
     metadata = _metadata(table)
     if COLUMN_STATS not in metadata.indexes:
         raise InputError(f"table {table.config.name} has no column statistics", table=table.config.name)
@@ -143,59 +142,56 @@ def _text(value: object) -> str | None:
     return None if value is None else str(value)
 
 
+@procedure("create_metadata_table(table) -> result")
 def _create(context: Context) -> Rows:
-    target: Any = context.target
-    table = target.hudi
+    table = context.table
     if table.config.metadata_partitions:
         raise InputError(f"table {table.config.name} has a metadata table", table=table.config.name)
-    return [[f"Created Metadata Table in {table.storage.uri(FOLDER)} (duration={_rebuilt(context, target)}secs)"]]
+    return [[f"Created Metadata Table in {table.storage.uri(FOLDER)} (duration={_rebuilt(context)}secs)"]]
 
 
+@procedure("init_metadata_table(table, read_only=False) -> result")
 def _init(context: Context) -> Rows:
     """Makes a metadata table again that readers can't use; one that they can stays as it is."""
-    target: Any = context.target
-    table = target.hudi
+    table = context.table
     if not table.config.metadata_partitions:
         raise InputError(f"table {table.config.name} has no metadata table", table=table.config.name)
-    seconds = 0.0
-    if not context["read_only"] and table.metadata_table() is None:
-        seconds = _rebuilt(context, target)
+    seconds = 0.0 if context["read_only"] or table.metadata_table() is not None else _rebuilt(context)
     action = "Opened" if context["read_only"] else "Initialized"
     return [[f"{action} Metadata Table in {table.storage.uri(FOLDER)} (duration={seconds}sec)"]]
 
 
-def _rebuilt(context: Context, target: Any) -> float:
+def _rebuilt(context: Context) -> float:
     """How long it took, in seconds."""
-    table = target.services().on(target.hudi.with_options(context.settings.hoodie))
-    clock = table.context.clock
+    clock = context.table.context.clock
     start = clock.monotonic()
-    rebuild_metadata_table(table)
+    context.services.rebuild_metadata(**context.options())
     return round(clock.monotonic() - start, 3)
 
 
+@procedure("delete_metadata_table(table) -> result")
 def _delete(context: Context) -> Rows:
-    target: Any = context.target
-    table = target.services().on(target.hudi)
-    drop_metadata(table)
-    return [[f"Deleted Metadata Table at '{table.storage.uri(FOLDER)}'"]]
+    context.services.drop_metadata()
+    return [[f"Deleted Metadata Table at '{context.table.storage.uri(FOLDER)}'"]]
 
 
+@procedure("show_bootstrap_partitions(table, path!, filter!) -> indexed_partitions")
 def _bootstrap_partitions(context: Context) -> Rows:
-    return [[path] for path in sorted({str(row[0]) for row in _sources(context.target.hudi)})]
+    return [[path] for path in sorted({str(row[0]) for row in _sources(context.table)})]
 
 
+@procedure("""show_bootstrap_mapping(table, partition_path='', file_ids='', limit=10, sort_by='partition',
+    desc=False, path!, filter!) -> partition, file_id, source_base_path, source_partition, source_file""")
 def _bootstrap_mapping(context: Context) -> Rows:
-    rows = _sources(context.target.hudi)
+    rows = _sources(context.table)
     wanted = [part for part in str(context["file_ids"] or "").split(",") if part]
-    path, names = context["partition_path"], [name for name, _ in _MAPPING]
+    path, sort_by = context["partition_path"], context["sort_by"]
     if wanted and not path:
         raise InputError("file_ids need the partition_path that they are in", option="partition_path")
-    if context["sort_by"] not in names:
-        raise InputError(
-            f"sort_by is {context['sort_by']!r}", option="sort_by", found=context["sort_by"], expected=", ".join(names)
-        )
+    if sort_by not in _MAPPING:
+        raise InputError(f"sort_by is {sort_by!r}", option="sort_by", found=sort_by, expected=", ".join(_MAPPING))
     kept = [row for row in rows if (not path or row[0] == path) and (not wanted or row[1] in wanted)]
-    kept.sort(key=lambda row: row[names.index(context["sort_by"])], reverse=context["desc"])
+    kept.sort(key=lambda row: row[_MAPPING.index(sort_by)], reverse=context["desc"])
     return context.limited(kept)
 
 
@@ -212,66 +208,3 @@ def _sources(table: HudiTable) -> list[list[str]]:
                 within = folder[len(base) :].strip("/") if base and folder.startswith(base) else folder
                 rows.append([path, found.file_id, base, within, name])
     return rows
-
-
-_STAT_KEYS: Final = ("totalBaseFileSizeInBytes", "totalLogFileSizeInBytes", "baseFileCount", "logFileCount")
-_PERCENTS: Final = (50, 75, 95, 99)
-_OF_COLUMNS: Final = (Argument("partition", str, ""), Argument("targetColumns", str, ""))
-_MAPPING: Final = columns(TEXT, "partition file_id source_base_path source_partition source_file")
-
-PROCEDURES: Final[Mapping[str, Procedure]] = {
-    "show_metadata_table_partitions": Procedure((TABLE, PATH, FILTER), columns(TEXT, "partition"), _show_partitions),
-    "show_metadata_table_files": Procedure(
-        (TABLE, Argument("partition", str, ""), Argument("limit", int, -1), PATH, FILTER),
-        columns(TEXT, "file_path"),
-        _show_files,
-    ),
-    "validate_metadata_table_files": Procedure(
-        (TABLE, Argument("verbose", bool, False)),
-        (
-            *columns(TEXT, "partition file_name"),
-            *columns(BOOL, "is_present_in_fs is_present_in_metadata"),
-            *columns(LONG, "fs_size metadata_size"),
-        ),
-        _validate,
-    ),
-    "show_metadata_table_stats": Procedure((TABLE, PATH, FILTER), columns(TEXT, "stat_key stat_value"), _stats),
-    "show_metadata_table_column_stats": Procedure(
-        (TABLE, PATH, *_OF_COLUMNS, FILTER),
-        (*columns(TEXT, "file_name column_name min_value max_value"), *columns(LONG, "null_number")),
-        _column_stats,
-    ),
-    "show_metadata_column_stats_overlap": Procedure(
-        (TABLE, PATH, *_OF_COLUMNS, FILTER),
-        (
-            ("Partition path", TEXT),
-            ("Field name", TEXT),
-            ("Average overlap", DOUBLE),
-            ("Maximum file overlap", INT),
-            ("Total file number", INT),
-            *((f"{percent}% overlap", INT) for percent in _PERCENTS),
-            ("Total value number", INT),
-        ),
-        _overlap,
-    ),
-    "create_metadata_table": Procedure((TABLE,), columns(TEXT, "result"), _create),
-    "init_metadata_table": Procedure((TABLE, Argument("read_only", bool, False)), columns(TEXT, "result"), _init),
-    "delete_metadata_table": Procedure((TABLE,), columns(TEXT, "result"), _delete),
-    "show_bootstrap_partitions": Procedure(
-        (TABLE, PATH, FILTER), columns(TEXT, "indexed_partitions"), _bootstrap_partitions
-    ),
-    "show_bootstrap_mapping": Procedure(
-        (
-            TABLE,
-            Argument("partition_path", str, ""),
-            Argument("file_ids", str, ""),
-            LIMIT,
-            Argument("sort_by", str, "partition"),
-            Argument("desc", bool, False),
-            PATH,
-            FILTER,
-        ),
-        _MAPPING,
-        _bootstrap_mapping,
-    ),
-}

@@ -2,48 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator
 
 from skep_format.errors import InputError
-from skep_format.timeline.instant import Action, Instant
+from skep_format.timeline.instant import Action
 from skep_format.timeline.plans import RollbackMetadata
-from skep_sql.procedures.contract import (
-    BOOL,
-    INT,
-    LIMIT,
-    LONG,
-    PATH,
-    TABLE,
-    TEXT,
-    Argument,
-    Context,
-    Procedure,
-    Rows,
-    columns,
-)
+from skep_sql.procedures.contract import Context, Rows, procedure
 from skep_table.table import HudiTable
 
 
+@procedure("show_savepoints(table, path!) -> savepoint_time")
 def _show_savepoints(context: Context) -> Rows:
-    return [[str(time)] for time in sorted(context.target.hudi.savepoints(), reverse=True)]
+    return [[str(time)] for time in sorted(context.table.savepoints(), reverse=True)]
 
 
+@procedure("create_savepoint(table, commit_time?, user='', comments='', path!) -> create_savepoint_result:boolean")
 def _create_savepoint(context: Context) -> Rows:
-    target: Any = context.target
-    target.savepoint(context["commit_time"] or None, user=context["user"], comments=context["comments"])
+    context.services.savepoint(context["commit_time"] or None, user=context["user"], comments=context["comments"])
     return [[True]]
 
 
+@procedure("delete_savepoint(table, instant_time?, path!) -> delete_savepoint_result:boolean")
 def _delete_savepoint(context: Context) -> Rows:
-    target: Any = context.target
-    target.delete_savepoint(_savepoint(context))
+    context.services.delete_savepoint(_savepoint(context))
     return [[True]]
 
 
+@procedure("rollback_to_savepoint(table, instant_time?, path!) -> rollback_savepoint_result:boolean")
 def _rollback_to_savepoint(context: Context) -> Rows:
-    target: Any = context.target
-    target.restore(_savepoint(context))
+    context.services.restore(_savepoint(context))
     return [[True]]
 
 
@@ -51,44 +38,42 @@ def _savepoint(context: Context) -> str:
     """The one that is named, else the newest."""
     if context["instant_time"]:
         return str(context["instant_time"])
-    found = sorted(context.target.hudi.savepoints())
+    found = sorted(context.table.savepoints())
     if not found:
         raise InputError(f"table {context.target.name} has no savepoint")
     return str(found[-1])
 
 
+@procedure("rollback_to_instant(table, instant_time) -> rollback_result:boolean")
 def _rollback_to_instant(context: Context) -> Rows:
-    target: Any = context.target
-    target.rollback(str(context["instant_time"]))
+    context.services.rollback(str(context["instant_time"]))
     return [[True]]
 
 
-def _rollbacks(table: HudiTable) -> Iterator[tuple[Instant, RollbackMetadata]]:
+def _rollbacks(table: HudiTable) -> Iterator[tuple[str, RollbackMetadata]]:
     """The completed ones, newest first."""
     for instant in reversed(table.timeline.completed().of(Action.ROLLBACK).instants):
         found = table.plan(instant)
         if isinstance(found, RollbackMetadata):
-            yield instant, found
+            yield instant.requested_time, found
 
 
+@procedure("""show_rollbacks(table, limit=10) -> instant, rollback_instant, total_files_deleted:int,
+    time_taken_in_millis:long, total_partitions:int""")
 def _show_rollbacks(context: Context) -> Rows:
     rows = [
-        [
-            instant.requested_time,
-            str(undone),
-            found.total_files_deleted,
-            found.time_taken_in_millis,
-            len(found.partition_metadata),
-        ]
-        for instant, found in _rollbacks(context.target.hudi)
+        [time, str(undone), found.total_files_deleted, found.time_taken_in_millis, len(found.partition_metadata)]
+        for time, found in _rollbacks(context.table)
         for undone in found.commits_rollback
     ]
     return context.limited(rows)
 
 
+@procedure("""show_rollback_detail(table, limit=10, instant_time) -> instant, rollback_instant, partition,
+    deleted_file, succeeded:boolean""")
 def _show_rollback_detail(context: Context) -> Rows:
-    table, time = context.target.hudi, str(context["instant_time"])
-    details = next((found for instant, found in _rollbacks(table) if instant.requested_time == time), None)
+    table, time = context.table, str(context["instant_time"])
+    details = dict(_rollbacks(table)).get(time)
     if details is None:
         raise InputError(f"table {table.config.name}: there is no rollback {time}", instant=time)
     rows = [
@@ -98,37 +83,3 @@ def _show_rollback_detail(context: Context) -> Rows:
         for file in files
     ]
     return context.limited(rows)
-
-
-_INSTANT: Final = Argument("instant_time", str, None)
-
-PROCEDURES: Final[Mapping[str, Procedure]] = {
-    "show_savepoints": Procedure((TABLE, PATH), columns(TEXT, "savepoint_time"), _show_savepoints),
-    "create_savepoint": Procedure(
-        (TABLE, Argument("commit_time", str, None), Argument("user", str, ""), Argument("comments", str, ""), PATH),
-        columns(BOOL, "create_savepoint_result"),
-        _create_savepoint,
-    ),
-    "delete_savepoint": Procedure((TABLE, _INSTANT, PATH), columns(BOOL, "delete_savepoint_result"), _delete_savepoint),
-    "rollback_to_savepoint": Procedure(
-        (TABLE, _INSTANT, PATH), columns(BOOL, "rollback_savepoint_result"), _rollback_to_savepoint
-    ),
-    "rollback_to_instant": Procedure(
-        (TABLE, Argument("instant_time")), columns(BOOL, "rollback_result"), _rollback_to_instant
-    ),
-    "show_rollbacks": Procedure(
-        (TABLE, LIMIT),
-        (
-            *columns(TEXT, "instant rollback_instant"),
-            *columns(INT, "total_files_deleted"),
-            *columns(LONG, "time_taken_in_millis"),
-            *columns(INT, "total_partitions"),
-        ),
-        _show_rollbacks,
-    ),
-    "show_rollback_detail": Procedure(
-        (TABLE, LIMIT, Argument("instant_time")),
-        (*columns(TEXT, "instant rollback_instant partition deleted_file"), *columns(BOOL, "succeeded")),
-        _show_rollback_detail,
-    ),
-}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
 
 from skep_format.errors import InputError, UnsupportedError
 from skep_format.instant_time import InstantTime
@@ -12,85 +12,91 @@ from skep_format.timeline.instant import Action, Instant
 from skep_format.timeline.plans import CleanerPlan, CleanMetadata, ClusteringPlan, RequestedReplaceMetadata
 from skep_sql.execution.tables import truncate
 from skep_sql.parsing.statements import Name, Truncate
-from skep_sql.procedures.contract import (
-    BOOL,
-    FILTER,
-    INT,
-    LIMIT,
-    LONG,
-    OPTIONS,
-    PATH,
-    TABLE,
-    TEXT,
-    Argument,
-    Context,
-    Procedure,
-    Rows,
-    columns,
-    completed_times,
-    time_of,
-)
+from skep_sql.procedures.contract import Context, Rows, completed_times, procedure, time_of
 from skep_table.commit.parts.markers import delete_markers
 from skep_table.query.options import QueryType
 from skep_table.query.plan import predicate_of
 from skep_table.query.pruning.partitions import partition_values
 from skep_table.table import HudiTable
 
+if TYPE_CHECKING:
+    from skep_table.services.done import Done
 
-def _compaction_rows(table: HudiTable, limit: int) -> Rows:
+_OPTIONS_OF_CLEAN: Final = {
+    "clean_policy": "hoodie.cleaner.policy",
+    "retain_commits": "hoodie.cleaner.commits.retained",
+    "hours_retained": "hoodie.cleaner.hours.retained",
+    "file_versions_retained": "hoodie.cleaner.fileversions.retained",
+    "trigger_strategy": "hoodie.clean.trigger.strategy",
+    "trigger_max_commits": "hoodie.clean.max.commits",
+}
+_OPTIONS_OF_ARCHIVE: Final = {
+    "min_commits": "hoodie.keep.min.commits",
+    "max_commits": "hoodie.keep.max.commits",
+    "retain_commits": "hoodie.cleaner.commits.retained",
+}
+_VERSIONS: Final[Mapping[str, int]] = {"SIX": 6, "EIGHT": 8, "NINE": 9}
+"""Hudi's names of the versions that are written; numbers are taken, too."""
+
+
+def _ran(
+    context: Context, service: Callable[..., list[Done]], known: str, times: object, **planning: object
+) -> set[str | None]:
+    """The instants of what ran: planned, executed (these times, or all that is pending), or both, as `op` has it."""
+    operation = str(context["op"] or "scheduleAndExecute")
+    if operation.lower() not in known.lower().split(", "):
+        raise InputError(f"op is {operation!r}", option="op", found=operation, expected=known)
+    options = context.options()
+    if operation.lower() in ("run", "execute") or context["instants"]:
+        wanted = [time.strip() or True for time in str(times or "").split(",")]
+        done = [each for time in wanted for each in service(execute=time, **options)]
+    else:
+        done = service(schedule=operation.lower() == "schedule", **planning, **options)
+    return {each.instant for each in done if each.instant is not None}
+
+
+def _compactions(table: HudiTable) -> Iterator[list[object]]:
     """Pending and completed ones, newest first."""
-    rows: list[list[object]] = []
     for instant in reversed(table.timeline.instants):
         if instant.action is Action.COMPACTION:
-            plan = table.plan(instant)
-            rows.append([instant.requested_time, len(getattr(plan, "operations", ())), instant.state.name])
+            yield [instant.requested_time, len(getattr(table.plan(instant), "operations", ())), instant.state.name]
         elif instant.action is Action.COMMIT and table.config.is_mor and instant.is_completed:
             metadata = table.commit_metadata(instant)
             if metadata.operation_type is not None and metadata.operation_type.value == "COMPACT":
-                rows.append([instant.requested_time, len(metadata.stats), "COMPLETED"])
-    return rows[:limit]
+                yield [instant.requested_time, len(metadata.stats), "COMPLETED"]
 
 
+@procedure("show_compaction(table, path!, limit=20) -> timestamp, operation_size:int, state")
 def _show_compaction(context: Context) -> Rows:
-    return _compaction_rows(context.target.hudi, context["limit"])
+    return context.limited(list(_compactions(context.table)))
 
 
+@procedure("""run_compaction(op, table, path!, timestamp:int?, options?, instants?, limit:int!) -> timestamp,
+    operation_size:int, state""")
 def _run_compaction(context: Context) -> Rows:
-    operation, target = str(context["op"]).lower(), context.target
-    service: Any = target
-    options = {**context.settings.hoodie, **context.options()}
-    done = []
-    if operation == "schedule":
-        done = service.compact(schedule=True, **options)
-    elif operation in ("run", "execute"):
-        for time in str(context["instants"] or context["timestamp"] or "").split(","):
-            done += service.compact(execute=time.strip() or True, **options)
-    elif operation == "scheduleandexecute":
-        done = service.compact(**options)
-    else:
-        raise InputError(
-            f"CALL run_compaction: op is {operation!r}",
-            found=operation,
-            expected="schedule, run, execute, scheduleAndExecute",
-        )
-    times = {each.instant for each in done if each.instant is not None}
-    return [row for row in _compaction_rows(target.hudi, len(target.hudi.timeline)) if row[0] in times]
+    known, times = "schedule, run, execute, scheduleAndExecute", context["instants"] or context["timestamp"]
+    ran = _ran(context, context.services.compact, known, times)
+    return [row for row in _compactions(context.table) if row[0] in ran]
 
 
+@procedure("drop_partition(table, partition) -> result")
 def _drop_partition(context: Context) -> Rows:
-    context.target.drop_partitions(str(context["partition"]).split(","), context.settings.hoodie)
+    context.target.drop_partitions(str(context["partition"]).split(","), context.options())
     return [["Success"]]
 
 
+@procedure("truncate_table(table, partitions?) -> result, time_cost")
 def _truncate(context: Context) -> Rows:
     target = context.target
     if context["partitions"]:
-        target.drop_partitions(str(context["partitions"]).split(","), context.settings.hoodie)
+        target.drop_partitions(str(context["partitions"]).split(","), context.options())
         return [["SUCCESS", "0"]]
     truncate(Truncate(Name(tuple(target.name.split(".")))), context.scope, context.settings)
     return [["SUCCESS", "0"]]
 
 
+@procedure("""hive_sync(table, metastore_uri!, username!, password!, use_jdbc!, mode!, partition_fields!,
+    partition_extractor_class!, strategy!, sync_incremental!) -> result""")
 def _hive_sync(context: Context) -> Rows:
     context.target.sync()
     return [["Hive Sync Success"]]
@@ -108,44 +114,30 @@ def _clusterings(table: HudiTable) -> Iterator[tuple[Instant, ClusteringPlan]]:
                 yield instant, plan.clustering_plan
 
 
-def _clustering_rows(table: HudiTable, show_partitions: bool) -> list[list[object]]:
+def _clustering_rows(context: Context) -> list[list[object]]:
     rows: list[list[object]] = []
-    for instant, plan in _clusterings(table):
+    for instant, plan in _clusterings(context.table):
         partitions = ",".join(slice_.partition_path or "" for group in plan.input_groups for slice_ in group.slices)
-        shown = partitions if show_partitions else "*"
+        shown = partitions if context["show_involved_partition"] else "*"
         rows.append([instant.requested_time, len(plan.input_groups), instant.state.name, shown])
     return rows
 
 
+@procedure("""show_clustering(table, path!, limit=20, show_involved_partition=False) -> timestamp,
+    input_group_size:int, state, involved_partitions""")
 def _show_clustering(context: Context) -> Rows:
-    return context.limited(_clustering_rows(context.target.hudi, context["show_involved_partition"]))
+    return context.limited(_clustering_rows(context))
 
 
+@procedure("""run_clustering(table, path!, predicate?, order?, show_involved_partition=False, op?, order_strategy?,
+    options?, instants?, selected_partitions?, partition_regex_pattern!, limit:int!) -> timestamp,
+    input_group_size:int, state, involved_partitions""")
 def _run_clustering(context: Context) -> Rows:
-    target: Any = context.target
-    operation = str(context["op"] or "scheduleAndExecute").lower()
-    if operation not in ("schedule", "execute", "scheduleandexecute"):
-        raise InputError(
-            f"CALL run_clustering: op is {context['op']!r}",
-            found=context["op"],
-            expected="schedule, execute, scheduleAndExecute",
-        )
-    options = {**context.settings.hoodie, **context.options()}
-    done = []
-    if operation == "execute" or context["instants"]:
-        for time in str(context["instants"] or "").split(","):
-            done += target.cluster(execute=time.strip() or True, **options)
-    else:
-        done = target.cluster(
-            sort_by=context["order"],
-            curve=context["order_strategy"],
-            partitions=_chosen_partitions(context, target.hudi),
-            schedule=operation == "schedule",
-            **options,
-        )
-    times = {each.instant for each in done if each.instant is not None}
-    found = _clustering_rows(target.hudi, context["show_involved_partition"])
-    return [row for row in found if row[0] in times]
+    partitions = _chosen_partitions(context, context.table)
+    order = {"sort_by": context["order"], "curve": context["order_strategy"]}
+    known = "schedule, execute, scheduleAndExecute"
+    ran = _ran(context, context.services.cluster, known, context["instants"], partitions=partitions, **order)
+    return [row for row in _clustering_rows(context) if row[0] in ran]
 
 
 def _chosen_partitions(context: Context, table: HudiTable) -> list[str] | None:
@@ -173,34 +165,18 @@ def _chosen_partitions(context: Context, table: HudiTable) -> list[str] | None:
 # -- clean, archive, expiry
 
 
+@procedure("""run_clean(table, skip_locking=False!, schedule_in_line=True, clean_policy?, retain_commits:int?,
+    hours_retained:int?, file_versions_retained:int?, trigger_strategy?, trigger_max_commits:int?, options?) ->
+    start_clean_time, time_taken_in_millis:long, total_files_deleted:int, earliest_commit_to_retain,
+    bootstrap_part_metadata, version:int""")
 def _run_clean(context: Context) -> Rows:
-    target: Any = context.target
-    named = {
-        "hoodie.cleaner.policy": context["clean_policy"],
-        "hoodie.cleaner.commits.retained": context["retain_commits"],
-        "hoodie.cleaner.hours.retained": context["hours_retained"],
-        "hoodie.cleaner.fileversions.retained": context["file_versions_retained"],
-        "hoodie.clean.trigger.strategy": context["trigger_strategy"],
-        "hoodie.clean.max.commits": context["trigger_max_commits"],
-    }
-    given = {key: str(value) for key, value in named.items() if value is not None}
-    options = {**context.settings.hoodie, **given, **context.options()}
-    done = target.clean(execute=not context["schedule_in_line"], **options)
+    done = context.services.clean(execute=not context["schedule_in_line"], **context.options(_OPTIONS_OF_CLEAN))
     times = {each.instant for each in done}
-    rows: list[list[object]] = []
-    for instant, found in _cleans(target.hudi):
-        if instant.requested_time in times:
-            rows.append(
-                [
-                    str(found.start_clean_time),
-                    found.time_taken_in_millis,
-                    found.total_files_deleted,
-                    str(found.earliest_commit_to_retain),
-                    str(dict(found.bootstrap_partition_metadata or {})),
-                    found.version,
-                ]
-            )
-    return rows
+    return [
+        [*_of_clean(found), str(dict(found.bootstrap_partition_metadata or {})), found.version]
+        for instant, found in _cleans(context.table)
+        if instant.requested_time in times
+    ]
 
 
 def _cleans(table: HudiTable) -> Iterator[tuple[Instant, CleanMetadata]]:
@@ -211,52 +187,49 @@ def _cleans(table: HudiTable) -> Iterator[tuple[Instant, CleanMetadata]]:
             yield instant, found
 
 
+def _of_clean(found: CleanMetadata) -> list[object]:
+    retained = str(found.earliest_commit_to_retain)
+    return [str(found.start_clean_time), found.time_taken_in_millis, found.total_files_deleted, retained]
+
+
+def _completed_cleans(table: HudiTable) -> list[tuple[list[object], CleanMetadata]]:
+    """With the first columns of their rows."""
+    times = completed_times(table)
+    return [([one.requested_time, time_of(times, one), one.action.value], found) for one, found in _cleans(table)]
+
+
+@procedure("""show_cleans(table, limit=10, showArchived=False!, filter!) -> clean_time, state_transition_time, action,
+    start_clean_time, time_taken_in_millis:long, total_files_deleted:int, earliest_commit_to_retain,
+    last_completed_commit_timestamp, version:int""")
 def _show_cleans(context: Context) -> Rows:
-    table = context.target.hudi
-    times = completed_times(table)
-    rows = [
-        [
-            instant.requested_time,
-            time_of(times, instant),
-            instant.action.value,
-            str(found.start_clean_time),
-            found.time_taken_in_millis,
-            found.total_files_deleted,
-            str(found.earliest_commit_to_retain),
-            str(found.last_completed_commit_timestamp),
-            found.version,
-        ]
-        for instant, found in _cleans(table)
-    ]
-    return context.limited(rows)
+    found = _completed_cleans(context.table)
+    return context.limited(
+        [[*row, *_of_clean(one), str(one.last_completed_commit_timestamp), one.version] for row, one in found]
+    )
 
 
+@procedure("""show_cleans_metadata(table, limit=10, showArchived=False!, filter!) -> clean_time,
+    state_transition_time, action, start_clean_time, partition_path, policy, delete_path_patterns:int,
+    success_delete_files:int, failed_delete_files:int, is_partition_deleted:boolean, time_taken_in_millis:long,
+    total_files_deleted:int""")
 def _show_cleans_metadata(context: Context) -> Rows:
-    table = context.target.hudi
-    times = completed_times(table)
     rows = [
         [
-            instant.requested_time,
-            time_of(times, instant),
-            instant.action.value,
-            str(found.start_clean_time),
-            each.partition_path,
-            each.policy,
-            len(each.delete_path_patterns),
-            len(each.success_delete_files),
-            len(each.failed_delete_files),
-            bool(each.is_partition_deleted),
-            found.time_taken_in_millis,
-            found.total_files_deleted,
+            *(*row, str(found.start_clean_time), each.partition_path, each.policy, len(each.delete_path_patterns)),
+            *(len(each.success_delete_files), len(each.failed_delete_files), bool(each.is_partition_deleted)),
+            *(found.time_taken_in_millis, found.total_files_deleted),
         ]
-        for instant, found in _cleans(table)
+        for row, found in _completed_cleans(context.table)
         for each in found.partition_metadata.values()
     ]
     return context.limited(rows)
 
 
+@procedure("""show_clean_plans(table, limit=10, showArchived=False!, filter!) -> plan_time, state, action,
+    earliest_instant_to_retain, last_completed_commit_timestamp, policy, version:int, total_partitions_to_clean:int,
+    total_partitions_to_delete:int, extra_metadata""")
 def _show_clean_plans(context: Context) -> Rows:
-    table = context.target.hudi
+    table = context.table
     rows: list[list[object]] = []
     for instant in reversed(table.timeline.of(Action.CLEAN).instants):
         plan = table.requested_plan(CleanerPlan, instant)
@@ -264,53 +237,36 @@ def _show_clean_plans(context: Context) -> Rows:
             continue
         retained = plan.earliest_instant_to_retain
         files = plan.file_paths_to_be_deleted_per_partition or plan.files_to_be_deleted_per_partition or {}
-        rows.append(
-            [
-                instant.requested_time,
-                instant.state.name,
-                instant.action.value,
-                None if retained is None else str(retained.timestamp),
-                str(plan.last_completed_commit_timestamp),
-                plan.policy,
-                plan.version,
-                len(files),
-                len(plan.partitions_to_be_deleted or ()),
-                str(dict(plan.extra_metadata)) if plan.extra_metadata else None,
-            ]
-        )
+        row: list[object] = [instant.requested_time, instant.state.name, instant.action.value]
+        row += [retained and str(retained.timestamp), str(plan.last_completed_commit_timestamp), plan.policy]
+        row += [plan.version, len(files), len(plan.partitions_to_be_deleted or ())]
+        row += [str(dict(plan.extra_metadata)) if plan.extra_metadata else None]
+        rows.append(row)
     return context.limited(rows)
 
 
+@procedure("""archive_commits(table, path!, min_commits=20, max_commits=30, retain_commits=10, enable_metadata=True)
+    -> result:int""")
 def _archive_commits(context: Context) -> Rows:
-    target: Any = context.target
-    options = {
-        "hoodie.keep.min.commits": context["min_commits"],
-        "hoodie.keep.max.commits": context["max_commits"],
-        "hoodie.cleaner.commits.retained": context["retain_commits"],
-    }
-    target.archive(**{**context.settings.hoodie, **options})
+    context.services.archive(**context.options(_OPTIONS_OF_ARCHIVE))
     return [[0]]
 
 
+@procedure("run_ttl(table, ttl_policy?, retain_days:int?, options?) -> deleted_partitions")
 def _run_ttl(context: Context) -> Rows:
-    target: Any = context.target
     if context["ttl_policy"] not in (None, "KEEP_BY_TIME"):
         raise UnsupportedError(
             f"CALL run_ttl: ttl_policy {context['ttl_policy']!r} is not supported", hint="KEEP_BY_TIME is"
         )
-    done = target.expire(context["retain_days"], **{**context.settings.hoodie, **context.options()})
-    table = target.hudi
-    times = {each.instant for each in done}
-    return [
-        [path]
-        for instant in table.timeline.completed().of(Action.REPLACE_COMMIT)
-        if instant.requested_time in times
-        for path in table.commit_metadata(instant).partitions
-    ]
+    done = context.services.expire(context["retain_days"], **context.options())
+    times, table = {each.instant for each in done}, context.table
+    found = table.timeline.completed().of(Action.REPLACE_COMMIT)
+    return [[path] for one in found if one.requested_time in times for path in table.commit_metadata(one).partitions]
 
 
+@procedure("delete_marker(table, instant_time) -> delete_marker_result:boolean")
 def _delete_marker(context: Context) -> Rows:
-    table, time = context.target.hudi, InstantTime(str(context["instant_time"]))
+    table, time = context.table, InstantTime(str(context["instant_time"]))
     if any(instant.requested_time == time for instant in table.timeline.pending()):
         raise InputError(
             f"table {table.config.name}: {time} is pending, and its markers name the files that a rollback deletes",
@@ -321,147 +277,22 @@ def _delete_marker(context: Context) -> Rows:
     return [[True]]
 
 
-_COMPACTION: Final = (*columns(TEXT, "timestamp"), *columns(INT, "operation_size"), *columns(TEXT, "state"))
-_CLUSTERING: Final = (
-    *columns(TEXT, "timestamp"),
-    *columns(INT, "input_group_size"),
-    *columns(TEXT, "state involved_partitions"),
-)
-_SHOW_PARTITIONS: Final = Argument("show_involved_partition", bool, False)
-_OF_CLEANS: Final = (TABLE, LIMIT, Argument("showArchived", bool, False, built=False), FILTER)
+@procedure("upgrade_table(table, to_version) -> result:boolean")
+def _upgrade(context: Context) -> Rows:
+    context.services.upgrade(_version(context), **context.options())
+    return [[True]]
 
-PROCEDURES: Final[Mapping[str, Procedure]] = {
-    "run_compaction": Procedure(
-        (
-            Argument("op"),
-            TABLE,
-            PATH,
-            Argument("timestamp", int, None),
-            OPTIONS,
-            Argument("instants", str, None),
-            Argument("limit", int, None, built=False),
-        ),
-        _COMPACTION,
-        _run_compaction,
-    ),
-    "show_compaction": Procedure((TABLE, PATH, Argument("limit", int, 20)), _COMPACTION, _show_compaction),
-    "run_clustering": Procedure(
-        (
-            TABLE,
-            PATH,
-            Argument("predicate", str, None),
-            Argument("order", str, None),
-            _SHOW_PARTITIONS,
-            Argument("op", str, None),
-            Argument("order_strategy", str, None),
-            OPTIONS,
-            Argument("instants", str, None),
-            Argument("selected_partitions", str, None),
-            Argument("partition_regex_pattern", str, None, built=False),
-            Argument("limit", int, None, built=False),
-        ),
-        _CLUSTERING,
-        _run_clustering,
-    ),
-    "show_clustering": Procedure(
-        (TABLE, PATH, Argument("limit", int, 20), _SHOW_PARTITIONS), _CLUSTERING, _show_clustering
-    ),
-    "run_clean": Procedure(
-        (
-            TABLE,
-            Argument("skip_locking", bool, False, built=False),
-            Argument("schedule_in_line", bool, True),
-            Argument("clean_policy", str, None),
-            Argument("retain_commits", int, None),
-            Argument("hours_retained", int, None),
-            Argument("file_versions_retained", int, None),
-            Argument("trigger_strategy", str, None),
-            Argument("trigger_max_commits", int, None),
-            OPTIONS,
-        ),
-        (
-            *columns(TEXT, "start_clean_time"),
-            *columns(LONG, "time_taken_in_millis"),
-            *columns(INT, "total_files_deleted"),
-            *columns(TEXT, "earliest_commit_to_retain bootstrap_part_metadata"),
-            *columns(INT, "version"),
-        ),
-        _run_clean,
-    ),
-    "show_cleans": Procedure(
-        _OF_CLEANS,
-        (
-            *columns(TEXT, "clean_time state_transition_time action start_clean_time"),
-            *columns(LONG, "time_taken_in_millis"),
-            *columns(INT, "total_files_deleted"),
-            *columns(TEXT, "earliest_commit_to_retain last_completed_commit_timestamp"),
-            *columns(INT, "version"),
-        ),
-        _show_cleans,
-    ),
-    "show_cleans_metadata": Procedure(
-        _OF_CLEANS,
-        (
-            *columns(TEXT, "clean_time state_transition_time action start_clean_time partition_path policy"),
-            *columns(INT, "delete_path_patterns success_delete_files failed_delete_files"),
-            *columns(BOOL, "is_partition_deleted"),
-            *columns(LONG, "time_taken_in_millis"),
-            *columns(INT, "total_files_deleted"),
-        ),
-        _show_cleans_metadata,
-    ),
-    "show_clean_plans": Procedure(
-        _OF_CLEANS,
-        (
-            *columns(TEXT, "plan_time state action earliest_instant_to_retain last_completed_commit_timestamp policy"),
-            *columns(INT, "version total_partitions_to_clean total_partitions_to_delete"),
-            *columns(TEXT, "extra_metadata"),
-        ),
-        _show_clean_plans,
-    ),
-    "archive_commits": Procedure(
-        (
-            TABLE,
-            PATH,
-            Argument("min_commits", int, 20),
-            Argument("max_commits", int, 30),
-            Argument("retain_commits", int, 10),
-            Argument("enable_metadata", bool, True),
-        ),
-        columns(INT, "result"),
-        _archive_commits,
-    ),
-    "run_ttl": Procedure(
-        (TABLE, Argument("ttl_policy", str, None), Argument("retain_days", int, None), OPTIONS),
-        columns(TEXT, "deleted_partitions"),
-        _run_ttl,
-    ),
-    "delete_marker": Procedure(
-        (TABLE, Argument("instant_time")), columns(BOOL, "delete_marker_result"), _delete_marker
-    ),
-    "drop_partition": Procedure((TABLE, Argument("partition")), columns(TEXT, "result"), _drop_partition),
-    "truncate_table": Procedure(
-        (TABLE, Argument("partitions", str, None)), columns(TEXT, "result time_cost"), _truncate
-    ),
-    "hive_sync": Procedure(
-        (
-            TABLE,
-            *(
-                Argument(name, str, None, built=False)
-                for name in (
-                    "metastore_uri",
-                    "username",
-                    "password",
-                    "use_jdbc",
-                    "mode",
-                    "partition_fields",
-                    "partition_extractor_class",
-                    "strategy",
-                    "sync_incremental",
-                )
-            ),
-        ),
-        columns(TEXT, "result"),
-        _hive_sync,
-    ),
-}
+
+@procedure("downgrade_table(table, to_version) -> result:boolean")
+def _downgrade(context: Context) -> Rows:
+    context.services.downgrade(_version(context), **context.options())
+    return [[True]]
+
+
+def _version(context: Context) -> int:
+    text = str(context["to_version"]).strip().upper()
+    if text.isdecimal():
+        return int(text)
+    if text not in _VERSIONS:
+        raise InputError(f"to_version is {text!r}", option="to_version", found=text, expected=", ".join(_VERSIONS))
+    return _VERSIONS[text]
