@@ -38,11 +38,10 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "Table services": {
         "table.services": (
             *("compact", "cluster", "expire", "maintain", "clean", "archive"),
-            *("rollback", "savepoint", "restore"),
+            *("rollback", "savepoint", "restore", "upgrade", "downgrade"),
         ),
         "table.metadata": ("metadata",),
         "table.indexes": ("index",),
-        "table.versions": ("upgrade", "downgrade"),
     },
     "Metastore": {
         "sync.commands": ("sync",),

@@ -19,7 +19,6 @@ from skep_format.errors import InputError, NotATableError, SkepError
 if TYPE_CHECKING:
     from skep.handles.table import Table
     from skep.lake import Lake
-    from skep.services.runner import Services
     from skep_catalog.entities import TableEntry as Entry
     from skep_catalog.entries import View
     from skep_table.table import HudiTable
@@ -83,9 +82,32 @@ class Given:
         """With its lock and its syncs."""
         return opened_table(table, self.option, self.metastore, self.warehouse)
 
-    def tables(self, table: str) -> AbstractContextManager[ChosenTables]:
-        """The same, with the lake that it is in."""
+    @contextmanager
+    def running(self, table: str) -> Iterator[Table]:
+        """The same, see `running`."""
+        with self.opened(table) as found, running(found) as one:
+            yield one
+
+    def tables(self, table: str | None) -> AbstractContextManager[ChosenTables]:
+        """The tables, with the lake that they are in."""
         return opened_tables(table, self.option, self.metastore, self.warehouse)
+
+    def print_each(
+        self,
+        table: str | None,
+        work: Callable[[Table], Iterable[Mapping[str, Any]]],
+        columns: Sequence[str],
+        *,
+        spark: bool = False,
+    ) -> None:
+        """Prints the rows that `work` returns of each table, with its name before them."""
+
+        def rows(one: Table) -> list[Mapping[str, Any]]:
+            with running(one, spark=spark) as found:
+                return [{"table": one.name, **row} for row in work(found)]
+
+        with self.tables(table) as tables:
+            tables.print_each(rows, self.output, ("table", *columns))
 
     def read_only(self, table: str) -> tuple[HudiTable, View | None]:
         """For commands that only read it, see `read_only_table`."""
@@ -101,20 +123,16 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
-class ManyGiven:
+class ManyGiven(Given):
     """What commands on one table or all of the metastore take besides its name."""
 
     every: AllTables = False
     database: OfDatabase = None
-    option: ServiceSettings = None
-    metastore: MetastoreOption = None
-    warehouse: WarehouseOption = None
-    output: OutputOption = Output.TABLE
 
-    def opened(self, table: str | None, *pairs: str) -> AbstractContextManager[ChosenTables]:
-        """The tables, with further options as `KEY=VALUE`."""
-        more = [*(self.option or ()), *pairs]
-        return opened_tables(table, more, self.metastore, self.warehouse, every=self.every, database=self.database)
+    def tables(self, table: str | None) -> AbstractContextManager[ChosenTables]:
+        """One table, or all of the metastore."""
+        given = self.option, self.metastore, self.warehouse
+        return opened_tables(table, *given, every=self.every, database=self.database)
 
 
 @contextmanager
@@ -215,23 +233,23 @@ def read_only_table(
 
 
 @contextmanager
-def running(table: Table, *, spark: bool = False) -> Iterator[Services]:
-    """The table's services on threads, with a bar on a terminal, or on Spark."""
+def running(table: Table, *, spark: bool = False) -> Iterator[Table]:
+    """The table, whose services run on threads, with a bar on a terminal, or on Spark."""
     services = table.services()
     if spark:
         from skep_writer.services import service_runner
 
-        yield replace(services, runner=service_runner(services.spark.session))
+        yield table.with_services(replace(services, runner=service_runner(services.spark.session)))
         return
     from skep.cli import progress
 
     if not progress.is_wanted():
-        yield services
+        yield table
         return
     with progress.shown(table.name) as display:
         forget = table.events.listen(display.listen)
         try:
-            yield replace(services, runner=_Watched(display.bars, table.name))
+            yield table.with_services(replace(services, runner=_Watched(display.bars, table.name)))
         finally:
             forget()
 

@@ -409,6 +409,10 @@ class Table(ServiceMethods, MetadataMethods):
         """How services run on this table: where, and under which lock."""
         return self._services
 
+    def with_services(self, services: Services) -> Table:
+        """The same table, whose services run in another way."""
+        return Table(self._hudi, services, name=self.name, sync=self._sync, query=self._query)
+
     # -- reading
 
     def read(

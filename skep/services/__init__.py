@@ -1,1 +1,1 @@
-"""Table services of the front door: how they run after commits, in modes for the command line, and as methods."""
+"""Table services of the front door: how they run, as methods and after commits."""

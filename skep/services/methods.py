@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from skep.base.arguments import checks_arguments
 from skep.base.keywords import takes_options
 from skep.base.times import Moment, instant_of
-from skep.services.modes import Mode, Work, cleaning, clustering, compaction, expiry, log_compaction
 from skep.services.runner import Services
 from skep_format.errors import InputError
 from skep_format.instant_time import InstantTime
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     )
     from skep_table.services.cleaning.archive_plan import ArchivePlan
     from skep_table.services.done import Done
+    from skep_table.services.service import TableService
     from skep_table.upgrade import VersionPlan
 
 _PLAN = "hoodie.clustering.plan.strategy."
@@ -60,8 +60,9 @@ class ServiceMethods:
         `logs`: merges the log files of each slice into one log file only. `plan`: a preview, nothing changes;
         `schedule`: only writes the plan; `execute`: only executes pending plans, or that of one instant.
         """
-        mode = Mode.of(plan=plan or dry_run, schedule=schedule, execute=self._executed(execute))
-        return self._run(options, log_compaction(mode) if logs else compaction(mode))
+        from skep_table.services.service import COMPACTION, LOG_COMPACTION
+
+        return self._run(LOG_COMPACTION if logs else COMPACTION, options, plan or dry_run, schedule, execute)
 
     @takes_options
     def cluster(
@@ -78,14 +79,15 @@ class ServiceMethods:
     ) -> list[Done]:
         """Rewrites small files into large ones, rows sorted by `sort_by`, or along a `curve` (z-order, hilbert)
         through these columns. `plan`, `schedule`, `execute`: as of `compact`."""
+        from skep_table.services.service import CLUSTERING
+
         named: dict[str, object | None] = {
             f"{_PLAN}sort.columns": _joined(sort_by),
             "hoodie.layout.optimize.strategy": curve,
             f"{_PLAN}partition.selected": _joined(partitions),
         }
         given = {key: value for key, value in named.items() if value is not None}
-        mode = Mode.of(plan=plan or dry_run, schedule=schedule, execute=self._executed(execute))
-        return self._run({**given, **options}, clustering(mode))
+        return self._run(CLUSTERING, {**given, **options}, plan or dry_run, schedule, execute)
 
     @takes_options
     def clean(
@@ -98,9 +100,9 @@ class ServiceMethods:
         **options: object,
     ) -> list[Done]:
         """Deletes the files that no read within the retention needs. `plan`, `schedule`, `execute`: as of `compact`."""
-        return self._run(
-            options, cleaning(Mode.of(plan=plan or dry_run, schedule=schedule, execute=self._executed(execute)))
-        )
+        from skep_table.services.service import CLEANING
+
+        return self._run(CLEANING, options, plan or dry_run, schedule, execute)
 
     @takes_options
     def archive(self, *, plan: bool = False, dry_run: bool = False, **options: object) -> ArchivePlan:
@@ -118,11 +120,12 @@ class ServiceMethods:
     def expire(
         self, days: int | None = None, *, plan: bool = False, dry_run: bool = False, **options: object
     ) -> list[Done]:
-        """Drops the partitions that were not written to for `days` days. `plan`: returns their number only."""
+        """Drops the partitions that were not written to for `days` days. `plan`: returns them and changes nothing."""
         from skep_table.services.cleaning.ttl import TTL_DAYS
+        from skep_table.services.service import EXPIRY
 
         given = {TTL_DAYS.key: days} if days is not None else {}
-        return self._run({**given, **options}, expiry(Mode(plan=plan or dry_run)))
+        return self._run(EXPIRY, {**given, **options}, plan or dry_run)
 
     @overload
     def rollback(self, instant: Moment, *, dry_run: Literal[False] = False, **options: object) -> RollbackMetadata: ...
@@ -191,8 +194,7 @@ class ServiceMethods:
         `plan`: returns what is due and changes nothing. A service that an active writer blocks is left for later; the
         error of a service that fails is raised when the others are done.
         """
-        from skep_table.services.automatic import maintain
-        from skep_table.services.preview import preview_maintenance
+        from skep_table.services.automatic import maintain, preview_maintenance
 
         services = self.services()
         table = services.on(self._hudi.with_options(options)).reload()
@@ -236,16 +238,24 @@ class ServiceMethods:
             self.sync_changed()
         return steps
 
-    def _executed(self, execute: bool | Moment) -> bool | str:
-        return execute if isinstance(execute, bool) else instant_of(self._hudi, execute, "execute")
-
     def _on_services(self, options: Mapping[str, object]) -> HudiTable:
         """A new snapshot, with the options, lock and runner of one call."""
         return self.services().on(self._hudi.with_options(options)).reload()
 
-    def _run(self, options: Mapping[str, object], work: Work) -> list[Done]:
+    def _run(
+        self,
+        service: TableService[Any],
+        options: Mapping[str, object],
+        plan: bool,
+        schedule: bool = False,
+        execute: bool | Moment = False,
+    ) -> list[Done]:
+        from skep_table.services.service import Mode
+
+        chosen = execute if isinstance(execute, bool) else instant_of(self._hudi, execute, "execute")
+        mode = Mode.of(plan=plan, schedule=schedule, execute=chosen)
         table = self._on_services(options)
-        done = work(table)
+        done = service(table, mode)
         self.services().call_hooks(table, done)
         return done
 

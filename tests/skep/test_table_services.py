@@ -12,10 +12,10 @@ import pytest
 import skep
 from skep.base.background import wait_for
 from skep.handles.table import Table
-from skep.services.modes import Mode, clustering, compaction, log_compaction
 from skep_format.errors import InputError, OptionError, UnsupportedError
 from skep_format.timeline.instant import Action
 from skep_table.hooks import Committed
+from skep_table.services.service import CLUSTERING, COMPACTION, LOG_COMPACTION
 
 PLAN = "hoodie.clustering.plan.strategy."
 SCHEMA = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("day", pa.string())])
@@ -169,9 +169,9 @@ def test_hooks_receive_the_snapshot_that_each_commit_ended_with(tmp_path: Path, 
     for at in (2, 3):
         table.upsert(rows(1, at=at))
     hudi = services.on(table.hudi.reload())
-    done = log_compaction(Mode())(hudi)
-    done += compaction(Mode())(hudi)
-    done += clustering(Mode())(hudi.with_options({f"{PLAN}sort.columns": "at"}))
+    done = LOG_COMPACTION(hudi)
+    done += COMPACTION(hudi)
+    done += CLUSTERING(hudi.with_options({f"{PLAN}sort.columns": "at"}))
     storage_calls.clear()
     services.call_hooks(hudi, done)
     assert storage_calls.timeline_listings() == 0
@@ -193,7 +193,7 @@ def test_a_commit_remains_whatever_follows_it(tmp_path: Path, monkeypatch: pytes
         raise next(failures)
 
     table = make(tmp_path / "t", **{"hoodie.cleaner.commits.retained": 1})
-    monkeypatch.setattr(automatic, "clean", broken)
+    monkeypatch.setattr(automatic, "CLEANING", replace(automatic.CLEANING, run=broken))
     for at in (2, 3):
         with pytest.warns(skep.ServiceWarning, match="is complete, but clean after it failed: the disk is full"):
             table.upsert(rows(1, at=at))
@@ -209,7 +209,7 @@ def test_a_service_that_fails_keeps_no_other_from_running(tmp_path: Path, monkey
     table = make(tmp_path / "t", **{"hoodie.clean.automatic": False, "hoodie.archive.automatic": False})
     for at in range(2, 7):
         table.upsert(rows(1, at=at))
-    monkeypatch.setattr(automatic, "clean", broken)
+    monkeypatch.setattr(automatic, "CLEANING", replace(automatic.CLEANING, run=broken))
     short = {"hoodie.cleaner.commits.retained": 1, "hoodie.keep.max.commits": 3, "hoodie.keep.min.commits": 2}
     assert [done.service for done in table.maintain(plan=True, **short)] == ["clean", "archive"]
     with pytest.raises(ValueError, match="no luck"):

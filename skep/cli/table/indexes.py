@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from skep.cli.opened import Given, TableTarget, running
+from skep.cli.opened import Given, TableTarget
 from skep.cli.scope import App
 from skep_format.errors import InputError
 
@@ -83,11 +83,10 @@ def build(
     given: Given,
 ) -> None:
     """Make an index from the table's files, under its lock; writes keep it from then on."""
-    with given.opened(table) as found:
+    over = _over(expression, argument or [])
+    with given.running(table) as found:
         before = {each.partition for each in found.indexes()}
-        over = _over(expression, argument or [])
-        with running(found):
-            found.build_index(kind.value, name=name, columns=column or None, expression=over)
+        found.build_index(kind.value, name=name, columns=column or None, expression=over)
         made = [each for each in found.indexes() if each.partition not in before]
     given.print([_row(each, "made") for each in made], _COLUMNS)
 

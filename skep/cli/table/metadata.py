@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skep.cli.opened import Given, TableTarget, running
+from skep.cli.opened import Given, TableTarget
 from skep.cli.output import FAILED
 from skep.cli.scope import App
 
@@ -112,11 +112,8 @@ def rows_of(differences: Iterable[Difference]) -> list[dict[str, Any]]:
 @app.command()
 def rebuild(table: TableTarget, *, given: Given) -> None:
     """Make the metadata table again with its indexes, or for the first time; --option may enable further indexes."""
-    with given.opened(table) as found:
-        from skep_table.services.metadata.admin import rebuild_metadata_table
-
-        with running(found) as services:
-            rebuilt = rebuild_metadata_table(services.on(found.hudi))
+    with given.running(table) as found:
+        rebuilt = found.rebuild_metadata()
     rows = [{"partition": name, "state": "made"} for name in rebuilt.kept]
     given.print([*rows, *({"partition": name, "state": "dropped"} for name in rebuilt.lost)], _DROPPED_COLUMNS)
 

@@ -8,43 +8,40 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from skep_format.errors import CommitConflictError, OptionError
 from skep_format.options import Option, Options
-from skep_format.timeline.instant import Action, Instant
+from skep_format.timeline.instant import Action
 from skep_table.commit.writable import check_writable
 from skep_table.metadata_write import INDEX_ASYNC
 from skep_table.services.cleaning.archive import archive
-from skep_table.services.cleaning.archive_plan import check_archive_options, is_archive_due
-from skep_table.services.cleaning.clean import clean, is_clean_due
-from skep_table.services.cleaning.ttl import TTL_INLINE, expire_partitions, expires
+from skep_table.services.cleaning.archive_plan import check_archive_options, is_archive_due, plan_archive
+from skep_table.services.cleaning.clean import is_clean_due
+from skep_table.services.cleaning.ttl import TTL_INLINE, expires
 from skep_table.services.clustering import options as cluster_options
-from skep_table.services.clustering.cluster import cluster, execute_pending_clusterings, schedule_clustering
 from skep_table.services.clustering.plan import commits_since_clustering
 from skep_table.services.compaction import options as compact_options
-from skep_table.services.compaction.compact import compact, execute_pending_compactions, schedule_compaction
-from skep_table.services.compaction.log_compact import compact_logs, execute_pending_log_compactions
-from skep_table.services.compaction.strategy import chooser, is_compaction_due
-from skep_table.services.done import (
-    Done,
-    archived,
-    cleaned,
-    clustered,
-    compacted,
-    expired,
-    indexed,
-    logs_compacted,
-    metadata_compacted,
-    put_off,
-    scheduled,
-)
+from skep_table.services.compaction.strategy import is_compaction_due
+from skep_table.services.done import Done, archived, indexed, metadata_compacted, planned, put_off, scheduled
 from skep_table.services.metadata.index_build import execute_pending_indexing
 from skep_table.services.metadata.index_plan import missing_indexes, schedule_index
 from skep_table.services.metadata.upkeep import is_metadata_table_due, maintain_metadata_table
 from skep_table.services.options import ASYNC_ARCHIVE, ASYNC_CLEAN, AUTO_ARCHIVE, AUTO_CLEAN
+from skep_table.services.service import (
+    CLEANING,
+    CLUSTERING,
+    COMPACTION,
+    EXPIRY,
+    LOG_COMPACTION,
+    WHOLE,
+    Mode,
+    TableService,
+)
 from skep_table.table import HudiTable
 
 Job = Callable[[], list[Done]]
+_PLAN, _SCHEDULE, _EXECUTE = Mode(plan=True), Mode(schedule=True), Mode(execute=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +58,10 @@ class DueService:
             return self.job()
         except CommitConflictError as error:
             return [put_off(self.service, error)]
+
+
+def _due(service: TableService[Any], table: HudiTable, mode: Mode = WHOLE, *, later: bool = False) -> DueService:
+    return DueService(service.name, partial(service, table, mode), later)
 
 
 def check_automatic(options: Options) -> None:
@@ -88,12 +89,12 @@ def after_commit(table: HudiTable) -> Iterator[DueService]:
     options = table.options
     yield from _compaction_steps(table)
     if table.config.is_mor and options.value(compact_options.LOG_COMPACT_INLINE):
-        yield DueService("log-compact", partial(_compact_logs, table))
+        yield _due(LOG_COMPACTION, table)
     yield from _clustering_steps(table)
     if options.value(TTL_INLINE):
-        yield DueService("ttl", partial(_expire, table))
+        yield _due(EXPIRY, table)
     if options.value(AUTO_CLEAN) and is_clean_due(table):
-        yield DueService("clean", partial(_clean, table), options.value(ASYNC_CLEAN))
+        yield _due(CLEANING, table, later=options.value(ASYNC_CLEAN))
     if options.value(INDEX_ASYNC):
         yield from _indexing_steps(table, later=True)
     if is_metadata_table_due(table):
@@ -110,18 +111,18 @@ def maintain(table: HudiTable) -> Iterator[DueService]:
     pending = table.timeline.pending()
     if table.config.is_mor:
         if pending.of(Action.LOG_COMPACTION, Action.COMPACTION):
-            yield DueService("log-compact", partial(_execute_log_compactions, table))
-            yield DueService("compact", partial(_execute_compactions, table))
+            yield _due(LOG_COMPACTION, table, _EXECUTE)
+            yield _due(COMPACTION, table, _EXECUTE)
             table = table.reload()
         if is_due_for_compaction(table):
-            yield DueService("compact", partial(_compact, table))
+            yield _due(COMPACTION, table)
     if pending.of(Action.REPLACE_COMMIT, Action.CLUSTERING):
-        yield DueService("cluster", partial(_execute_clusterings, table))
+        yield _due(CLUSTERING, table, _EXECUTE)
     if clusters(table.options) and is_clustering_due(table, cluster_options.CLUSTER_INLINE_COMMITS):
-        yield DueService("cluster", partial(_cluster, table))
+        yield _due(CLUSTERING, table)
     if expires(table.options):
-        yield DueService("ttl", partial(_expire, table))
-    yield DueService("clean", partial(_clean, table))
+        yield _due(EXPIRY, table)
+    yield _due(CLEANING, table)
     if table.options.value(INDEX_ASYNC) or pending.of(Action.INDEXING):
         yield from _indexing_steps(table, later=False)
     if is_metadata_table_due(table):
@@ -129,39 +130,52 @@ def maintain(table: HudiTable) -> Iterator[DueService]:
     yield DueService("archive", partial(_archive, table))
 
 
+def preview_maintenance(table: HudiTable) -> Iterator[Done]:
+    """Plans that wait, and what is due beside them, as of a snapshot. Changes nothing."""
+    if table.config.is_mor:
+        yield from (*LOG_COMPACTION.waiting(table), *COMPACTION.waiting(table))
+        if is_due_for_compaction(table):
+            yield from COMPACTION(table, _PLAN)
+    yield from CLUSTERING.waiting(table)
+    if clusters(table.options) and is_clustering_due(table, cluster_options.CLUSTER_INLINE_COMMITS):
+        yield from CLUSTERING(table, _PLAN)
+    if expires(table.options):
+        yield from EXPIRY(table, _PLAN)
+    yield from (*CLEANING.waiting(table), *CLEANING(table, _PLAN))
+    yield from (scheduled("index", instant) for instant in table.timeline.pending().of(Action.INDEXING))
+    if table.options.value(INDEX_ASYNC):
+        yield from planned("index", [{"partition": name} for name in missing_indexes(table)], "partition")
+    yield from planned("archive", [{"instant": one.requested_time} for one in plan_archive(table).instants], "instant")
+
+
 def _compaction_steps(table: HudiTable) -> Iterator[DueService]:
     options = table.options
     if not table.config.is_mor:
         return
-    inline = compact_options.compacts_inline(options)
-    aside = options.value(compact_options.COMPACT_ASYNC)
+    inline, aside = compact_options.compacts_inline(options), options.value(compact_options.COMPACT_ASYNC)
     if not (inline or aside or options.value(compact_options.COMPACT_SCHEDULE_INLINE)):
         return
     due = is_due_for_compaction(table)
-    if inline:
-        if due:
-            yield DueService("compact", partial(_compact, table))
-        return
     if due:
-        yield DueService("compact", partial(_schedule_compaction, table))
-    if aside and (due or table.timeline.pending().of(Action.COMPACTION)):
-        yield DueService("compact", partial(_execute_compactions, table), later=True)
+        yield _due(COMPACTION, table, WHOLE if inline else _SCHEDULE)
+    if aside and not inline and (due or table.timeline.pending().of(Action.COMPACTION)):
+        yield _due(COMPACTION, table, _EXECUTE, later=True)
 
 
 def _clustering_steps(table: HudiTable) -> Iterator[DueService]:
     options = table.options
     if options.value(cluster_options.CLUSTER_INLINE):
         if is_clustering_due(table, cluster_options.CLUSTER_INLINE_COMMITS):
-            yield DueService("cluster", partial(_cluster, table))
+            yield _due(CLUSTERING, table)
         return
     if options.value(cluster_options.CLUSTER_ASYNC):
         if is_clustering_due(table, cluster_options.CLUSTER_ASYNC_COMMITS):
-            yield DueService("cluster", partial(_schedule_clustering, table))
-            yield DueService("cluster", partial(_execute_clusterings, table), later=True)
+            yield _due(CLUSTERING, table, _SCHEDULE)
+            yield _due(CLUSTERING, table, _EXECUTE, later=True)
     elif options.value(cluster_options.CLUSTER_SCHEDULE_INLINE) and is_clustering_due(
         table, cluster_options.CLUSTER_INLINE_COMMITS
     ):
-        yield DueService("cluster", partial(_schedule_clustering, table))
+        yield _due(CLUSTERING, table, _SCHEDULE)
 
 
 def _indexing_steps(table: HudiTable, *, later: bool) -> Iterator[DueService]:
@@ -192,49 +206,9 @@ def clusters(options: Options) -> bool:
     return any(map(options.value, modes)) or options.is_set(cluster_options.SORT_COLUMNS)
 
 
-def _compact(table: HudiTable) -> list[Done]:
-    choose = chooser(table.options, table.context.clock.now())
-    return [compacted(each) for each in compact(table, choose)]
-
-
-def _schedule_compaction(table: HudiTable) -> list[Done]:
-    return _planned("compact", schedule_compaction(table, chooser(table.options, table.context.clock.now())))
-
-
-def _execute_compactions(table: HudiTable) -> list[Done]:
-    return [compacted(each) for each in execute_pending_compactions(table)]
-
-
-def _compact_logs(table: HudiTable) -> list[Done]:
-    return [logs_compacted(each) for each in compact_logs(table)]
-
-
-def _execute_log_compactions(table: HudiTable) -> list[Done]:
-    return [logs_compacted(each) for each in execute_pending_log_compactions(table)]
-
-
-def _cluster(table: HudiTable) -> list[Done]:
-    return [clustered(each) for each in cluster(table)]
-
-
-def _schedule_clustering(table: HudiTable) -> list[Done]:
-    return _planned("cluster", schedule_clustering(table))
-
-
-def _execute_clusterings(table: HudiTable) -> list[Done]:
-    return [clustered(each) for each in execute_pending_clusterings(table)]
-
-
-def _expire(table: HudiTable) -> list[Done]:
-    return [expired(each) for each in expire_partitions(table)]
-
-
-def _clean(table: HudiTable) -> list[Done]:
-    return [cleaned(each) for each in clean(table)]
-
-
 def _schedule_index(table: HudiTable, missing: frozenset[str]) -> list[Done]:
-    return _planned("index", schedule_index(table, missing))
+    instant = schedule_index(table, missing)
+    return [] if instant is None else [scheduled("index", instant)]
 
 
 def _build_indexes(table: HudiTable) -> list[Done]:
@@ -249,7 +223,3 @@ def _maintain_metadata_table(table: HudiTable) -> list[Done]:
 def _archive(table: HudiTable) -> list[Done]:
     done = archive(table)
     return [archived(done)] if done.instants else []
-
-
-def _planned(service: str, instant: Instant | None) -> list[Done]:
-    return [scheduled(service, instant)] if instant is not None else []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from skep_format.errors import CommitConflictError, SkepError
 from skep_format.timeline.instant import Instant
@@ -14,10 +16,15 @@ from skep_table.services.rewriting import Rewritten
 from skep_table.table import HudiTable
 from skep_table.write.result import WriteResult
 
+Detail = Mapping[str, Any]
+
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """One result: completed, planned, put off or failed. `committed` is set where readers see other files after it."""
+    """One result: completed, planned, put off or failed. `committed` is set where readers see other files after it.
+
+    `details` has a row for each file slice, file group, partition or file of a preview, and for each file of a clean.
+    """
 
     service: str
     instant: str | None
@@ -25,6 +32,7 @@ class Done:
     what: str
     committed: Committed | None = None
     error: Exception | None = None
+    details: Sequence[Detail] = field(default=(), compare=False)
 
     def __repr__(self) -> str:
         name = self.service if self.instant is None else f"{self.service} {self.instant}"
@@ -43,14 +51,14 @@ def failed(service: str, error: Exception) -> Done:
     return Done(service, None, "failed", error.message if isinstance(error, SkepError) else str(error), error=error)
 
 
-def planned(service: str, number: int, what: str) -> list[Done]:
-    """A preview; empty when the number is 0."""
-    return [Done(service, None, "planned", _count(number, what))] if number else []
+def planned(service: str, details: Sequence[Detail], what: str) -> list[Done]:
+    """A preview of so many; empty when there are none."""
+    return [Done(service, None, "planned", _count(len(details), what), details=details)] if details else []
 
 
-def scheduled(service: str, instant: Instant) -> Done:
+def scheduled(service: str, instant: Instant, details: Sequence[Detail] = ()) -> Done:
     """A plan that was written onto the timeline."""
-    return Done(service, instant.requested_time, "scheduled", "planned, to be executed")
+    return Done(service, instant.requested_time, "scheduled", "planned, to be executed", details=details)
 
 
 def compacted(found: Rewritten) -> Done:
@@ -79,7 +87,9 @@ def expired(found: WriteResult) -> Done:
 
 def cleaned(found: CleanResult) -> Done:
     """A completed clean."""
-    return Done("clean", found.instant.requested_time, "completed", f"{_count(len(found.deleted), 'file')} deleted")
+    what, paths = f"{_count(len(found.deleted), 'file')} deleted", (path.rpartition("/") for path in found.deleted)
+    details = [{"partition": partition, "file": name} for partition, _, name in paths]
+    return Done("clean", found.instant.requested_time, "completed", what, details=details)
 
 
 def indexed(found: Indexed) -> Done:

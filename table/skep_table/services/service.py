@@ -1,0 +1,216 @@
+"""Each table service as one value: what plans it, previews it, carries it out, and what its results look like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from skep_format.errors import InputError
+from skep_format.instant_time import InstantTime
+from skep_format.timeline.instant import Action, Instant
+from skep_format.timeline.plans import CleanerPlan, CompactionPlan
+from skep_table.services.cleaning import clean
+from skep_table.services.cleaning.ttl import expire_partitions, expired_partitions
+from skep_table.services.clustering import cluster
+from skep_table.services.clustering.plan import plan_clustering
+from skep_table.services.compaction import compact, log_compact
+from skep_table.services.compaction.log_plan import plan_log_compaction
+from skep_table.services.compaction.plan import Choose, plan_compaction
+from skep_table.services.compaction.strategy import chooser
+from skep_table.services.done import (
+    Detail,
+    Done,
+    cleaned,
+    clustered,
+    compacted,
+    expired,
+    logs_compacted,
+    planned,
+    scheduled,
+)
+from skep_table.table import HudiTable
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """How much of a service a call does; by default all: pending plans are executed, then what is due.
+
+    `plan`: a preview, nothing changes; `schedule`: a plan is written; `execute`: pending plans are executed, or only
+    that of `instant`.
+    """
+
+    plan: bool = False
+    schedule: bool = False
+    execute: bool = False
+    instant: InstantTime | None = None
+
+    @classmethod
+    def of(cls, *, plan: bool = False, schedule: bool = False, execute: bool | str = False) -> Mode:
+        """InputError for modes that exclude each other."""
+        found = cls(plan, schedule, bool(execute), InstantTime(execute) if isinstance(execute, str) else None)
+        given = [name for name in ("plan", "schedule", "execute") if getattr(found, name)]
+        if len(given) > 1:
+            raise InputError(f"{' and '.join(given)} exclude each other", option=given[0])
+        return found
+
+
+WHOLE: Final = Mode()
+
+
+def _nothing(*_: object) -> None:
+    return None
+
+
+def _none(*_: object) -> tuple[()]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class TableService(Generic[T]):
+    """A service, called with a table. `preview` has a row for each of what it counts, `unit` the word for one; `form`
+    turns a result into a `Done`; `details` are those of a plan. What has no plan on the timeline is run as a whole."""
+
+    name: str
+    unit: str
+    preview: Callable[[HudiTable], list[Detail]]
+    form: Callable[[T], Done]
+    run: Callable[[HudiTable], Iterable[T]]
+    schedule: Callable[[HudiTable], Instant | None] = _nothing
+    pending: Callable[[HudiTable], Iterable[Instant]] = _none
+    execute: Callable[[HudiTable, Instant], T | None] = _nothing
+    execute_all: Callable[[HudiTable], Iterable[T]] = _none
+    details: Callable[[HudiTable, Instant], Sequence[Detail]] = _none
+
+    def __call__(self, table: HudiTable, mode: Mode = WHOLE) -> list[Done]:
+        """InputError for an instant that is no plan of the service."""
+        if mode.plan:
+            return planned(self.name, self.preview(table), self.unit)
+        if mode.schedule:
+            instant = self.schedule(table)
+            return [] if instant is None else [scheduled(self.name, instant, self.details(table, instant))]
+        found: Iterable[T | None]
+        if mode.instant is not None:
+            found = [self.execute(table, self._plan(table, mode.instant))]
+        else:
+            found = self.execute_all(table) if mode.execute else self.run(table)
+        return [self.form(each) for each in found if each is not None]
+
+    def waiting(self, table: HudiTable) -> list[Done]:
+        """The plans that nobody has carried out."""
+        return [scheduled(self.name, instant) for instant in self.pending(table)]
+
+    def _plan(self, table: HudiTable, time: InstantTime) -> Instant:
+        times = {instant.requested_time: instant for instant in self.pending(table)}
+        if time not in times:
+            hint = f"there are {', '.join(sorted(times))}" if times else "nothing is planned"
+            raise InputError(f"table {table.config.name}: there is no plan {time}", hint=hint, instant=time)
+        return times[time]
+
+
+def _choice(table: HudiTable) -> Choose:
+    """By the strategy that the options name."""
+    return chooser(table.options, table.context.clock.now())
+
+
+def _compactions(table: HudiTable) -> list[Detail]:
+    compact.check_compactable(table)
+    return _operations(plan_compaction(table, _choice(table)))
+
+
+def _log_compactions(table: HudiTable) -> list[Detail]:
+    compact.check_compactable(table)
+    return _operations(plan_log_compaction(table))
+
+
+def _operations(plan: CompactionPlan | None) -> list[Detail]:
+    return [
+        {
+            "partition": each.partition_path,
+            "file_id": each.file_id,
+            "base_instant": each.base_instant_time,
+            "log_files": len(each.delta_file_paths),
+            "log_bytes": int((each.metrics or {}).get("TOTAL_LOG_FILES_SIZE", 0)),
+        }
+        for each in (plan.operations if plan else ())
+    ]
+
+
+def _clusterings(table: HudiTable) -> list[Detail]:
+    """`becomes`: the new file groups of its clustering group."""
+    cluster.check_clusterable(table, table.options)
+    plan = plan_clustering(table)
+    return [
+        {
+            "group": number,
+            "partition": each.partition_path,
+            "file_id": each.file_id,
+            "log_files": len(each.delta_file_paths),
+            "becomes": group.num_output_file_groups,
+        }
+        for number, group in enumerate(plan.clustering_plan.input_groups if plan and plan.clustering_plan else ())
+        for each in group.slices
+    ]
+
+
+def _expiries(table: HudiTable) -> list[Detail]:
+    return [{"partition": path} for path in expired_partitions(table)]
+
+
+def _cleans(plan: CleanerPlan | None) -> list[Detail]:
+    paths = (plan and plan.file_paths_to_be_deleted_per_partition) or {}
+    return [
+        {"partition": partition, "file": (file.file_path or "").rpartition("/")[2]}
+        for partition, files in paths.items()
+        for file in files
+    ]
+
+
+COMPACTION: Final = TableService(
+    "compact",
+    "file slice",
+    _compactions,
+    compacted,
+    lambda table: compact.compact(table, _choice(table)),
+    lambda table: compact.schedule_compaction(table, _choice(table)),
+    compact.pending_compactions,
+    compact.execute_compaction,
+    compact.execute_pending_compactions,
+)
+LOG_COMPACTION: Final = TableService(
+    "log-compact",
+    "file slice",
+    _log_compactions,
+    logs_compacted,
+    log_compact.compact_logs,
+    log_compact.schedule_log_compaction,
+    log_compact.pending_log_compactions,
+    log_compact.execute_log_compaction,
+    log_compact.execute_pending_log_compactions,
+)
+CLUSTERING: Final = TableService(
+    "cluster",
+    "file group",
+    _clusterings,
+    clustered,
+    cluster.cluster,
+    cluster.schedule_clustering,
+    cluster.pending_clusterings,
+    cluster.execute_clustering,
+    cluster.execute_pending_clusterings,
+)
+EXPIRY: Final = TableService("ttl", "partition", _expiries, expired, expire_partitions)
+CLEANING: Final = TableService(
+    "clean",
+    "file",
+    lambda table: _cleans(clean.plan_clean(table)),
+    cleaned,
+    clean.clean,
+    clean.schedule_clean,
+    lambda table: table.timeline.pending().of(Action.CLEAN),
+    lambda table, instant: next(iter(clean.execute_pending_cleans(table, instant)), None),
+    clean.execute_pending_cleans,
+    lambda table, instant: _cleans(table.reload().requested_plan(CleanerPlan, instant)),
+)
