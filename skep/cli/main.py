@@ -40,8 +40,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             *("compact", "cluster", "expire", "maintain", "clean", "archive"),
             *("rollback", "savepoint", "restore", "upgrade", "downgrade"),
         ),
-        "table.metadata": ("metadata",),
-        "table.indexes": ("index",),
+        "table.metadata": ("metadata", "index"),
     },
     "Metastore": {
         "sync.commands": ("sync",),

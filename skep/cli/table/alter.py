@@ -58,12 +58,7 @@ def drop(
 
 
 @app.command("type")
-def change_type(
-    table: TableTarget,
-    column: Column,
-    type: Type,
-    given: Given,
-) -> None:
+def change_type(table: TableTarget, column: Column, type: Type, given: Given) -> None:
     """Give a column a type that holds its values: int, long, float, double, decimal, string, in this order."""
     _alter(lambda found: found.change_type(column, type), table, given)
 
@@ -83,12 +78,7 @@ def add(
 
 
 @app.command()
-def move(
-    table: TableTarget,
-    column: Column,
-    place: ColumnPosition,
-    given: Given,
-) -> None:
+def move(table: TableTarget, column: Column, place: ColumnPosition, given: Given) -> None:
     """Give a column another place in the order of columns."""
     after = place.of_column()
     if after is None:
@@ -98,21 +88,14 @@ def move(
 
 @app.command("comment")
 def comment_column(
-    table: TableTarget,
-    column: Column,
-    text: Annotated[str, typer.Argument(metavar="TEXT")],
-    given: Given,
+    table: TableTarget, column: Column, text: Annotated[str, typer.Argument(metavar="TEXT")], given: Given
 ) -> None:
     """Put a comment on a column."""
     _alter(lambda found: found.comment_column(column, text), table, given)
 
 
 @app.command("nullable")
-def allow_null(
-    table: TableTarget,
-    column: Column,
-    given: Given,
-) -> None:
+def allow_null(table: TableTarget, column: Column, given: Given) -> None:
     """Allow nulls in a column that had none."""
     _alter(lambda found: found.allow_null(column), table, given)
 

@@ -17,8 +17,7 @@ from skep_format.errors import FormatError, NotATableError, TableVersionError
 if TYPE_CHECKING:
     from skep_table.context import TableContext
 
-_COLUMNS = ("problem", "path", "instant", "detail")
-_REPAIRS = (*_COLUMNS, "repaired", "repair")
+_COLUMNS: tuple[str, ...] = ("problem", "path", "instant", "detail")
 
 
 def register(app: typer.Typer) -> None:
@@ -30,9 +29,7 @@ def fsck(
     table: TableTarget,
     deep: Annotated[
         bool,
-        typer.Option(
-            "--deep", help="Read every page, block and key of its data files, and compare its metadata table."
-        ),
+        typer.Option("--deep", help="Read every page, block and key of its data files, compare its metadata table."),
     ] = False,
     metadata: Annotated[
         bool, typer.Option("--metadata", help="Compare its metadata table, as skep metadata validate.")
@@ -66,16 +63,12 @@ def fsck(
             {"problem": each.problem.value, "path": each.path, "instant": each.instant, "detail": each.detail}
             for each in findings
         ]
-        if not repair:
-            given.print(rows, _COLUMNS)
-            left = bool(findings)
-        else:
+        left, columns = bool(findings), _COLUMNS
+        if repair:
             done = repair_findings(context, findings, stated) if findings else []
-            given.print(
-                [row | {"repaired": each.done, "repair": each.detail} for row, each in zip(rows, done, strict=True)],
-                _REPAIRS,
-            )
-            left = not all(each.done for each in done)
+            rows = [row | {"repaired": each.done, "repair": each.detail} for row, each in zip(rows, done, strict=True)]
+            left, columns = not all(each.done for each in done), (*_COLUMNS, "repaired", "repair")
+        given.print(rows, columns)
     if left:
         raise typer.Exit(FAILED)
 

@@ -1,4 +1,4 @@
-"""`skep metadata`: a table's metadata table shown, compared with the files, rebuilt, dropped."""
+"""`skep metadata` and `skep index`: a table's metadata table and its indexes shown, compared, made, dropped."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ import typer
 
 from skep.cli.opened import Given, TableTarget
 from skep.cli.output import FAILED
-from skep.cli.scope import App
+from skep.cli.scope import App, settings_of
+from skep_format.errors import InputError
 
 if TYPE_CHECKING:
-    from skep_table.services.metadata_check import Difference, MetadataCheck
+    from skep_table.services.metadata.indexing import TableIndex
 
 app = App(no_args_is_help=True, help="A table's metadata table: its listing of files and its indexes.")
-Index = Annotated[
-    list[str] | None,
-    typer.Option("--index", metavar="NAME", help="Only this partition of the metadata table; repeatable."),
-]
+indexes = App(no_args_is_help=True, help="The indexes of a table, which its metadata table has.")
 _PARTITION_COLUMNS = ("partition", "state", "file_groups", "base_files", "log_files", "base_bytes", "log_bytes")
 _RECORD_COLUMNS = ("partition", "file_groups", "records", "fewest", "most")
 _LISTED_COLUMNS = ("path", "files", "bytes")
-_DROPPED_COLUMNS = ("partition", "state")
-DIFFERENCE_COLUMNS = ("problem", "partition", "path", "subject", "found", "expected", "detail")
+_STATE_COLUMNS = ("partition", "state")
+_DIFFERENCE_COLUMNS = ("problem", "partition", "path", "subject", "found", "expected", "detail")
+_INDEX_COLUMNS = ("name", "kind", "columns", "state")
 
 
 def register(parent: typer.Typer) -> None:
     """Adds the commands of this module."""
     parent.add_typer(app, name="metadata")
+    parent.add_typer(indexes, name="index")
 
 
 @app.command()
@@ -57,17 +57,17 @@ def stats(
     """Count the records of each index: all, and those of its smallest and largest file group. Reads them all."""
     with given.opened(table) as found:
         counted = found.metadata_statistics()
-    if partitions:
-        listed = [{"path": each.path, "files": each.files, "bytes": each.bytes} for each in counted.partitions]
-        given.print(listed, _LISTED_COLUMNS)
-        return
-    given.print(_rows_by(counted.indexes, _RECORD_COLUMNS), _RECORD_COLUMNS)
+    columns = _LISTED_COLUMNS if partitions else _RECORD_COLUMNS
+    given.print(_rows_by(counted.partitions if partitions else counted.indexes, columns), columns)
 
 
 @app.command()
 def validate(
     table: TableTarget,
-    index: Index = None,
+    index: Annotated[
+        list[str] | None,
+        typer.Option("--index", metavar="NAME", help="Only this partition of the metadata table; repeatable."),
+    ] = None,
     notes: Annotated[
         bool, typer.Option("--notes", help="Also what no answer of a query depends on: loose and stale records.")
     ] = False,
@@ -75,38 +75,19 @@ def validate(
     given: Given,
 ) -> None:
     """Compare the metadata table with the table's files; changes nothing. Exit code 1 when something differs."""
-    with given.opened(table) as found:
-        checked = found.validate_metadata(indexes=index)
-        given.print(rows_of([*checked.differences, *(checked.notes if notes else ())]), DIFFERENCE_COLUMNS)
-        report(checked)
-    if checked.differences:
-        raise typer.Exit(FAILED)
-
-
-def report(checked: MetadataCheck) -> None:
-    """What was compared, on stderr."""
+    with given.opened(table) as opened:
+        checked = opened.validate_metadata(indexes=index)
+    differences = [*checked.differences, *(checked.notes if notes else ())]
+    rows = [row | {"problem": row["problem"].value} for row in _rows_by(differences, _DIFFERENCE_COLUMNS, "")]
+    given.print(rows, _DIFFERENCE_COLUMNS)
     for each in checked.partitions:
         found = f"{len(each.differences)} differences, {len(each.notes)} notes"
         more = f", {each.omitted} more not shown" if each.omitted else ""
         typer.echo(f"{each.partition}: {each.checked} compared, {found}{more}", err=True)
     if checked.skipped:
         typer.echo(f"not compared: {', '.join(checked.skipped)}", err=True)
-
-
-def _rows_by(partitions: Iterable[object], columns: Iterable[str]) -> list[dict[str, Any]]:
-    """Partitions of the metadata table as rows: their names are in the column `partition`."""
-    return [
-        {column: getattr(each, "name" if column == "partition" else column) for column in columns}
-        for each in partitions
-    ]
-
-
-def rows_of(differences: Iterable[Difference]) -> list[dict[str, Any]]:
-    """Differences as rows of `DIFFERENCE_COLUMNS`."""
-    return [
-        {name: getattr(each, name) for name in DIFFERENCE_COLUMNS} | {"problem": each.problem.value}
-        for each in differences
-    ]
+    if checked.differences:
+        raise typer.Exit(FAILED)
 
 
 @app.command()
@@ -114,8 +95,7 @@ def rebuild(table: TableTarget, *, given: Given) -> None:
     """Make the metadata table again with its indexes, or for the first time; --option may enable further indexes."""
     with given.running(table) as found:
         rebuilt = found.rebuild_metadata()
-    rows = [{"partition": name, "state": "made"} for name in rebuilt.kept]
-    given.print([*rows, *({"partition": name, "state": "dropped"} for name in rebuilt.lost)], _DROPPED_COLUMNS)
+    given.print([*_states(rebuilt.kept, "made"), *_states(rebuilt.lost, "dropped")], _STATE_COLUMNS)
 
 
 @app.command()
@@ -130,4 +110,81 @@ def drop(
     """Drop the metadata table, or single indexes of it: queries then list the storage, or read more files."""
     with given.opened(table) as found:
         dropped = found.drop_metadata(index=index)
-    given.print([{"partition": name, "state": "dropped"} for name in dropped], _DROPPED_COLUMNS)
+    given.print(_states(dropped, "dropped"), _STATE_COLUMNS)
+
+
+@indexes.command("show")
+def show_indexes(table: TableTarget, *, given: Given) -> None:
+    """List the indexes with the columns that they are defined of."""
+    with given.opened(table) as found:
+        _print_indexes(found.indexes(), "ready", given)
+
+
+@indexes.command("build")
+def build_index(
+    table: TableTarget,
+    kind: Annotated[
+        str,
+        typer.Option(
+            metavar="column_stats|partition_stats|bloom_filters|record_index|secondary_index",
+            help="What the index is of; one of each, but any number of the last and of those with --expression.",
+        ),
+    ],
+    name: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N", help="The name of a secondary index (else its column's), or of one over an expression."
+        ),
+    ] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="C", help="The column of a secondary index or an expression, or of statistics; repeatable."
+        ),
+    ] = None,
+    expression: Annotated[
+        str | None, typer.Option(metavar="F", help="A function of Spark: statistics or filters are of its values.")
+    ] = None,
+    argument: Annotated[
+        list[str] | None,
+        typer.Option(metavar="K=V", help="An option of the expression (format=yyyy-MM-dd); repeatable."),
+    ] = None,
+    *,
+    given: Given,
+) -> None:
+    """Make an index from the table's files, under its lock; writes keep it from then on."""
+    arguments = settings_of(argument, "--argument")
+    if arguments and expression is None:
+        raise InputError("--argument goes with --expression", option="--argument")
+    over = None if expression is None else {"expr": expression, **arguments}
+    with given.running(table) as found:
+        before = {each.partition for each in found.indexes()}
+        found.build_index(kind, name=name, columns=column or None, expression=over)
+        _print_indexes([each for each in found.indexes() if each.partition not in before], "made", given)
+
+
+@indexes.command("drop")
+def drop_index(
+    table: TableTarget,
+    name: Annotated[str, typer.Option(metavar="N", help="The index; its kind where there is one of that.")],
+    *,
+    given: Given,
+) -> None:
+    """Drop an index; secondary ones go with the record index, to which they lead."""
+    with given.opened(table) as found:
+        there = {each.name: each for each in found.indexes()}
+        _print_indexes([there[each] for each in found.drop_index(name)], "dropped", given)
+
+
+def _rows_by(found: Iterable[object], columns: Iterable[str], name: str = "partition") -> list[dict[str, Any]]:
+    """Partitions of the metadata table as rows, or others: their names are in the column `name`."""
+    return [{column: getattr(each, "name" if column == name else column) for column in columns} for each in found]
+
+
+def _states(names: Iterable[str], state: str) -> list[dict[str, Any]]:
+    return [{"partition": name, "state": state} for name in names]
+
+
+def _print_indexes(found: Iterable[TableIndex], state: str, given: Given) -> None:
+    rows = [{"name": each.name, "kind": each.kind, "columns": ",".join(each.columns), "state": state} for each in found]
+    given.print(rows, _INDEX_COLUMNS)
