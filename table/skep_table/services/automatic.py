@@ -23,9 +23,8 @@ from skep_table.services.clustering import options as cluster_options
 from skep_table.services.clustering.plan import commits_since_clustering
 from skep_table.services.compaction import options as compact_options
 from skep_table.services.compaction.strategy import is_compaction_due
-from skep_table.services.done import Done, archived, indexed, metadata_compacted, planned, put_off, scheduled
-from skep_table.services.metadata.index_build import execute_pending_indexing
-from skep_table.services.metadata.index_plan import missing_indexes, schedule_index
+from skep_table.services.done import Done, count, planned, put_off
+from skep_table.services.metadata.index_plan import missing_indexes
 from skep_table.services.metadata.upkeep import is_metadata_table_due, maintain_metadata_table
 from skep_table.services.options import ASYNC_ARCHIVE, ASYNC_CLEAN, AUTO_ARCHIVE, AUTO_CLEAN
 from skep_table.services.service import (
@@ -33,6 +32,7 @@ from skep_table.services.service import (
     CLUSTERING,
     COMPACTION,
     EXPIRY,
+    INDEXING,
     LOG_COMPACTION,
     WHOLE,
     Mode,
@@ -142,9 +142,9 @@ def preview_maintenance(table: HudiTable) -> Iterator[Done]:
     if expires(table.options):
         yield from EXPIRY(table, _PLAN)
     yield from (*CLEANING.waiting(table), *CLEANING(table, _PLAN))
-    yield from (scheduled("index", instant) for instant in table.timeline.pending().of(Action.INDEXING))
+    yield from INDEXING.waiting(table)
     if table.options.value(INDEX_ASYNC):
-        yield from planned("index", [{"partition": name} for name in missing_indexes(table)], "partition")
+        yield from INDEXING(table, _PLAN)
     yield from planned("archive", [{"instant": one.requested_time} for one in plan_archive(table).instants], "instant")
 
 
@@ -179,11 +179,11 @@ def _clustering_steps(table: HudiTable) -> Iterator[DueService]:
 
 
 def _indexing_steps(table: HudiTable, *, later: bool) -> Iterator[DueService]:
-    missing = missing_indexes(table) if table.options.value(INDEX_ASYNC) else frozenset()
-    if missing:
-        yield DueService("index", partial(_schedule_index, table, missing))
-    if missing or table.timeline.pending().of(Action.INDEXING):
-        yield DueService("index", partial(_build_indexes, table), later)
+    lacks = bool(table.options.value(INDEX_ASYNC) and missing_indexes(table))
+    if lacks:
+        yield _due(INDEXING, table, _SCHEDULE)
+    if lacks or table.timeline.pending().of(Action.INDEXING):
+        yield _due(INDEXING, table, _EXECUTE, later=later)
 
 
 def is_due_for_compaction(table: HudiTable) -> bool:
@@ -206,20 +206,12 @@ def clusters(options: Options) -> bool:
     return any(map(options.value, modes)) or options.is_set(cluster_options.SORT_COLUMNS)
 
 
-def _schedule_index(table: HudiTable, missing: frozenset[str]) -> list[Done]:
-    instant = schedule_index(table, missing)
-    return [] if instant is None else [scheduled("index", instant)]
-
-
-def _build_indexes(table: HudiTable) -> list[Done]:
-    return [indexed(each) for each in execute_pending_indexing(table)]
-
-
 def _maintain_metadata_table(table: HudiTable) -> list[Done]:
     instant = maintain_metadata_table(table)
-    return [] if instant is None else [metadata_compacted(instant)]
+    what = "the metadata table compacted"
+    return [] if instant is None else [Done("metadata", instant.requested_time, "completed", what)]
 
 
 def _archive(table: HudiTable) -> list[Done]:
-    done = archive(table)
-    return [archived(done)] if done.instants else []
+    number = len(archive(table).instants)
+    return [Done("archive", None, "completed", f"{count(number, 'instant')} archived")] if number else []

@@ -9,12 +9,6 @@ from typing import Any
 from skep_format.errors import CommitConflictError, SkepError
 from skep_format.timeline.instant import Instant
 from skep_table.hooks import Committed
-from skep_table.services.cleaning.archive_plan import ArchivePlan
-from skep_table.services.cleaning.clean import CleanResult
-from skep_table.services.metadata.index_build import Indexed
-from skep_table.services.rewriting import Rewritten
-from skep_table.table import HudiTable
-from skep_table.write.result import WriteResult
 
 Detail = Mapping[str, Any]
 
@@ -53,7 +47,7 @@ def failed(service: str, error: Exception) -> Done:
 
 def planned(service: str, details: Sequence[Detail], what: str) -> list[Done]:
     """A preview of so many; empty when there are none."""
-    return [Done(service, None, "planned", _count(len(details), what), details=details)] if details else []
+    return [Done(service, None, "planned", count(len(details), what), details=details)] if details else []
 
 
 def scheduled(service: str, instant: Instant, details: Sequence[Detail] = ()) -> Done:
@@ -61,55 +55,6 @@ def scheduled(service: str, instant: Instant, details: Sequence[Detail] = ()) ->
     return Done(service, instant.requested_time, "scheduled", "planned, to be executed", details=details)
 
 
-def compacted(found: Rewritten) -> Done:
-    """A completed compaction."""
-    what = f"{_count(found.slices, 'file slice')} compacted"
-    return Done("compact", found.instant.requested_time, "completed", what, _committed(found.table, found))
-
-
-def logs_compacted(found: Rewritten) -> Done:
-    """A completed log compaction."""
-    what = f"the logs of {_count(found.slices, 'file slice')} merged"
-    return Done("log-compact", found.instant.requested_time, "completed", what, _committed(found.table, found))
-
-
-def clustered(found: Rewritten) -> Done:
-    """A completed clustering."""
-    what = f"{_count(found.replaced, 'file group')} rewritten as {len(found.metadata.stats)}"
-    return Done("cluster", found.instant.requested_time, "completed", what, _committed(found.table, found))
-
-
-def expired(found: WriteResult) -> Done:
-    """A commit that dropped expired partitions."""
-    what = f"{_count(len(found.partitions), 'partition')} dropped"
-    return Done("ttl", found.instant.requested_time, "completed", what, _committed(found.table, found))
-
-
-def cleaned(found: CleanResult) -> Done:
-    """A completed clean."""
-    what, paths = f"{_count(len(found.deleted), 'file')} deleted", (path.rpartition("/") for path in found.deleted)
-    details = [{"partition": partition, "file": name} for partition, _, name in paths]
-    return Done("clean", found.instant.requested_time, "completed", what, details=details)
-
-
-def indexed(found: Indexed) -> Done:
-    """A completed indexing of the metadata table."""
-    return Done("index", found.instant.requested_time, "completed", f"{', '.join(found.partitions)} built")
-
-
-def metadata_compacted(instant: Instant) -> Done:
-    """A completed compaction of the metadata table."""
-    return Done("metadata", instant.requested_time, "completed", "the metadata table compacted")
-
-
-def archived(found: ArchivePlan) -> Done:
-    """Instants that were archived."""
-    return Done("archive", None, "completed", f"{_count(len(found.instants), 'instant')} archived")
-
-
-def _committed(table: HudiTable | None, found: Rewritten | WriteResult) -> Committed | None:
-    return None if table is None else Committed(table, found.instant, found.metadata, table.schema())
-
-
-def _count(number: int, what: str) -> str:
+def count(number: int, what: str) -> str:
+    """A number of things, by the word for one."""
     return f"{number} {what}" + ("" if number == 1 else "s")

@@ -10,6 +10,7 @@ from skep_format.errors import InputError
 from skep_format.instant_time import InstantTime
 from skep_format.timeline.instant import Action, Instant
 from skep_format.timeline.plans import CleanerPlan, CompactionPlan
+from skep_table.hooks import Committed
 from skep_table.services.cleaning import clean
 from skep_table.services.cleaning.ttl import expire_partitions, expired_partitions
 from skep_table.services.clustering import cluster
@@ -18,20 +19,14 @@ from skep_table.services.compaction import compact, log_compact
 from skep_table.services.compaction.log_plan import plan_log_compaction
 from skep_table.services.compaction.plan import Choose, plan_compaction
 from skep_table.services.compaction.strategy import chooser
-from skep_table.services.done import (
-    Detail,
-    Done,
-    cleaned,
-    clustered,
-    compacted,
-    expired,
-    logs_compacted,
-    planned,
-    scheduled,
-)
+from skep_table.services.done import Detail, Done, count, planned, scheduled
+from skep_table.services.metadata.index_build import Indexed, execute_pending_indexing
+from skep_table.services.metadata.index_plan import missing_indexes, schedule_index
+from skep_table.services.rewriting import Rewritten
 from skep_table.table import HudiTable
+from skep_table.write.result import WriteResult
 
-T = TypeVar("T")
+T = TypeVar("T", bound="Rewritten | WriteResult | clean.CleanResult | Indexed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +65,13 @@ def _none(*_: object) -> tuple[()]:
 
 @dataclass(frozen=True, slots=True)
 class TableService(Generic[T]):
-    """A service, called with a table. `preview` has a row for each of what it counts, `unit` the word for one; `form`
-    turns a result into a `Done`; `details` are those of a plan. What has no plan on the timeline is run as a whole."""
+    """A service, called with a table. `preview` has a row for each of what it counts, `unit` the word for one; `what`
+    describes a result; `details` are those of a plan. What has no plan on the timeline is run as a whole."""
 
     name: str
     unit: str
     preview: Callable[[HudiTable], list[Detail]]
-    form: Callable[[T], Done]
+    what: Callable[[T], str]
     run: Callable[[HudiTable], Iterable[T]]
     schedule: Callable[[HudiTable], Instant | None] = _nothing
     pending: Callable[[HudiTable], Iterable[Instant]] = _none
@@ -96,11 +91,21 @@ class TableService(Generic[T]):
             found = [self.execute(table, self._plan(table, mode.instant))]
         else:
             found = self.execute_all(table) if mode.execute else self.run(table)
-        return [self.form(each) for each in found if each is not None]
+        return [self._completed(each) for each in found if each is not None]
 
     def waiting(self, table: HudiTable) -> list[Done]:
         """The plans that nobody has carried out."""
         return [scheduled(self.name, instant) for instant in self.pending(table)]
+
+    def _completed(self, found: T) -> Done:
+        committed, details = None, []
+        if isinstance(found, clean.CleanResult):
+            paths = (path.rpartition("/") for path in found.deleted)
+            details = [{"partition": partition, "file": name} for partition, _, name in paths]
+        elif isinstance(found, (Rewritten, WriteResult)) and found.table is not None:
+            committed = Committed(found.table, found.instant, found.metadata, found.table.schema())
+        time = found.instant.requested_time
+        return Done(self.name, time, "completed", self.what(found), committed, details=details)
 
     def _plan(self, table: HudiTable, time: InstantTime) -> Instant:
         times = {instant.requested_time: instant for instant in self.pending(table)}
@@ -155,10 +160,6 @@ def _clusterings(table: HudiTable) -> list[Detail]:
     ]
 
 
-def _expiries(table: HudiTable) -> list[Detail]:
-    return [{"partition": path} for path in expired_partitions(table)]
-
-
 def _cleans(plan: CleanerPlan | None) -> list[Detail]:
     paths = (plan and plan.file_paths_to_be_deleted_per_partition) or {}
     return [
@@ -172,7 +173,7 @@ COMPACTION: Final = TableService(
     "compact",
     "file slice",
     _compactions,
-    compacted,
+    lambda found: f"{count(found.slices, 'file slice')} compacted",
     lambda table: compact.compact(table, _choice(table)),
     lambda table: compact.schedule_compaction(table, _choice(table)),
     compact.pending_compactions,
@@ -183,7 +184,7 @@ LOG_COMPACTION: Final = TableService(
     "log-compact",
     "file slice",
     _log_compactions,
-    logs_compacted,
+    lambda found: f"the logs of {count(found.slices, 'file slice')} merged",
     log_compact.compact_logs,
     log_compact.schedule_log_compaction,
     log_compact.pending_log_compactions,
@@ -194,23 +195,39 @@ CLUSTERING: Final = TableService(
     "cluster",
     "file group",
     _clusterings,
-    clustered,
+    lambda found: f"{count(found.replaced, 'file group')} rewritten as {len(found.metadata.stats)}",
     cluster.cluster,
     cluster.schedule_clustering,
     cluster.pending_clusterings,
     cluster.execute_clustering,
     cluster.execute_pending_clusterings,
 )
-EXPIRY: Final = TableService("ttl", "partition", _expiries, expired, expire_partitions)
+EXPIRY: Final = TableService(
+    "ttl",
+    "partition",
+    lambda table: [{"partition": path} for path in expired_partitions(table)],
+    lambda found: f"{count(len(found.partitions), 'partition')} dropped",
+    expire_partitions,
+)
 CLEANING: Final = TableService(
     "clean",
     "file",
     lambda table: _cleans(clean.plan_clean(table)),
-    cleaned,
+    lambda found: f"{count(len(found.deleted), 'file')} deleted",
     clean.clean,
     clean.schedule_clean,
     lambda table: table.timeline.pending().of(Action.CLEAN),
     lambda table, instant: next(iter(clean.execute_pending_cleans(table, instant)), None),
     clean.execute_pending_cleans,
     lambda table, instant: _cleans(table.reload().requested_plan(CleanerPlan, instant)),
+)
+INDEXING: Final = TableService(
+    "index",
+    "partition",
+    lambda table: [{"partition": name} for name in missing_indexes(table)],
+    lambda found: f"{', '.join(found.partitions)} built",
+    execute_pending_indexing,
+    lambda table: schedule_index(table, missing_indexes(table)),
+    lambda table: table.timeline.pending().of(Action.INDEXING),
+    execute_all=execute_pending_indexing,
 )
