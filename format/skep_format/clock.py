@@ -1,11 +1,14 @@
-"""Time as one protocol, so that tests can set, stop and turn back the clock."""
+"""Time as one protocol, so that tests can set, stop and turn back the clock; calls that are repeated as time goes."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
+
+T = TypeVar("T")
 
 
 @runtime_checkable
@@ -56,3 +59,18 @@ class LateClock:
 
     def sleep(self, seconds: float) -> None:
         self.clock.sleep(seconds)
+
+
+def doubled(first: float, longest: float, failures: int) -> float:
+    """The pause behind so many failures in a row: the `first`, twice as long each time, up to the `longest`."""
+    return min(longest, first * 2.0 ** min(failures - 1, 30))
+
+
+def retried(call: Callable[[], T], failure: type[Exception], pauses: Iterable[float], clock: Clock = SYSTEM_CLOCK) -> T:
+    """What `call` returns, which is repeated behind each pause (in seconds) as long as it fails so; then it raises."""
+    for pause in pauses:
+        try:
+            return call()
+        except failure:
+            clock.sleep(pause)
+    return call()
