@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from itertools import repeat, takewhile
 from typing import Protocol, TypeVar, runtime_checkable
 
 T = TypeVar("T")
@@ -66,11 +67,20 @@ def doubled(first: float, longest: float, failures: int) -> float:
     return min(longest, first * 2.0 ** min(failures - 1, 30))
 
 
+def within(seconds: float, pause: float, clock: Clock = SYSTEM_CLOCK) -> Iterator[float]:
+    """Equal pauses for `retried`, until so many seconds from now are over."""
+    end = clock.monotonic() + seconds
+    return takewhile(lambda _: clock.monotonic() <= end, repeat(pause))
+
+
 def retried(call: Callable[[], T], failure: type[Exception], pauses: Iterable[float], clock: Clock = SYSTEM_CLOCK) -> T:
     """What `call` returns, which is repeated behind each pause (in seconds) as long as it fails so; then it raises."""
-    for pause in pauses:
+    left = iter(pauses)
+    while True:
         try:
             return call()
         except failure:
-            clock.sleep(pause)
-    return call()
+            pause = next(left, None)
+            if pause is None:
+                raise
+        clock.sleep(pause)
