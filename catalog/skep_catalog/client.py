@@ -5,29 +5,337 @@ It supports Hive Metastores from 2.3 on: where a newer server has dropped a call
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from skep_catalog.calls import batches
-from skep_catalog.entities import ColumnStatistics, LockAnswer, LockInfo, LockState
-from skep_catalog.partition_calls import BATCH, PartitionCalls
+from skep_catalog.entities import (
+    ColumnStatistics,
+    Database,
+    LockAnswer,
+    LockInfo,
+    LockState,
+    Partition,
+    TableEntry,
+)
+from skep_catalog.settings import ConnectionSettings
+from skep_format.errors import CatalogError, EntryExistsError, NoSuchTableError, UnsupportedError
+
+if TYPE_CHECKING:
+    from skep_catalog.connection import Connections
+
+T = TypeVar("T")
+
+_BATCH: Final = 1000
+_TABLES: Final = 200  # in one answer
+_COUNTS: Final = frozenset({"numFiles", "totalSize"})
+_ERASURE_CODED: Final = "numFilesErasureCoded"
+_HAVE_ANOTHER_WAY: Final = ("get_table_req", "get_table_objects_by_name_req")
 
 
-class Metastore(PartitionCalls):
+class Metastore:
     """A client of one metastore (or several equal ones). Threads may share it.
 
     Databases and tables are named as in Hive, case-insensitively. Errors name server, call and table; see CatalogError.
-    Adds column statistics and locks to the calls of its base classes.
     """
+
+    def __init__(self, connections: Connections) -> None:
+        # The generated code is large: it is imported with the first connection, not with this module.
+        from hmsclient.genthrift.hive_metastore import ttypes
+
+        from skep_catalog import thrift_codec
+
+        self._connections = connections
+        self._types: Any = ttypes
+        self._codec = thrift_codec
+        self._has_get_table_req = True
+        self._version: str | None = None
+
+    @classmethod
+    def connect(
+        cls,
+        uris: str | Sequence[str],
+        settings: ConnectionSettings | Mapping[str, object] | None = None,
+        *,
+        timeout_seconds: float | None = None,
+        long_timeout_seconds: float | None = None,
+        connect_timeout_seconds: float | None = None,
+        attempts: int | None = None,
+        user: str | None = None,
+        revived: Callable[[], str] | None = None,
+    ) -> Metastore:
+        """`uris`: `thrift://host:port`, several separated by commas. No connection is opened before the first call.
+
+        `settings` may be option keys (`skep.metastore.*`); what is given beside them wins. `attempts` counts the tries
+        of calls that may be repeated. `revived` is called when no server answers, and returns the address of one that
+        it brought up (see EmbeddedMetastore.revived).
+        """
+        from skep_catalog.connection import Connections, parse_addresses
+
+        known = settings if isinstance(settings, ConnectionSettings) else ConnectionSettings.of(settings)
+        given: dict[str, Any] = {
+            "timeout": timeout_seconds,
+            "long_timeout": long_timeout_seconds,
+            "connect_timeout": connect_timeout_seconds,
+            "attempts": attempts,
+            "user": user,
+        }
+        wins = {name: value for name, value in given.items() if value is not None}
+        return cls(Connections(parse_addresses(uris), replace(known, **wins), revived))
+
+    @property
+    def uri(self) -> str:
+        """The addresses of the servers, separated by commas."""
+        return self._connections.uri
+
+    @property
+    def user(self) -> str:
+        """Whom servers that don't authenticate take the caller for."""
+        return self._connections.user
+
+    @property
+    def calls(self) -> int:
+        """How many calls were sent so far."""
+        return self._connections.calls
+
+    @property
+    def version(self) -> str:
+        """As the server reports it; servers before 4 all report 3.0."""
+        if self._version is None:
+            self._version = str(self._read("getVersion"))
+        return self._version
+
+    def setting(self, name: str, default: str) -> str:
+        """A setting of the server, by its name in hive-site.xml. CatalogError for settings that it keeps private."""
+        return str(self._read("get_config_value", name, default))
+
+    def own_connection(self) -> Metastore:
+        """A client of the same servers that shares no connection with this one: for heartbeats."""
+        from skep_catalog.connection import Connections
+
+        mine = self._connections
+        return Metastore(Connections(mine.addresses, mine.settings, mine.revived))
+
+    def close(self) -> None:
+        """Closes the idle connections; a later call opens new ones."""
+        self._connections.close()
+
+    def __enter__(self) -> Metastore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- databases and tables
+
+    def databases(self) -> list[str]:
+        """The names of all databases, sorted."""
+        return sorted(self._read("get_all_databases"))
+
+    def database(self, name: str) -> Database:
+        return self._codec.database_of(self._read("get_database", name, of=name))
+
+    def create_database(self, database: Database, *, if_not_exists: bool = False) -> bool:
+        """Returns whether it was made."""
+        raw = self._codec.database_to(database)
+        try:
+            self._write("create_database", raw, of=database.name)
+        except EntryExistsError:
+            if not if_not_exists:
+                raise
+            return False
+        return True
+
+    def drop_database(self, name: str, *, cascade: bool = False) -> None:
+        """Never deletes data. With `cascade` its tables' entries go first, one by one."""
+        if cascade:
+            for table in self.tables(name):
+                self.drop_table(name, table)
+        self._write("drop_database", name, False, False, of=name)
+
+    def tables(self, database: str) -> list[str]:
+        """The names of a database's tables and views, sorted."""
+        return sorted(self._read("get_all_tables", database, of=database))
+
+    def table(self, database: str, name: str) -> TableEntry:
+        """NoSuchTableError when there is none."""
+        from skep_catalog.connection import UnknownMethodError
+
+        full_name = f"{database}.{name}"
+        if self._has_get_table_req:
+            request = self._types.GetTableRequest(dbName=database, tblName=name)
+            try:
+                return self._codec.table_of(self._read("get_table_req", request, of=full_name).table)
+            except UnknownMethodError:
+                self._has_get_table_req = False
+        return self._codec.table_of(self._read("get_table", database, name, of=full_name))
+
+    def find_table(self, database: str, name: str) -> TableEntry | None:
+        """The table, or None when there is none."""
+        try:
+            return self.table(database, name)
+        except NoSuchTableError:
+            return None
+
+    def tables_of(self, database: str, names: Sequence[str] | None = None) -> Iterator[TableEntry]:
+        """The tables of these names (None: all), in batches: cheaper than one by one. Missing ones are passed over."""
+        from skep_catalog.connection import UnknownMethodError
+
+        for batch in _batches(self.tables(database) if names is None else list(names), _TABLES):
+            request = self._types.GetTablesRequest(dbName=database, tblNames=list(batch))
+            try:
+                answer = self._read("get_table_objects_by_name_req", request, of=database)
+            except UnknownMethodError:
+                yield from filter(None, (self.find_table(database, name) for name in batch))
+            else:
+                yield from map(self._codec.table_of, answer.tables)
+
+    def rename_table(self, database: str, name: str, new_database: str, new_name: str) -> None:
+        """Renames the entry; the data of an external table stays where it is. EntryExistsError for a name in use."""
+        if self.find_table(new_database, new_name) is not None:
+            raise EntryExistsError(
+                f"table {new_database}.{new_name} exists in metastore {self.uri}",
+                uri=self.uri,
+                call="alter_table",
+                table=f"{new_database}.{new_name}",
+            )
+        self.alter_table(
+            database, name, replace(self.table(database, name), database=new_database.lower(), name=new_name.lower())
+        )
+
+    def create_table(self, table: TableEntry) -> None:
+        """EntryExistsError when there is one; NoSuchTableError when the database is missing."""
+        raw = self._codec.table_to(table)
+        try:
+            self._write("create_table", raw, of=table.full_name)
+        except CatalogError as error:
+            # An unknown database is refused as an "invalid object" whose text is the name.
+            if error.fields.get("error") == "InvalidObjectException" and table.database not in self.databases():
+                raise NoSuchTableError(
+                    f"table {table.full_name}: metastore {self.uri} has no database {table.database}",
+                    **error.fields,  # type: ignore[arg-type]
+                ) from error
+            raise
+
+    def alter_table(
+        self,
+        database: str,
+        name: str,
+        table: TableEntry,
+        *,
+        cascade: bool = False,
+        expected: tuple[str, str] | None = None,
+    ) -> None:
+        """Writes `table` over the entry `database.name` (another name in it renames).
+
+        `cascade` takes changed columns to all partitions. `expected` is a parameter's key and value that the entry must
+        still have: servers that support it (2.3.10, 4.x) refuse with EntryChangedError otherwise, older ones ignore it.
+        """
+        properties = {"CASCADE": "true"} if cascade else {}
+        if expected is not None:
+            properties["expected_parameter_key"], properties["expected_parameter_value"] = expected
+        raw = self._codec.table_to(table)
+        context = self._types.EnvironmentContext(properties=properties)
+        self._write("alter_table", database, name, raw, context, of=f"{database}.{name}", long=cascade)
+
+    def drop_table(self, database: str, name: str, *, delete_data: bool = False) -> None:
+        """Drops the entry; the data only with `delete_data`. NoSuchTableError when there is none."""
+        self._write("drop_table", database, name, delete_data, of=f"{database}.{name}", long=True)
+
+    # -- partitions
+
+    def partition_names(self, database: str, name: str) -> list[str]:
+        """All partitions as `k=v/…`, values escaped as Hive does: much cheaper than the partitions themselves."""
+        try:
+            names: list[str] = self._read("get_partition_names", database, name, -1, of=f"{database}.{name}", long=True)
+        except CatalogError as error:
+            if error.fields.get("error") != "TApplicationException":
+                raise
+            self.table(database, name)  # old servers fail like this, without a reason, for a missing table
+            raise
+        if not names:
+            self.table(database, name)  # new servers report no partitions for a missing table
+        return names
+
+    def partitions(self, database: str, name: str, names: Sequence[str] | None = None) -> Iterator[Partition]:
+        """The partitions of these names (None: all), in batches. A name that is not there is passed over."""
+        full_name = f"{database}.{name}"
+        if names is None:
+            names = self.partition_names(database, name)
+        for batch in _batches(names, _BATCH):
+            raws = self._read("get_partitions_by_names", database, name, list(batch), of=full_name, long=True)
+            yield from map(self._codec.partition_of, raws)
+
+    def add_partitions(
+        self, database: str, name: str, partitions: Iterable[Partition], *, batch_size: int = _BATCH
+    ) -> Iterator[int]:
+        """Adds in batches; those that exist are left as they are. Yields how many were sent after each batch.
+
+        Partitions with the parameters numFiles and totalSize keep these; else the server lists their folders.
+        """
+        sent = 0
+        for batch in _batches([self._counted(partition) for partition in partitions], batch_size):
+            request = self._types.AddPartitionsRequest(
+                dbName=database,
+                tblName=name,
+                parts=[self._codec.partition_to(partition, database, name) for partition in batch],
+                ifNotExists=True,
+                needResult=False,
+            )
+            self._read("add_partitions_req", request, of=f"{database}.{name}", long=True)
+            sent += len(batch)
+            yield sent
+
+    def _counted(self, partition: Partition) -> Partition:
+        """From 4 on the server lists folders unless it gets this third number too."""
+        if not partition.parameters.keys() >= _COUNTS or not self.version.startswith("4"):
+            return partition
+        return replace(partition, parameters={_ERASURE_CODED: "0", **partition.parameters})
+
+    def alter_partitions(
+        self, database: str, name: str, partitions: Iterable[Partition], *, batch_size: int = _BATCH
+    ) -> Iterator[int]:
+        """Writes whole partitions over those of the same values, in batches."""
+        sent = 0
+        for batch in _batches(list(partitions), batch_size):
+            raw = [self._codec.partition_to(partition, database, name) for partition in batch]
+            context = self._types.EnvironmentContext(properties={"DO_NOT_UPDATE_STATS": "true"})
+            self._read("alter_partitions", database, name, raw, context, of=f"{database}.{name}", long=True)
+            sent += len(batch)
+            yield sent
+
+    def drop_partitions(
+        self, database: str, name: str, names: Sequence[str], *, batch_size: int = _BATCH
+    ) -> Iterator[int]:
+        """Drops the entries of these names, never the data, in batches. A name that is not there is passed over."""
+        sent = 0
+        for batch in _batches(names, batch_size):
+            request = self._types.DropPartitionsRequest(
+                dbName=database,
+                tblName=name,
+                parts=self._types.RequestPartsSpec(names=list(batch)),
+                deleteData=False,
+                ifExists=True,
+                needResult=False,
+            )
+            try:
+                self._read("drop_partitions_req", request, of=f"{database}.{name}", long=True)
+            except NoSuchTableError:
+                # Servers refuse a batch in which a name is missing, ifExists or not: what is there goes one by one.
+                self.table(database, name)
+                for each in batch:
+                    with suppress(NoSuchTableError):
+                        self._write("drop_partition_by_name", database, name, each, False, of=f"{database}.{name}")
+            sent += len(batch)
+            yield sent
 
     # -- statistics
 
     def statistics(self, database: str, name: str, columns: Sequence[str]) -> dict[str, ColumnStatistics]:
         """Those of an unpartitioned table's columns, by column; a column without any is left out."""
         request = self._types.TableStatsRequest(dbName=database, tblName=name, colNames=list(columns))
-        answer = self._read(
-            "get_table_statistics_req", lambda c: c.get_table_statistics_req(request), f"{database}.{name}"
-        )
+        answer = self._read("get_table_statistics_req", request, of=f"{database}.{name}")
         return {raw.colName: self._codec.statistics_of(raw) for raw in answer.tableStats}
 
     def partition_statistics(
@@ -35,16 +343,11 @@ class Metastore(PartitionCalls):
     ) -> dict[str, dict[str, ColumnStatistics]]:
         """The same of partitions: by partition name, then by column."""
         found: dict[str, dict[str, ColumnStatistics]] = {}
-        for batch in batches(partitions, BATCH):
+        for batch in _batches(partitions, _BATCH):
             request = self._types.PartitionsStatsRequest(
                 dbName=database, tblName=name, colNames=list(columns), partNames=list(batch)
             )
-            answer = self._read(
-                "get_partitions_statistics_req",
-                lambda c, r=request: c.get_partitions_statistics_req(r),
-                f"{database}.{name}",
-                long=True,
-            )
+            answer = self._read("get_partitions_statistics_req", request, of=f"{database}.{name}", long=True)
             for partition, raws in answer.partStats.items():
                 found[partition] = {raw.colName: self._codec.statistics_of(raw) for raw in raws}
         return found
@@ -58,11 +361,8 @@ class Metastore(PartitionCalls):
             isTblLevel=partition is None, dbName=database, tableName=name, partName=partition
         )
         raw = types.ColumnStatistics(description, [self._codec.statistics_to(one) for one in statistics])
-        if partition is None:
-            call, write = "update_table_column_statistics", lambda c: c.update_table_column_statistics(raw)
-        else:
-            call, write = "update_partition_column_statistics", lambda c: c.update_partition_column_statistics(raw)
-        self._call(call, write, f"{database}.{name}", idempotent=True, long=False)
+        level = "table" if partition is None else "partition"
+        self._read(f"update_{level}_column_statistics", raw, of=f"{database}.{name}")
 
     # -- locks
 
@@ -81,29 +381,63 @@ class Metastore(PartitionCalls):
             isAcid=False,
         )
         request = types.LockRequest(component=[component], user=user, hostname=host, agentInfo=agent_info)
-        return self._answer(self._write("lock", lambda c: c.lock(request), f"{database}.{table}"))
+        return self._answer(self._write("lock", request, of=f"{database}.{table}"))
 
     def check_lock(self, lock_id: int) -> LockAnswer:
         """The state of a lock. NoSuchLockError when it no longer exists. Counts as a heartbeat."""
         request = self._types.CheckLockRequest(lockid=lock_id)
-        return self._answer(self._read("check_lock", lambda c: c.check_lock(request)))
+        return self._answer(self._read("check_lock", request))
 
     def heartbeat(self, lock_id: int) -> None:
         """Keeps a lock alive, a waiting one too. NoSuchLockError when it no longer exists."""
         request = self._types.HeartbeatRequest(lockid=lock_id)
-        self._read("heartbeat", lambda c: c.heartbeat(request))
+        self._read("heartbeat", request)
 
     def unlock(self, lock_id: int) -> None:
         """Releases a lock. NoSuchLockError when it no longer exists."""
         request = self._types.UnlockRequest(lockid=lock_id)
-        self._write("unlock", lambda c: c.unlock(request))
+        self._write("unlock", request)
 
     def locks(self, database: str | None = None, table: str | None = None) -> list[LockInfo]:
         """The locks held and waited for, oldest first."""
         request = self._types.ShowLocksRequest(dbname=database, tablename=table)
-        answer = self._read("show_locks", lambda c: c.show_locks(request), database and f"{database}.{table or '*'}")
+        answer = self._read("show_locks", request, of=database and f"{database}.{table or '*'}")
         found = [self._codec.lock_of(raw) for raw in answer.locks or ()]
         return sorted(found, key=lambda lock: lock.lock_id)
 
     def _answer(self, raw: Any) -> LockAnswer:
         return LockAnswer(raw.lockid, LockState(raw.state))
+
+    # -- how
+
+    def _read(self, name: str, *arguments: object, of: str | None = None, long: bool = False) -> Any:
+        """Of a read, or another call that may be repeated; `of` names the table in errors."""
+        return self._call(name, arguments, of, idempotent=True, long=long)
+
+    def _write(self, name: str, *arguments: object, of: str | None = None, long: bool = False) -> Any:
+        return self._call(name, arguments, of, idempotent=False, long=long)
+
+    def _call(self, name: str, arguments: Sequence[object], of: str | None, *, idempotent: bool, long: bool) -> Any:
+        from skep_catalog.connection import UnknownMethodError
+
+        settings = self._connections.settings
+        method = f"{name}_with_environment_context" if name.startswith("alter_") else name
+        try:
+            return self._connections.call(
+                name,
+                lambda client: getattr(client, method)(*arguments),
+                table=of,
+                idempotent=idempotent,
+                timeout=settings.long_timeout if long else settings.timeout,
+            )
+        except UnknownMethodError as error:
+            if name in _HAVE_ANOTHER_WAY:
+                raise
+            raise UnsupportedError(
+                f"metastore {self.uri} does not have the call {name}", uri=self.uri, call=name
+            ) from error
+
+
+def _batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import getpass
 import logging
 import os
+import random
 import re
 import select
 import struct
@@ -18,13 +19,14 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from hmsclient.genthrift.hive_metastore import ThriftHiveMetastore, ttypes
-from thrift.protocol import TBinaryProtocol
 from thrift.protocol.TProtocol import TProtocolException
 from thrift.Thrift import TApplicationException, TException
 from thrift.transport import TTransport
 
 from skep_catalog.settings import ConnectionSettings
+from skep_catalog.thrift_codec import MetastoreProtocol
 from skep_catalog.transport import Transport
+from skep_format.clock import doubled, retried
 from skep_format.errors import (
     CatalogError,
     EntryChangedError,
@@ -88,9 +90,7 @@ class _Connection:
     def __init__(self, address: Address, settings: ConnectionSettings, user: str) -> None:
         self.address = address
         self._transport = Transport(address.host, address.port, settings)
-        self.client: Any = ThriftHiveMetastore.Client(
-            TBinaryProtocol.TBinaryProtocolAccelerated(self._transport.thrift, fallback=True)
-        )
+        self.client: Any = ThriftHiveMetastore.Client(MetastoreProtocol(self._transport.thrift))
         if settings.kerberos is not None:
             return  # the ticket identifies the caller
         try:
@@ -178,21 +178,10 @@ class Connections:
             self._give_back(connection)
             return answer
 
+        # Repeated at once, as a connection of the pool may have broken long ago, and then behind a pause.
         tries = (attempts or self.settings.attempts) if idempotent else 1
-        try:
-            return once()
-        except MetastoreUnreachableError:
-            if tries == 1:
-                raise
-        import tenacity  # not before it is needed: it brings asyncio
-
-        retrying = tenacity.Retrying(
-            stop=tenacity.stop_after_attempt(tries - 1),
-            wait=tenacity.wait_random_exponential(multiplier=0.2, max=3),
-            retry=tenacity.retry_if_exception_type(MetastoreUnreachableError),
-            reraise=True,
-        )
-        return retrying(once)
+        pauses = (number and random.uniform(0, doubled(0.2, 3, number)) for number in range(tries - 1))
+        return retried(once, MetastoreUnreachableError, pauses)
 
     def close(self) -> None:
         """Closes the idle connections; a later call opens new ones."""

@@ -12,11 +12,12 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from skep_catalog.client import Metastore
 from skep_catalog.entities import LockAnswer, LockInfo, LockState
-from skep_format.clock import SYSTEM_CLOCK, Clock
+from skep_format.clock import SYSTEM_CLOCK, Clock, retried, within
 from skep_format.errors import CatalogError, LeaseLostError, LockError, MetastoreUnreachableError, NoSuchLockError
 from skep_table.events import NO_EVENTS, Events
 from skep_table.locks.agent import agent_facts, agent_text, has_ended
@@ -229,20 +230,14 @@ class HmsLock(LeasedLock):
 
     def _look(self) -> None:
         assert self._lock_id is not None
-        start = self._clock.monotonic()
-        while True:
-            try:
-                answer = self._metastore.check_lock(self._lock_id)
-            except NoSuchLockError as error:
-                raise self.lease_lost() from error
-            except MetastoreUnreachableError:
-                if self._clock.monotonic() - start > _PATIENCE_SECONDS:
-                    raise
-                self._clock.sleep(_RETRY_SECONDS)
-                continue
-            if answer.state is not LockState.ACQUIRED:
-                raise self.lease_lost()
-            return
+        look = partial(self._metastore.check_lock, self._lock_id)
+        pauses = within(_PATIENCE_SECONDS, _RETRY_SECONDS, self._clock)
+        try:
+            answer = retried(look, MetastoreUnreachableError, pauses, self._clock)
+        except NoSuchLockError as error:
+            raise self.lease_lost() from error
+        if answer.state is not LockState.ACQUIRED:
+            raise self.lease_lost()
 
     def _beat(self) -> None:
         """On a connection of its own: calls of the writer may take long."""

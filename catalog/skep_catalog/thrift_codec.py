@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import functools
 from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-from hmsclient.genthrift.hive_metastore import ThriftHiveMetastore, ttypes
+from hmsclient.genthrift.hive_metastore import ttypes
+from thrift.protocol.TBinaryProtocol import TBinaryProtocolAccelerated
 from thrift.Thrift import TType
 
 from skep_catalog.entities import (
@@ -23,27 +25,45 @@ from skep_catalog.entities import (
 from skep_format.errors import UnsupportedError
 
 
-def _add_newer_fields() -> None:
-    """Adds the Table fields of metastores from 3.1 on to the generated code, wherever a call or an answer holds one.
+class ThriftTable(ttypes.Table):
+    """With the fields of metastores from 3.1 on, which the generated class lacks.
 
     Without them an entry that is read, altered and written back would lose them: the server would take an owner that
-    is a role for a user. (Thrift's C decoder reads these specs; its Python one, used where C is missing, drops them.)
+    is a role for a user. (Thrift's C code reads and writes by these specs; its Python one, used where C is missing,
+    drops them.)
     """
-    table: Any = ttypes.Table
-    if hasattr(table, "ownerType"):
-        return
-    newer = (None, (17, TType.STRING, "catName", "UTF8", None), (18, TType.I32, "ownerType", None, None))
-    spec = (*table.thrift_spec, *newer)
-    for module in (ttypes, ThriftHiveMetastore):
-        for generated in vars(module).values():
-            for field in filter(None, getattr(generated, "thrift_spec", None) or ()):
-                inner = field[3][1] if isinstance(field[3], tuple) and len(field[3]) > 1 else field[3]
-                if isinstance(inner, list) and inner[0] is table:
-                    inner[1] = spec
-    table.thrift_spec, table.catName, table.ownerType = spec, None, None
+
+    thrift_spec = (
+        *ttypes.Table.thrift_spec,
+        None,
+        (17, TType.STRING, "catName", "UTF8", None),
+        (18, TType.I32, "ownerType", None, None),
+    )
+    catName = ownerType = None
 
 
-_add_newer_fields()
+class MetastoreProtocol(TBinaryProtocolAccelerated):
+    """Passes Thrift's C code the specs of the generated classes, with `ThriftTable` for that of tables."""
+
+    def __init__(self, transport: Any) -> None:
+        super().__init__(transport, fallback=True)
+        for name in ("_fast_decode", "_fast_encode"):
+            setattr(self, name, _with_specs(getattr(self, name)))
+
+
+def _with_specs(code: Any) -> Any:
+    return code and (lambda *given: code(*given[:-1], _spec_of(given[-1][0])))
+
+
+@functools.cache
+def _spec_of(kind: Any) -> Any:
+    return _newer([kind, kind.thrift_spec])
+
+
+def _newer(spec: Any) -> Any:
+    if isinstance(spec, list) and spec[:1] == [ttypes.Table]:
+        return [ThriftTable, ThriftTable.thrift_spec]
+    return type(spec)(map(_newer, spec)) if isinstance(spec, list | tuple) else spec
 
 
 def database_of(raw: Any) -> Database:
@@ -128,7 +148,7 @@ def table_of(raw: Any) -> TableEntry:
 
 def table_to(table: TableEntry) -> Any:
     """A table to write; fields that `TableEntry` lacks are those of its `origin`."""
-    raw = copy.deepcopy(table.origin) if table.origin is not None else ttypes.Table(lastAccessTime=0, retention=0)
+    raw = copy.deepcopy(table.origin) if table.origin is not None else ThriftTable(lastAccessTime=0, retention=0)
     raw.dbName, raw.tableName = table.database, table.name
     raw.owner, raw.createTime, raw.tableType = table.owner, table.create_time, table.table_type
     raw.sd = storage_to(table.storage, raw.sd)

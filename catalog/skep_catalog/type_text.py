@@ -146,18 +146,7 @@ def _spark_type(kind: DataType, *, comments: bool, path: str) -> Any:
             return _SPARK_TYPES[type(kind)]
 
 
-_SPARK_TYPES: dict[type[Any], str] = {
-    BooleanType: "boolean",
-    LongType: "long",
-    FloatType: "float",
-    DoubleType: "double",
-    StringType: "string",
-    EnumType: "string",
-    UuidType: "string",
-    BinaryType: "binary",
-    FixedType: "binary",
-    DateType: "date",
-}
+_SPARK_TYPES = {**_HIVE_TYPES, LongType: "long"}
 
 
 def pieces(text: str, length: int) -> list[str]:

@@ -91,7 +91,7 @@ def check_table(
     settings = SyncOptions.of(options)
     database, name = target_of(table, database, name)
     with as_sync_error(database, name, table.storage.root):
-        plan = planner_of(table, metastore, database, name, settings, full=True).plan()
+        plan = planner_of(settings)(table, metastore, database, name, settings, full=True).plan()
         findings = [finding for step in plan.steps for finding in _of_step(step)]
         findings += [
             Disagreement(plan.full_name, "refused", f"can't be registered: {what}", _ALL) for what in plan.refused

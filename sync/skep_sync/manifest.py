@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from skep_catalog.client import Metastore
 from skep_catalog.entities import Column, TableEntry
 from skep_catalog.entries import Strategy, WantedEntries, WantedEntry
 from skep_format.errors import UnsupportedError
@@ -23,7 +22,6 @@ from skep_sync.planning.changes import PartitionChanges, TimelineState, each_pat
 from skep_sync.planning.plan import EntryLayout
 from skep_sync.planning.planner import SYMLINKS, Planner, Registered
 from skep_sync.planning.steps import Manifest, Step, SyncPlan, WriteManifests
-from skep_table.table import HudiTable
 from skep_table.view import FileSlice
 
 FOLDER: Final = ".hoodie/.skep/manifest"
@@ -31,18 +29,9 @@ _FILE: Final = "files"
 _OUTPUT: Final = "org.apache.hadoop.hive.ql.io.HiveIgnoreKeyTextOutputFormat"
 
 
-def planner_of(
-    table: HudiTable,
-    metastore: Metastore,
-    database: str,
-    name: str,
-    options: SyncOptions,
-    *,
-    full: bool = False,
-) -> Planner:
+def planner_of(options: SyncOptions) -> type[Planner]:
     """The planner for the kind of target that the options ask for."""
-    kind = ManifestPlanner if options.kind is TargetKind.MANIFEST else Planner
-    return kind(table, metastore, database, name, options, full)
+    return ManifestPlanner if options.kind is TargetKind.MANIFEST else Planner
 
 
 def manifest_path(partition_path: str) -> str:

@@ -62,7 +62,8 @@ def plan_sync(
     settings = SyncOptions.of(options)
     database, name = target_of(table, database, name)
     with as_sync_error(database, name, table.storage.root):
-        return planner_of(table, metastore, database, name, settings, full=full or not settings.incremental).plan()
+        planner = planner_of(settings)(table, metastore, database, name, settings, full or not settings.incremental)
+        return planner.plan()
 
 
 def sync_table(

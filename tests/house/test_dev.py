@@ -15,7 +15,7 @@ import pytest
 from skep_format.distribution import DISTRIBUTION
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ("demo", "test", "check", "wheel", "bench", "mutants", "images", "setup")
+COMMANDS = ("demo", "test", "check", "wheel", "sqlglot", "bench", "mutants", "images", "setup")
 
 
 def dev(*words: str) -> subprocess.CompletedProcess[str]:

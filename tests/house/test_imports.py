@@ -205,4 +205,4 @@ def test_options_of_modules_that_are_imported_later_are_known(first: str) -> Non
 def test_looking_at_a_timeline_and_a_metastore_needs_no_arrow() -> None:
     """A sync with nothing to do is to be over before Arrow would have been loaded."""
     loaded = loaded_by("import skep_table.table, skep_catalog.connection, skep_sync.sync")
-    assert not {"pyarrow", "numpy", "pandas", "fastavro", "tenacity"} & loaded
+    assert not {"pyarrow", "numpy", "pandas", "fastavro"} & loaded

@@ -142,7 +142,7 @@ def test_a_trace_is_for_who_debugs(project: Path, caplog: pytest.LogCaptureFixtu
 
 # What a query needs nothing of: a session, frames, writers and services, other statements, progress bars.
 NEEDLESS = (
-    *("pyspark", "py4j", "pandas", "polars", "fastavro", "prompt_toolkit", "httpx", "tenacity"),
+    *("pyspark", "py4j", "pandas", "polars", "fastavro", "prompt_toolkit", "httpx"),
     *(
         "skep.handles.writing",
         "skep.services.automatic",

@@ -10,13 +10,14 @@ import itertools
 import os
 import shutil
 import threading
-import time
 import uuid
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
+from skep_format.clock import retried, within
 from skep_format.errors import AlreadyExistsError, StorageError, storage_error
 from skep_format.storage.base import FileStatus, FolderListing, StorageFlags
 from skep_format.storage.deletion import delete_each
@@ -417,19 +418,16 @@ def _staged_file_missing(call: str, path: str) -> StorageError:
 
 def _lock_file(file: IO[bytes], path: str) -> None:
     """Takes the kernel's lock, which is released when the file is closed or the process ends."""
-    deadline = time.monotonic() + _GUARD_SECONDS
-    while True:
-        try:
-            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            if time.monotonic() > deadline:
-                raise StorageError(
-                    f"swap failed on {path}: another process has held its lock for {_GUARD_SECONDS:g} s",
-                    hint="it may have been stopped",
-                    call="swap",
-                    path=path,
-                ) from error
-        time.sleep(0.002)
+    take = partial(fcntl.flock, file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    try:
+        retried(take, BlockingIOError, within(_GUARD_SECONDS, 0.002))
+    except BlockingIOError as error:
+        raise StorageError(
+            f"swap failed on {path}: another process has held its lock for {_GUARD_SECONDS:g} s",
+            hint="it may have been stopped",
+            call="swap",
+            path=path,
+        ) from error
 
 
 def _ignore_missing(

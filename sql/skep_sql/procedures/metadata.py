@@ -133,9 +133,10 @@ def _statistics(context: Context) -> Iterator[tuple[str, str, str, Any, Any, Any
             continue
         files = [(path, file.path.rpartition("/")[2]) for file in metadata.files(path)]
         for column, kind in columns.items():
-            stats = metadata.column_stats(column, arrow_type(kind), files)
+            stats = metadata.statistics_of_files(column, arrow_type(kind), files)
             for row in stats.to_pylist() if stats is not None else ():
-                yield path, column, row["file_name"], row["min_value"], row["max_value"], row["null_count"]
+                if row["file_name"] is not None:
+                    yield path, column, row["file_name"], row["min_value"], row["max_value"], row["null_count"]
 
 
 def _text(value: object) -> str | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import entry_points
 from typing import Any, Final, Protocol
 
-from skep_format.distribution import install_command
-from skep_format.errors import EnvironmentMissingError, OptionError, SyncError, UnsupportedError
+from skep_format.errors import OptionError, SyncError, UnsupportedError
 from skep_format.options import Option, Options
+from skep_sync.callbacks.kafka import send_to_topic
 from skep_sync.callbacks.message import CallbackMessage
 from skep_sync.callbacks.options import (
     CLASS,
@@ -82,35 +83,17 @@ class KafkaSender:
         return f"{self.servers}/{self.topic}"
 
     def send(self, message: CallbackMessage) -> None:
-        try:
-            from confluent_kafka import KafkaException, Producer
-        except ImportError as error:
-            raise EnvironmentMissingError(
-                "confluent_kafka is not installed", hint=install_command("kafka"), package="confluent_kafka"
-            ) from error
-        failures: list[str] = []
-        settings = {
-            "bootstrap.servers": self.servers,
-            "acks": self.acks,
-            "retries": self.retries,
-            "message.timeout.ms": int(self.timeout_seconds * 1000),
-            "message.max.bytes": 100_000_000,
-        }
-        where = {} if self.partition < 0 else {"partition": self.partition}
-        try:
-            producer = Producer(settings, logger=_quiet())
-            producer.produce(
-                self.topic,
-                message.text(),
-                message.table_name,
-                on_delivery=lambda error, _message: failures.append(str(error)) if error else None,
-                **where,
-            )
-            left = producer.flush(self.timeout_seconds + 1)
-        except (KafkaException, BufferError) as error:
-            raise _failed(message, self.address, str(error)) from error
-        if failures or left:
-            raise _failed(message, self.address, failures[0] if failures else "no answer")
+        send_to_topic(
+            self.servers,
+            self.topic,
+            message.table_name,
+            [message.text()],
+            {"acks": self.acks, "retries": self.retries, "message.max.bytes": 100_000_000},
+            timeout_seconds=self.timeout_seconds,
+            failed=partial(_failed, message, self.address),
+            log="skep.callbacks.kafka",
+            partition=self.partition,
+        )
 
 
 @dataclass(frozen=True)
@@ -173,10 +156,3 @@ def _failed(message: CallbackMessage, address: str, why: str) -> SyncError:
         instant=message.instant.requested_time,
         address=address,
     )
-
-
-def _quiet() -> Any:
-    """librdkafka's own lines go to the log, not to stderr."""
-    import logging
-
-    return logging.getLogger("skep.callbacks.kafka")

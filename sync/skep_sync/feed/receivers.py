@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import count
+from functools import partial
+from itertools import chain
 from typing import IO, Any, Final, Protocol
 from urllib.parse import urlsplit
 
-from skep_format.clock import SYSTEM_CLOCK, Clock
-from skep_format.distribution import install_command
-from skep_format.errors import AlreadyExistsError, EnvironmentMissingError, InputError, SyncError
+from skep_format.clock import SYSTEM_CLOCK, Clock, doubled, retried
+from skep_format.errors import AlreadyExistsError, InputError, SyncError
 from skep_format.options import Options, at_least, option
 from skep_format.storage import Storage, open_storage
+from skep_sync.callbacks.kafka import send_to_topic
 from skep_sync.feed.lines import CommitChanges, joined
 
 RETRIES = option("skep.changes.retries", at_least(0), 5, "How often a post of changes is repeated")
 TIMEOUT = option("skep.changes.timeout.seconds", float, 30.0, "How long a receiver of changes may take to answer")
 TOKEN = option("skep.changes.http.token", str, "", "Sent to a receiver as `Authorization: Bearer …`", secret=True)
-_FIRST_PAUSE_SECONDS: Final = 0.5
-_LONGEST_PAUSE_SECONDS: Final = 30.0
 _TOO_MANY: Final = 429
 _SERVER_ERRORS: Final = 500
+
+
+class _MayPassError(Exception):
+    """A failure after which the same post may succeed."""
 
 
 class Receiver(Protocol):
@@ -118,19 +120,21 @@ class HttpReceiver:
     def _post(self, client: Any, headers: dict[str, str], body: bytes, changes: CommitChanges) -> None:
         import httpx
 
-        for pause in _pauses(self.retries):
+        def once() -> None:
             try:
                 answer = client.post(self.url, content=body, headers=headers)
             except httpx.HTTPError as error:
-                why, again = str(error) or type(error).__name__, True
-            else:
-                if answer.is_success:
-                    return
-                why = f"status {answer.status_code}"
-                again = answer.status_code == _TOO_MANY or answer.status_code >= _SERVER_ERRORS
-            if pause is None or not again:
-                raise _failed(changes, self.url, why)
-            self.clock.sleep(pause)
+                raise _MayPassError(str(error) or type(error).__name__) from error
+            if answer.status_code == _TOO_MANY or answer.status_code >= _SERVER_ERRORS:
+                raise _MayPassError(f"status {answer.status_code}")
+            if not answer.is_success:
+                raise _failed(changes, self.url, f"status {answer.status_code}")
+
+        pauses = (doubled(0.5, 30, number) for number in range(1, self.retries + 1))
+        try:
+            retried(once, _MayPassError, pauses, self.clock)
+        except _MayPassError as error:
+            raise _failed(changes, self.url, str(error)) from error
 
 
 @dataclass(frozen=True)
@@ -147,46 +151,16 @@ class KafkaReceiver:
         return f"kafka://{self.servers}/{self.topic}"
 
     def send(self, changes: CommitChanges) -> int:
-        try:
-            from confluent_kafka import KafkaException, Producer
-        except ImportError as error:
-            raise EnvironmentMissingError(
-                "confluent_kafka is not installed", hint=install_command("kafka"), package="confluent_kafka"
-            ) from error
-        failures: list[str] = []
-        settings = {
-            "bootstrap.servers": self.servers,
-            "enable.idempotence": True,  # its own repeats keep the order
-            "retries": self.retries,
-            "message.timeout.ms": int(self.timeout_seconds * 1000),
-        }
-        sent = 0
-        try:
-            producer = Producer(settings, logger=logging.getLogger("skep.changes.kafka"))
-            for lines in changes.lines:
-                self._produce(producer, changes, lines.to_pylist(), failures)
-                sent += len(lines)
-                if failures:
-                    break
-            left = producer.flush(self.timeout_seconds + 1)
-        except (KafkaException, BufferError) as error:
-            raise _failed(changes, self.address, str(error)) from error
-        if failures or left:
-            raise _failed(changes, self.address, failures[0] if failures else "no answer")
-        return sent
-
-    def _produce(self, producer: Any, changes: CommitChanges, lines: list[str], failures: list[str]) -> None:
-        def report(error: object, _message: object) -> None:
-            if error:
-                failures.append(str(error))
-
-        for line in lines:  # the client takes one message a call
-            try:
-                producer.produce(self.topic, line, changes.table_name, on_delivery=report)
-            except BufferError:  # its queue is full
-                producer.flush(self.timeout_seconds)
-                producer.produce(self.topic, line, changes.table_name, on_delivery=report)
-            producer.poll(0)
+        return send_to_topic(
+            self.servers,
+            self.topic,
+            changes.table_name,
+            chain.from_iterable(lines.to_pylist() for lines in changes.lines),
+            {"enable.idempotence": True, "retries": self.retries},  # its own repeats keep the order
+            timeout_seconds=self.timeout_seconds,
+            failed=partial(_failed, changes, self.address),
+            log="skep.changes.kafka",
+        )
 
 
 def receiver_of(target: str, options: Options, stream: Callable[[], IO[bytes]]) -> Receiver:
@@ -206,15 +180,6 @@ def receiver_of(target: str, options: Options, stream: Callable[[], IO[bytes]]) 
             raise InputError(f"{target} names no topic", option="to", expected="kafka://host:port,…/topic")
         return KafkaReceiver(servers, topic, retries, timeout)
     return FolderReceiver(open_storage(target, options))
-
-
-def _pauses(retries: int) -> Iterator[float | None]:
-    """The pause after each attempt in seconds, None after the last one."""
-    for number in count():
-        if number >= retries:
-            yield None
-            return
-        yield min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**number)
 
 
 def _failed(changes: CommitChanges, address: str, why: str) -> SyncError:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final
 
-from skep_format.clock import SYSTEM_CLOCK, Clock
+from skep_format.clock import SYSTEM_CLOCK, Clock, doubled
 from skep_format.errors import MetastoreUnreachableError, SkepError, SyncError
 from skep_format.runner import ThreadRunner
 from skep_format.storage import Storage
@@ -89,8 +89,7 @@ class Backoff:
 
     def after(self, attempts: int) -> float:
         """Seconds to wait after so many failures in a row."""
-        wait = min(self.longest_seconds, self.first_seconds * 2.0 ** min(attempts - 1, 30))
-        return float(wait * random.uniform(0.8, 1.2))
+        return doubled(self.first_seconds, self.longest_seconds, attempts) * random.uniform(0.8, 1.2)
 
 
 def table_key(base_path: str) -> str:

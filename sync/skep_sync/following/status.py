@@ -47,7 +47,8 @@ def sync_status(
 ) -> list[SyncStatus]:
     """Each entry's marker against the timeline. Reads no partitions."""
     database, name = target_of(table, database, name)
-    planner = planner_of(table, metastore, database, name, SyncOptions.of(options))
+    settings = SyncOptions.of(options)
+    planner = planner_of(settings)(table, metastore, database, name, settings)
     with as_sync_error(database, name, table.storage.root):
         history, wanted = planner.look()
         entries = [(entry.table, metastore.find_table(database, entry.table.name)) for entry in wanted.entries]

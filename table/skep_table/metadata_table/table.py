@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
@@ -43,7 +43,7 @@ from skep_table.metadata_table.partitions import (
 from skep_table.metadata_table.records.files import merged_files
 from skep_table.metadata_table.records.record_index import RecordIndexGroup, file_ids
 from skep_table.metadata_table.records.secondary_index import record_keys_behind, secondary_prefixes
-from skep_table.metadata_table.values import statistics, statistics_in_order, statistics_records
+from skep_table.metadata_table.values import statistics, statistics_records
 from skep_table.view import FileSlice, FileView, FolderFilter
 
 FOLDER: Final = f"{META_FOLDER}/metadata"
@@ -205,42 +205,12 @@ class MetadataTable:
 
     # -- indexes -------------------------------------------------------------------------------------------------------
 
-    def column_stats(
-        self, column: str, kind: pa.DataType, files: Sequence[tuple[str, str]] | None = None
-    ) -> pa.Table | None:
-        """Statistics of a data column, as `file_name`, `min_value`, `max_value` (of `kind`), `value_count`,
-        `null_count`: of the named files (partition path, file name), or of all. A file that is not in it has none.
-
-        None when the table keeps no column statistics. Smallest and largest are null where nothing is known.
-        """
-        if COLUMN_STATS not in self.indexes:
-            return None
-        prefix = spelling.column_key(column)
-        if files is None:
-            entries = self._by_prefix(COLUMN_STATS, prefix, STATS_MEMBER)
-        else:
-            keys = [prefix + spelling.path_key(path) + spelling.file_key(name) for path, name in files]
-            entries = self._lookup(COLUMN_STATS, keys, STATS_MEMBER)
-        return statistics(entries, kind)
-
     def has_statistics(self, column: str) -> bool:
         """Whether the column statistics have a record of a data column, even one that ends them."""
         prefix = spelling.column_key(column)
         return COLUMN_STATS in self.indexes and any(
             group.has_prefix(prefix) for group in self.group_readers(COLUMN_STATS)
         )
-
-    def partition_stats(
-        self, column: str, kind: pa.DataType, partitions: Sequence[str] | None = None
-    ) -> pa.Table | None:
-        """As `column_stats`, for whole partitions: `file_name` is the partition path."""
-        if PARTITION_STATS not in self.indexes:
-            return None
-        prefix = spelling.column_key(column)
-        if partitions is None:
-            return statistics(self._by_prefix(PARTITION_STATS, prefix, STATS_MEMBER), kind)
-        keys = [prefix + spelling.path_key(path) for path in partitions]
-        return statistics(self._lookup(PARTITION_STATS, keys, STATS_MEMBER), kind)
 
     def partition_stats_records(self, pairs: Sequence[tuple[str, str]]) -> list[list[dict[str, Any]]]:
         """The records of statistics of data columns in partitions, given as column and partition path, as stored."""
@@ -259,28 +229,34 @@ class MetadataTable:
     def statistics_of_files(
         self, column: str, kind: pa.DataType, files: Sequence[tuple[str, str]], index: str = COLUMN_STATS
     ) -> pa.Table | None:
-        """As `column_stats`, a row for each of `files` in their order; nulls for one that has no statistics.
+        """Statistics of a data column, as `file_name`, `min_value`, `max_value` (of `kind`), `value_count`,
+        `null_count`: a row for each of `files` (partition path, file name) in their order, nulls for one that has none.
 
+        None when the table keeps no such statistics. Smallest and largest are null where nothing is known.
         `index`: the metadata partition of column statistics, or of those of an expression over the column.
         """
-        if index not in self.indexes:
-            return None
-        prefix = spelling.column_key(column)
-        keys = [prefix + spelling.path_key(path) + spelling.file_key(name) for path, name in files]
-        return statistics_in_order(self._lookup(index, keys, STATS_MEMBER), kind, keys)
+        return self._statistics(
+            index, spelling.column_key(column), kind, (spelling.path_key(p) + spelling.file_key(f) for p, f in files)
+        )
 
     def statistics_of_partitions(
         self, column: str, kind: pa.DataType, partitions: Sequence[str], index: str = PARTITION_STATS
     ) -> pa.Table | None:
-        """As `partition_stats`, a row for each of `partitions` in their order; nulls for one without statistics.
+        """As `statistics_of_files`, for whole partitions: `file_name` is the partition path.
 
         `index`: the metadata partition of partition statistics, or of those of an expression over the column.
         """
+        prefix = spelling.column_key(column) if index == PARTITION_STATS else spelling.partitions_key(column)
+        return self._statistics(index, prefix, kind, map(spelling.path_key, partitions))
+
+    def _statistics(self, index: str, prefix: str, kind: pa.DataType, places: Iterable[str]) -> pa.Table | None:
         if index not in self.indexes:
             return None
-        prefix = spelling.column_key(column) if index == PARTITION_STATS else spelling.partitions_key(column)
-        keys = [prefix + spelling.path_key(path) for path in partitions]
-        return statistics_in_order(self._lookup(index, keys, STATS_MEMBER), kind, keys)
+        keys = [prefix + place for place in places]
+        rows = statistics(self._lookup(index, keys, STATS_MEMBER), kind)
+        # A file name alone is no key: bucketed tables have the same names in several partitions.
+        at = pc.index_in(pa.array(keys, pa.string()), value_set=rows["key"].combine_chunks())
+        return rows.drop_columns(["key"]).take(at)
 
     def bloom(
         self, files: Sequence[tuple[str, str]], index: str = BLOOM_FILTERS
@@ -393,10 +369,6 @@ class MetadataTable:
         for group in self.group_readers(RECORD_INDEX):
             sets.setdefault(spelling.group_set(group.file_id), []).append(group)
         return sets
-
-    def _by_prefix(self, partition: str, prefix: str, column: str) -> list[Entries]:
-        groups = self.group_readers(partition)
-        return [entries for group in groups for entries in group.prefix_entries(prefix, column=column)]
 
     def group_readers(self, partition: str) -> list[GroupReader]:
         """The file groups of a partition by file id, as keys are spread over them. FormatError where there are none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from decimal import Context, Decimal
 from typing import Any, Final
 
@@ -30,27 +30,12 @@ _STRICT: Final = pc.ScalarAggregateOptions(skip_nulls=False)
 
 
 def statistics(entries: Iterable[Entries], kind: pa.DataType) -> pa.Table:
-    """Records of column or partition statistics as `file_name`, `min_value`, `max_value` (of `kind`), `value_count` and
-    `null_count`, a row for each file.
+    """Records of column or partition statistics as `file_name`, `min_value`, `max_value` (of `kind`), `value_count`,
+    `null_count` and their `key`, a row for each file.
 
     Records of one file add up: a log file that a later commit appended to has one for each. A partition's are replaced
     by one that is marked as the tight bound.
     """
-    return statistics_by_key(entries, kind).drop_columns(["key"])
-
-
-def statistics_in_order(entries: Iterable[Entries], kind: pa.DataType, keys: Sequence[str]) -> pa.Table:
-    """As `statistics`, a row for each of `keys` in their order, of nulls for one that has no records.
-
-    A file name alone is no key: bucketed tables have the same names in several partitions.
-    """
-    rows = statistics_by_key(entries, kind)
-    at = pc.index_in(pa.array(keys, pa.string()), value_set=rows["key"].combine_chunks())
-    return rows.drop_columns(["key"]).take(at)
-
-
-def statistics_by_key(entries: Iterable[Entries], kind: pa.DataType) -> pa.Table:
-    """As `statistics`, with the `key` of the records as the last column."""
     keys, found = statistics_records(entries)
     member = {field.name: pc.struct_field(found, field.name) for field in found.type}
     lowest, highest = (

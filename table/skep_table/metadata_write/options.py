@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from skep_format.errors import OptionError
-from skep_format.options import Option, Status, at_least, boolean, comma_list, one_of, option, warn_ineffective
+from skep_format.options import Option, Options, Status, at_least, boolean, comma_list, one_of, option, warn_ineffective
 from skep_format.timeline.trigger import Trigger
 from skep_table.metadata_table.partitions import (
     BLOOM_FILTERS,
     COLUMN_STATS,
+    EXPRESSION,
     FILES,
     PARTITION_STATS,
     RECORD_INDEX,
+    SECONDARY,
     SINGLE,
+    kind_of,
 )
 from skep_table.table import METADATA_ENABLE, HudiTable
 
@@ -309,50 +313,38 @@ for _key, (_anyway, _doc) in {
     option(_key, str, _anyway, _doc, status=Status.NO_EFFECT)
 
 
-_SWITCHES: Final[Mapping[str, tuple[Option[bool], ...]]] = {
-    COLUMN_STATS: (COLUMN_STATS_ENABLE,),
-    PARTITION_STATS: (PARTITION_STATS_ENABLE,),
-    BLOOM_FILTERS: (BLOOM_FILTERS_ENABLE,),
-    RECORD_INDEX: (RECORD_INDEX_ENABLE, PARTITIONED_RECORD_INDEX_ENABLE),
-}
-
-
 def warn_of_ineffective(table: HudiTable) -> None:
     """Warns, once a process each, of options that switch off an index that the table has and keeps, or that are to make
     one where a metadata table is not asked for, as it is by Hudi's default."""
-    options, is_enabled = table.options, table.options.value(METADATA_ENABLE)
-    made_by: list[tuple[str, Option[Any]]] = [
-        *((name, each) for name, switches in _SWITCHES.items() for each in switches),
-        ("", SECONDARY_COLUMN),
-    ]
-    given = [(name, each) for name, each in made_by if options.is_set(each) and options.value(each)]
-    for partition, each in given:
-        if not is_enabled and partition not in table.config.metadata_partitions:
+    options, there = table.options, table.config.metadata_partitions
+    for kind, of in _BY_KIND.items():
+        given = [each for each in of.made_by if options.is_set(each)]
+        on, off = ([each.key for each in given if bool(options.value(each)) is value] for value in (True, False))
+        for key in () if options.value(METADATA_ENABLE) or kind in there else on:
             warn_ineffective(
-                f"option {each.key} has no effect without {METADATA_ENABLE.key}=true: table {table.config.name} is not"
+                f"option {key} has no effect without {METADATA_ENABLE.key}=true: table {table.config.name} is not"
                 " given an index"
+            )
+        if off and kind in there and not any(map(options.value, of.made_by)):
+            warn_ineffective(
+                f"option {off[0]}=false has no effect: table {table.config.name} keeps the index {kind},"
+                " which skep index drop drops"
             )
     if options.value(SECONDARY_NAME) and not options.value(SECONDARY_COLUMN):
         warn_ineffective(f"option {SECONDARY_NAME.key} has no effect without {SECONDARY_COLUMN.key}")
-    for partition, switches in _SWITCHES.items():
-        off = [each.key for each in switches if options.is_set(each) and not options.value(each)]
-        if off and partition in table.config.metadata_partitions and not any(map(options.value, switches)):
-            warn_ineffective(
-                f"option {off[0]}=false has no effect: table {table.config.name} keeps the index {partition},"
-                " which skep index drop drops"
-            )
 
 
 def partitions_of_options(table: HudiTable) -> frozenset[str]:
     """The partitions that a metadata table is to have by the options. OptionError where the table can't have one."""
-    wanted = {FILES, *(name for name, switches in _SWITCHES.items() if any(map(table.options.value, switches)))}
-    if not (COLUMN_STATS in wanted and makes_partition_stats(table)):
-        wanted.discard(PARTITION_STATS)
-    if BLOOM_FILTERS in wanted:
-        _check_bloom_columns(table)
-    if is_partitioned_by_options(table) or RECORD_INDEX in wanted:
-        _check_meta_columns(table)
-    return frozenset(wanted)
+    value = table.options.value
+    return frozenset({FILES, *(name for name, of in _BY_KIND.items() if any(map(value, of.made_by)) and of.can(table))})
+
+
+def group_count(partition: str, options: Options) -> int:
+    """How many groups a new partition has whose size does not count."""
+    kind = kind_of(partition)
+    groups = None if kind is None else _BY_KIND[kind.name].groups
+    return 1 if groups is None else options.value(groups)
 
 
 def makes_partition_stats(table: HudiTable) -> bool:
@@ -384,18 +376,19 @@ def is_partitioned_by_options(table: HudiTable) -> bool:
     return True
 
 
-def _check_meta_columns(table: HudiTable) -> None:
+def _has_record_keys(table: HudiTable) -> bool:
+    option_ = PARTITIONED_RECORD_INDEX_ENABLE if is_partitioned_by_options(table) else RECORD_INDEX_ENABLE
     if not table.config.populate_meta_fields:
-        option_ = PARTITIONED_RECORD_INDEX_ENABLE if is_partitioned_by_options(table) else RECORD_INDEX_ENABLE
         raise OptionError(
             f"option {option_.key}: table {table.config.name} does not keep its record keys"
             " (hoodie.populate.meta.fields=false), and a record index is made of these",
             option=option_.key,
             table=table.config.name,
         )
+    return True
 
 
-def _check_bloom_columns(table: HudiTable) -> None:
+def _has_keys_only(table: HudiTable) -> bool:
     keys = {*table.config.record_key_fields, "_hoodie_record_key"}
     others = [name for name in table.options.value(BLOOM_FILTER_COLUMNS) if name not in keys]
     if others:
@@ -405,3 +398,28 @@ def _check_bloom_columns(table: HudiTable) -> None:
             found=", ".join(others),
             expected=", ".join(table.config.record_key_fields),
         )
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class _OfKind:
+    """Each of the options `made_by` makes one, where the table `can` have it by options; `groups`: their number."""
+
+    made_by: tuple[Option[Any], ...] = ()
+    groups: Option[int] | None = None
+    can: Callable[[HudiTable], bool] = lambda _: True
+
+
+_BY_KIND: Final[Mapping[str, _OfKind]] = {
+    FILES: _OfKind(),
+    COLUMN_STATS: _OfKind((COLUMN_STATS_ENABLE,), COLUMN_STATS_GROUPS),
+    PARTITION_STATS: _OfKind(
+        (PARTITION_STATS_ENABLE,),
+        PARTITION_STATS_GROUPS,
+        lambda table: table.options.value(COLUMN_STATS_ENABLE) and makes_partition_stats(table),
+    ),
+    BLOOM_FILTERS: _OfKind((BLOOM_FILTERS_ENABLE,), BLOOM_FILTER_GROUPS, _has_keys_only),
+    RECORD_INDEX: _OfKind((RECORD_INDEX_ENABLE, PARTITIONED_RECORD_INDEX_ENABLE), can=_has_record_keys),
+    SECONDARY.name: _OfKind((SECONDARY_COLUMN,), can=lambda _: False),  # its definition names it
+    EXPRESSION.name: _OfKind(groups=EXPRESSION_GROUPS),
+}

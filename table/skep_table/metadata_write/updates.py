@@ -10,7 +10,7 @@ from skep_format.storage import FileStatus
 from skep_format.timeline.instant import Instant
 from skep_format.timeline.metadata import CommitMetadata
 from skep_format.timeline.plans import CleanMetadata
-from skep_table.metadata_table.partitions import BLOOM_FILTERS, FILES, RECORD_INDEX
+from skep_table.metadata_table.partitions import FILES, RECORD_INDEX
 from skep_table.metadata_table.records import PartitionUpdate
 from skep_table.metadata_table.records.summaries import Columns
 from skep_table.metadata_write.definitions import columns_for, is_partitioned_record_index, secondary_indexes
@@ -41,7 +41,7 @@ def prepare_updates(
     """
     known = known or Prepared()
     indexes, after = table.config.metadata_partitions, Preview(table, instant, metadata)
-    columns, blooms = columns_for(after, indexes), BLOOM_FILTERS in indexes
+    columns, blooms = columns_for(after, indexes), any(each.has_filters for each in _kept(table))
     facts: dict[File, FileFacts] = {}
     if columns or blooms:
         written = dict(_written(metadata))

@@ -6,6 +6,7 @@ import random
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 
+from skep_format.clock import doubled
 from skep_format.errors import CommitConflictError
 from skep_format.names import FileGroupId
 from skep_table.commit.options import CONFLICT_RETRIES
@@ -35,7 +36,7 @@ class ConflictRetries:
         self._done += 1
         self._context.events.emit("write.retried", tries=self._done, error=error.message, kept=kept)
         if not kept:
-            self._context.clock.sleep(random.uniform(0.5, 1) * min(5.0, 0.1 * 2**self._done))
+            self._context.clock.sleep(random.uniform(0.5, 1) * doubled(0.2, 5, self._done))
 
 
 @dataclass(frozen=True, slots=True)

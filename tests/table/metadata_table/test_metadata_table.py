@@ -237,10 +237,11 @@ class TestIndexes:
         schema = to_arrow(table.schema())
         for name in ("order_id", "ts", "ship_date", "qty", "amount", "price"):
             kind = schema.field(name).type
-            every = metadata.column_stats(name, kind)
+            files = [(partition, file_name) for partition, _, file_name, _ in base_files(table)]
+            every = metadata.statistics_of_files(name, kind, files)
             assert every is not None
             for partition, _, file_name, rows in base_files(table):
-                stats = metadata.column_stats(name, kind, [(partition, file_name)])
+                stats = metadata.statistics_of_files(name, kind, [(partition, file_name)])
                 assert stats is not None
                 (found,) = stats.to_pylist()
                 bounds = pc.min_max(rows.column(name)).as_py()
@@ -252,30 +253,30 @@ class TestIndexes:
 
     def test_columns_and_files_without_statistics(self, golden: Path, release: str) -> None:
         _, metadata = opened(golden, release, "cow_column_stats")
-        for column, files in (("no_such", None), ("ts", [("x", "y")]), ("ts", [])):
-            stats = metadata.column_stats(column, pa.int64(), files)
+        for column, files in (("no_such", [("x", "y")]), ("ts", [("x", "y")]), ("ts", [])):
+            stats = metadata.statistics_of_files(column, pa.int64(), files)
             assert stats is not None
-            assert len(stats) == 0
+            assert [set(row.values()) for row in stats.to_pylist()] == [{None}] * len(files)
             assert stats.schema.field("min_value").type == pa.int64()
         _, without = opened(golden, "0.15.0", "cow_upsert_mdt")
-        assert without.column_stats("ts", pa.int64()) is None
+        assert without.statistics_of_files("ts", pa.int64(), []) is None
         assert without.bloom([]) is None
         assert without.record_index(pa.array(["a"])) is None
-        assert without.partition_stats("ts", pa.int64()) is None
+        assert without.statistics_of_partitions("ts", pa.int64(), []) is None
 
     @pytest.mark.parametrize("release", ["1.0.2", "1.1.1"])
     def test_partition_stats_hold_those_of_the_partitions_files(self, golden: Path, release: str) -> None:
         table, metadata = opened(golden, release, "cow_column_stats")
         for partition, _, _, rows in base_files(table):
-            stats = metadata.partition_stats("ts", pa.int64(), [partition])
+            stats = metadata.statistics_of_partitions("ts", pa.int64(), [partition])
             assert stats is not None
             (found,) = stats.to_pylist()
             bounds = pc.min_max(rows.column("ts")).as_py()
             assert found["file_name"] == partition
             assert found["min_value"] <= bounds["min"] <= bounds["max"] <= found["max_value"]
-        every = metadata.partition_stats("ts", pa.int64())
+        every = metadata.statistics_of_partitions("ts", pa.int64(), metadata.partitions())
         assert every is not None
-        assert len(every) == len(metadata.partitions())
+        assert every["file_name"].to_pylist() == metadata.partitions()
 
     def test_bloom_filters_are_those_of_the_footers(self, golden: Path, release: str) -> None:
         table, metadata = opened(golden, release, "cow_column_stats")
@@ -349,7 +350,7 @@ class TestStatistics:
         ],
     )
     def test_records_of_a_file_add_up_until_one_begins_again(self, entries: list[Entries], expected: list[Any]) -> None:
-        found = statistics(entries, pa.int64())
+        found = statistics(entries, pa.int64()).drop_columns(["key"])
         assert [tuple(row.values()) for row in found.to_pylist()] == expected
 
 
@@ -379,10 +380,11 @@ def everything(folder: Path) -> None:
     table = HudiTable.open(folder)
     metadata = MetadataTable.open(table)
     assert metadata is not None
+    files = []
     for partition in metadata.partitions():
-        metadata.files(partition)
+        files += [(partition, file.name) for file in metadata.files(partition)]
     metadata.record_index(pa.array([f"ord-{i:06d}" for i in range(550, 700)]))
-    metadata.column_stats("ts", pa.int64())
+    metadata.statistics_of_files("ts", pa.int64(), files)
 
 
 class TestDamage:

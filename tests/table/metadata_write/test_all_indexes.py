@@ -99,11 +99,11 @@ def indexes(table: HudiTable) -> dict[str, Any]:
     kinds = {name: arrow_type(schema[name].type) for name in ("id", "part", "ts", "_hoodie_record_key")}
     found: dict[str, Any] = {}
     for name, kind in kinds.items():
-        stats = metadata.column_stats(name, kind, files)
+        stats = metadata.statistics_of_files(name, kind, files)
         assert stats is not None
         found[f"{COLUMN_STATS} {name}"] = sorted_rows(stats)
         if PARTITION_STATS in metadata.indexes:
-            parts = metadata.partition_stats(name, kind, sorted({path for path, _ in files}))
+            parts = metadata.statistics_of_partitions(name, kind, sorted({path for path, _ in files}))
             assert parts is not None
             found[f"{PARTITION_STATS} {name}"] = sorted_rows(parts)
     blooms = metadata.bloom([file for file in files if not file[1].startswith(".")])

@@ -63,7 +63,7 @@ def of_file(release: str, *summaries: ColumnSummary) -> PartitionUpdate:
 
 
 def shown(found: Sequence[Entries], kind: pa.DataType) -> list[dict[str, Any]]:
-    return list(statistics(found, kind).to_pylist())
+    return list(statistics(found, kind).drop_columns(["key"]).to_pylist())
 
 
 @releases

@@ -6,7 +6,6 @@ All of this is for the holder of the table's lock, except `abort_in_metadata_tab
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from skep_format.errors import FormatError, NotATableError
 from skep_format.instant_time import InstantTime
@@ -34,8 +33,6 @@ from skep_table.metadata_write.facts.overtaken import indexes_that_hide
 from skep_table.preview import Preview
 from skep_table.table import HudiTable
 
-_OVERTAKEN: Final = "a write that was requested later completed first"
-
 
 def drop_overtaken(table: HudiTable, instant: Instant, metadata: CommitMetadata) -> HudiTable:
     """Drops indexes in which the entries of this write would be hidden by those of writes that completed first.
@@ -56,7 +53,7 @@ def drop_overtaken(table: HudiTable, instant: Instant, metadata: CommitMetadata)
     if any(mine & groups_of(each) for each in theirs if each.operation_type not in SAME_KEYS):
         dropped.add(RECORD_INDEX)
     dropped &= built_or_building(table)
-    return drop_and_warn(table, dropped, _OVERTAKEN, again=True) if dropped else table
+    return drop_and_warn(table, dropped, "a write that was requested later completed first", again=True)
 
 
 def drop_retyped(table: HudiTable, instant: Instant, metadata: CommitMetadata) -> HudiTable:
@@ -73,7 +70,7 @@ def drop_retyped(table: HudiTable, instant: Instant, metadata: CommitMetadata) -
         for each in indexes
         if each.column not in after or not keeps_texts(before[each.column].type, after[each.column].type)
     }
-    return drop_and_warn(table, dropped, "their columns change their types", again=True) if dropped else table
+    return drop_and_warn(table, dropped, "their columns change their types", again=True)
 
 
 def record_in_metadata_table(table: HudiTable, time: InstantTime, updates: Sequence[PartitionUpdate]) -> None:
@@ -91,7 +88,7 @@ def drop_of_columns(table: HudiTable) -> HudiTable:
     """Drops what is of columns before these get other names: records and definitions state the names that they had."""
     kinds = {name: kind_of(name) for name in table.config.metadata_partitions}
     dropped = [name for name, kind in kinds.items() if kind is not None and kind.of_columns]
-    return drop_and_warn(table, dropped, "columns change their names or types", again=True) if dropped else table
+    return drop_and_warn(table, dropped, "columns change their names or types", again=True)
 
 
 def drop_merged(table: HudiTable, time: InstantTime) -> HudiTable:
@@ -108,11 +105,7 @@ def drop_merged(table: HudiTable, time: InstantTime) -> HudiTable:
         return table
     if own.timeline.contains(time) and not _is_merged(own, time):
         built = dropped & (_built_of(table, time) | _made_after(own, time))
-        return (
-            drop_and_warn(table, built, f"they were built of {time}, which is rolled back", again=True)
-            if built
-            else table
-        )
+        return drop_and_warn(table, built, f"they were built of {time}, which is rolled back", again=True)
     if not own.timeline.contains(time) and table.timeline.pending_changes().contains(time):
         return table  # it has not come so far
     return drop_and_warn(table, dropped, f"they hold entries of {time}, which is rolled back", again=True)

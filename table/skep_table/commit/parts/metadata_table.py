@@ -203,7 +203,9 @@ def _maintained(table: HudiTable) -> frozenset[str]:
 
 
 def drop_and_warn(table: HudiTable, dropped: Collection[str], why: str, *, again: bool = False) -> HudiTable:
-    """Drops these indexes, and secondary ones with the record index; the next writer makes them `again`."""
+    """Drops these indexes, if any, and secondary ones with the record index; the next writer makes them `again`."""
+    if not dropped:
+        return table
     there = built_or_building(table)
     going = set(with_led(dropped, there))
     drop_indexes(table, there - going, to_make_again(table, going) if again else None)

@@ -25,4 +25,4 @@ def _of_clean(cleaned: CleanedFiles) -> Iterable[PartitionUpdate]:
         yield bloom_filters_update({}, bases, time, release)
 
 
-KEPT = KeptKind(SINGLE[BLOOM_FILTERS], of_files=_of_files, of_clean=_of_clean)
+KEPT = KeptKind(SINGLE[BLOOM_FILTERS], of_files=_of_files, of_clean=_of_clean, has_filters=True)

@@ -17,7 +17,7 @@ from skep_table.metadata_write.definitions import SecondaryIndex
 from skep_table.metadata_write.facts.expressions import ExpressionFacts
 from skep_table.metadata_write.facts.files import FileFacts
 from skep_table.metadata_write.facts.keys import GroupChange
-from skep_table.metadata_write.making.spreading import Build, Groups
+from skep_table.metadata_write.making.spreading import Build, Groups, OfPartitions
 from skep_table.table import HudiTable
 
 File = tuple[str, str]  # partition path, file name
@@ -80,13 +80,15 @@ class CleanedFiles:
 class KeptKind:
     """How one kind of partition is kept in step with the data table.
 
-    `of_files` is what it records of data files by their facts and the time of the action; `of_commit` what a write
-    changes besides, and `of_clean` what a clean does. `contents` are those of new partitions, without what `of_files`
-    records.
+    `of_files` is what it records of data files by their facts, with their Bloom filters if it `has_filters`, and the
+    time of the action; `of_commit` what a write changes besides, and `of_clean` what a clean does. `contents` are those
+    of new partitions, without what `of_files` records, and `of_partitions` by the same facts.
     """
 
     kind: PartitionKind
     of_files: Callable[[HudiTable, Mapping[File, FileFacts], InstantTime], PartitionUpdate] | None = None
+    of_partitions: Callable[[Build], OfPartitions[FileFacts]] | None = None
+    has_filters: bool = False
     of_commit: Callable[[CommittedWrite], Iterable[PartitionUpdate]] = lambda _: ()
     of_clean: Callable[[CleanedFiles], Iterable[PartitionUpdate]] = lambda _: ()
     contents: Callable[[Build], Mapping[str, Groups]] = lambda _: {}

@@ -25,7 +25,7 @@ from skep_table.view import FileView
 _RECOMPUTED_FILES: Final = 100
 
 
-def of_partitions(build: Build) -> OfPartitions[FileFacts]:
+def _of_partitions(build: Build) -> OfPartitions[FileFacts]:
     """What a new index records."""
     release = build.table.format.metadata.release
     return OfPartitions(
@@ -135,4 +135,4 @@ def _typed(summary: ColumnSummary, columns: Columns) -> ColumnSummary:
     return replace(summary, kind=columns[summary.column])
 
 
-KEPT = KeptKind(SINGLE[PARTITION_STATS], of_commit=_of_commit, of_clean=_of_clean)
+KEPT = KeptKind(SINGLE[PARTITION_STATS], of_partitions=_of_partitions, of_commit=_of_commit, of_clean=_of_clean)

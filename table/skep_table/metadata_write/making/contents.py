@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from skep_table.metadata_table.partitions import BLOOM_FILTERS, PARTITION_STATS, SINGLE
+from skep_table.metadata_table.partitions import SINGLE
 from skep_table.metadata_table.records import PartitionUpdate
 from skep_table.metadata_write.facts.files import FileFacts, facts_of_files
 from skep_table.metadata_write.kinds import KEPT
-from skep_table.metadata_write.kinds.partition_stats import of_partitions
 from skep_table.metadata_write.making.spreading import (
     Build,
     Groups,
@@ -45,16 +44,16 @@ def contents_of(table: HudiTable, files: Sizes, wanted: NewPartitions) -> Iterat
 def _of_facts(build: Build) -> dict[str, Groups]:
     """The contents of all partitions that record something of files."""
     table, wanted = build.table, build.wanted.partitions
-    kept = {each.kind.name: each.of_files for each in KEPT if each.of_files is not None and each.kind.name in wanted}
-    wholes = [of_partitions(build)] if PARTITION_STATS in wanted else []
-    if not kept and not wholes:
+    kept = [each for each in KEPT if each.kind.name in wanted and (each.of_files or each.of_partitions)]
+    if not kept:
         return {}
+    wholes = [each.of_partitions(build) for each in kept if each.of_partitions is not None]
 
     def updates(some: Sequence[FileFacts]) -> Iterator[PartitionUpdate]:
         facts = {(each.partition_path, each.name): each for each in some}
-        return (of_files(table, facts, build.last_time) for of_files in kept.values())
+        return (each.of_files(table, facts, build.last_time) for each in kept if each.of_files is not None)
 
-    blooms, runner = BLOOM_FILTERS in wanted, table.context.runner
+    blooms, runner = any(each.has_filters for each in kept), table.context.runner
     facts = facts_of_files(table, build.statuses(), build.wanted.columns, blooms=blooms, runner=runner)
-    names = [*kept, *([PARTITION_STATS] if wholes else ())]
-    return spread_updates(build, names, updates_by_file(build, "metadata_table.files", facts, updates, wholes))
+    puts = updates_by_file(build, "metadata_table.files", facts, updates, wholes)
+    return spread_updates(build, [each.kind.name for each in kept], puts)

@@ -10,16 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from skep_format.options import Options
-from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, EXPRESSION, PARTITION_STATS, kind_of
 from skep_table.metadata_write.options import (
-    BLOOM_FILTER_GROUPS,
-    COLUMN_STATS_GROUPS,
-    EXPRESSION_GROUPS,
     LEAST_RECORD_GROUPS,
     LEAST_RECORD_GROUPS_OF_PARTITION,
     MOST_RECORD_GROUPS,
     MOST_RECORD_GROUPS_OF_PARTITION,
-    PARTITION_STATS_GROUPS,
     RECORD_GROUP_BYTES,
     RECORD_GROWTH,
 )
@@ -28,18 +23,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _RECORD_BYTES: Final = 48  # what Hudi reckons an entry of the record index takes
-
-
-def group_count(partition: str, options: Options) -> int:
-    """How many groups a new partition has whose size does not count."""
-    counts = {
-        COLUMN_STATS: COLUMN_STATS_GROUPS,
-        PARTITION_STATS: PARTITION_STATS_GROUPS,
-        BLOOM_FILTERS: BLOOM_FILTER_GROUPS,
-        EXPRESSION.name: EXPRESSION_GROUPS,
-    }
-    kind = kind_of(partition)
-    return options.value(counts[kind.name]) if kind is not None and kind.name in counts else 1
 
 
 @dataclass(frozen=True)

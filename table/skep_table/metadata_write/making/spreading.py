@@ -25,9 +25,10 @@ from skep_table.metadata_write.definitions import SecondaryIndex
 from skep_table.metadata_write.facts.expressions import ExpressionFacts
 from skep_table.metadata_write.facts.files import FileFacts
 from skep_table.metadata_write.facts.keys import two_places
-from skep_table.metadata_write.making.groups import RecordGroups, group_count
+from skep_table.metadata_write.making.groups import RecordGroups
 from skep_table.metadata_write.making.reading import each_read
 from skep_table.metadata_write.making.spool import KEY, GroupSpool
+from skep_table.metadata_write.options import group_count
 from skep_table.slices.options import SPILL_FOLDER
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice

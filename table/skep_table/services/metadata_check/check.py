@@ -16,11 +16,12 @@ from skep_table.metadata_table.partitions import (
     PARTITION_STATS,
     RECORD_INDEX,
     SECONDARY,
+    SINGLE,
+    PartitionKind,
     kind_of,
 )
-from skep_table.metadata_write.definitions import known_secondary
 from skep_table.services.metadata_check.blooms import check_bloom_filters
-from skep_table.services.metadata_check.expressions import check_expression_index, expression_index_of
+from skep_table.services.metadata_check.expressions import check_expression_index
 from skep_table.services.metadata_check.findings import Findings, MetadataCheck, MetadataProblem, PartitionCheck
 from skep_table.services.metadata_check.listing import check_listing
 from skep_table.services.metadata_check.record_index import check_record_index
@@ -32,14 +33,16 @@ _ATTEMPTS: Final = 3
 
 log = logging.getLogger("skep.services")
 
-_Check = Callable[[HudiTable, MetadataTable, Findings], None]
-_CHECKS: Final[dict[str, _Check]] = {
-    FILES: check_listing,
-    BLOOM_FILTERS: check_bloom_filters,
-    RECORD_INDEX: check_record_index,
-    COLUMN_STATS: check_column_stats,
-    PARTITION_STATS: check_partition_stats,
+_CHECKS: Final[dict[PartitionKind, Callable[[HudiTable, MetadataTable, Findings], bool | None]]] = {
+    SINGLE[FILES]: check_listing,
+    SINGLE[BLOOM_FILTERS]: check_bloom_filters,
+    SINGLE[RECORD_INDEX]: check_record_index,
+    SINGLE[COLUMN_STATS]: check_column_stats,
+    SINGLE[PARTITION_STATS]: check_partition_stats,
+    SECONDARY: check_secondary_index,
+    EXPRESSION: check_expression_index,
 }
+"""By their kinds. False: the contents of a partition can't be computed here."""
 
 
 def check_metadata_table(table: HudiTable, partitions: Collection[str] | None = None) -> MetadataCheck:
@@ -75,20 +78,9 @@ def _checked(table: HudiTable, wanted: Collection[str] | None) -> MetadataCheck:
     metadata = _opened(table)
     if isinstance(metadata, PartitionCheck):
         return MetadataCheck(table.config.name, last, (metadata,))
-    checks = {name: _check_of(table, metadata, name) for name in chosen}
-    done = tuple(_one(table, metadata, name, check) for name, check in checks.items() if check is not None)
+    checks = {name: _one(table, metadata, name) for name in chosen}
+    done = tuple(each for each in checks.values() if each is not None)
     return MetadataCheck(table.config.name, last, done, tuple(name for name in chosen if checks[name] is None))
-
-
-def _check_of(table: HudiTable, metadata: MetadataTable, name: str) -> _Check | None:
-    """None for a partition whose contents can't be computed here."""
-    kind = kind_of(name)
-    if kind is EXPRESSION:
-        return check_expression_index if expression_index_of(table, name) is not None else None
-    if kind is SECONDARY:
-        index = known_secondary(name, metadata.definitions.get(name), table.stored_schema())
-        return check_secondary_index if index is not None else None
-    return _CHECKS.get(name)
 
 
 def _opened(table: HudiTable) -> MetadataTable | PartitionCheck:
@@ -107,13 +99,12 @@ def _opened(table: HudiTable) -> MetadataTable | PartitionCheck:
     return metadata
 
 
-def _one(table: HudiTable, metadata: MetadataTable, name: str, check: _Check) -> PartitionCheck:
-    findings = Findings(name)
-    if name == FILES and not metadata.is_current():
-        detail = "it lacks a completed write: skep lists the storage instead, other readers do not see that write"
-        findings.add(MetadataProblem.MISSING, "", FILES, detail)
+def _one(table: HudiTable, metadata: MetadataTable, name: str) -> PartitionCheck | None:
+    """None for a partition whose contents can't be computed here."""
+    kind, findings = kind_of(name), Findings(name)
     try:
-        check(table, metadata, findings)
+        if kind is None or _CHECKS[kind](table, metadata, findings) is False:
+            return None
     except FormatError as error:
         findings.add(MetadataProblem.DAMAGED, "", str(error.fields.get("path", FOLDER)), error.message)
     return findings.done()

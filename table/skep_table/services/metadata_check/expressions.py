@@ -27,20 +27,18 @@ _FILES_AT_ONCE: Final = 256
 _File = tuple[str, FileStatus]
 
 
-def expression_index_of(table: HudiTable, partition: str) -> ExpressionIndex | None:
-    """The index, where the values of its expression are known here."""
-    return next((each for each in expression_indexes(table) if each.partition == partition), None)
-
-
-def check_expression_index(table: HudiTable, metadata: MetadataTable, findings: Findings) -> None:
-    """Compares all of the index: bounds of files and partitions, or Bloom filters of files."""
-    index = expression_index_of(table, findings.partition)
-    assert index is not None, findings.partition
+def check_expression_index(table: HudiTable, metadata: MetadataTable, findings: Findings) -> bool:
+    """Compares all of the index: bounds of files and partitions, or Bloom filters of files. Whether the values of its
+    expression are known here."""
+    index = next((each for each in expression_indexes(table) if each.partition == findings.partition), None)
+    if index is None:
+        return False
     for path, files in _files_by_partition(table):
         if index.has_filters:
             _check_filters(table, metadata, index, files, findings)
         else:
             _check_statistics(table, metadata, index, path, files, findings)
+    return True
 
 
 def _files_by_partition(table: HudiTable) -> Iterator[tuple[str, list[_File]]]:

@@ -48,6 +48,9 @@ def compare_files(table: HudiTable, metadata: MetadataTable) -> Iterator[ListedF
 
 def check_listing(table: HudiTable, metadata: MetadataTable, findings: Findings) -> None:
     """Compares all partitions of the table."""
+    if not metadata.is_current():
+        detail = "it lacks a completed write: skep lists the storage instead, other readers do not see that write"
+        findings.add(MetadataProblem.MISSING, "", findings.partition, detail)
     stored = table.view(metadata=False)
     named = _Named(table)
     there, listed = set(stored.partitions()), set(metadata.partitions())

@@ -18,6 +18,7 @@ from skep_table.metadata_table.definitions import IndexDefinition
 from skep_table.metadata_table.entries import alive, latest
 from skep_table.metadata_table.partitions import SECONDARY_INDEX_MEMBER
 from skep_table.metadata_table.records.secondary_index import secondary_keys, sharded_parts
+from skep_table.metadata_write.definitions import known_secondary
 from skep_table.services.metadata_check.findings import Findings, MetadataProblem
 from skep_table.services.metadata_check.key_spool import KeySpool
 from skep_table.services.metadata_check.slices import keyed_slices
@@ -29,9 +30,11 @@ from skep_table.view import FileSlice
 _WITHOUT_VALUE: Final = "\0$"  # how entries of nulls begin: a NUL within a value is escaped
 
 
-def check_secondary_index(table: HudiTable, metadata: MetadataTable, findings: Findings) -> None:
-    """Compares all file groups of an index whose entries can be computed here, one after the other."""
-    definition = metadata.definitions[findings.partition]
+def check_secondary_index(table: HudiTable, metadata: MetadataTable, findings: Findings) -> bool:
+    """Compares all file groups of an index, one after the other. Whether its entries can be computed here."""
+    definition = metadata.definitions.get(findings.partition)
+    if definition is None or known_secondary(findings.partition, definition, table.stored_schema()) is None:
+        return False
     groups = metadata.group_readers(findings.partition)
     with closing(SpillFile(table.options.value(SPILL_FOLDER))) as file:
         spool = KeySpool(file)
@@ -54,6 +57,7 @@ def check_secondary_index(table: HudiTable, metadata: MetadataTable, findings: F
                 # Hudi 1.0 leaves rows without a value out. No query looks for them by the index.
                 held, mine = held.filter(_with_value(held["key"])), mine.filter(_with_value(mine))
             _check_group(held, mine, slices, findings)
+    return True
 
 
 def _check_group(held: pa.Table, known: pa.Array, slices: list[FileSlice], findings: Findings) -> None:
