@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from skep_format.avro.chains import can_chain, element_starts
+from skep_format.avro.chains import element_starts
 from skep_format.avro.cursors import I64, U8, Bytes, Cursors
 from skep_format.avro.types import AvroType, UnionType, arrow_field, arrow_of, as_record, null_branch
 from skep_format.errors import CorruptFileError
@@ -47,8 +47,9 @@ _CHUNK_ROWS = 16_384
 _CHUNK_BYTES = 64 << 20
 # Elements that take no bytes (empty records) can claim any number of themselves; more than this is taken for damage.
 _MAX_EMPTY_ELEMENTS = 1 << 20
-# Arrays of so many elements are worth the search for their beginnings.
+# Arrays of so many elements are worth the search for their beginnings, which takes as long as some rounds over all.
 _LONG = 64
+_ROUNDS_OF_SEARCH = 4
 
 
 def decode_records(
@@ -349,7 +350,6 @@ class _Rounds:
     def __init__(self, cursors: Cursors, members: tuple[Field, ...]) -> None:
         self._cursors, self._members = cursors, members
         self._smallest = sum(_smallest(field.type, field.nullable) for field in members)
-        self._chained = all(can_chain(field.type) for field in members)
         self._owners: list[I64] = []
 
     def __iter__(self) -> Iterator[Cursors]:
@@ -360,9 +360,9 @@ class _Rounds:
             fresh = rows[left[rows] == 0]
             if len(fresh):
                 left[fresh] = self._counts(fresh)
-                if self._chained:
-                    for row in fresh[left[fresh] >= _LONG].tolist():
-                        yield from self._chain(row, left)
+                long = fresh[left[fresh] >= _LONG]
+                for row in long[left[long] >= len(long) * _ROUNDS_OF_SEARCH].tolist():
+                    yield from self._chain(row, left)
             rows = rows[left[rows] > 0]
             if not len(rows):
                 return
@@ -376,10 +376,10 @@ class _Rounds:
         """All but the last of a row's elements, as far as they can be found: the last one is left to a round."""
         source, start, end = self._cursors.source, int(self._cursors.at[row]), int(self._cursors.end[row])
         starts = element_starts(self._members, source, start, end, int(left[row]) - 1)
-        begins, ends = starts[:-1], starts[1:]
+        begins, ends = starts[:-1].copy(), starts[1:]
         if not len(begins):
             return
-        some = Cursors(source, begins, np.full(len(begins), end))
+        some = Cursors(source, begins, ends)
         yield some
         strayed = some.at != ends
         if strayed.any():
