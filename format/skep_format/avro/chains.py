@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from skep_format.avro.cursors import I64, Bytes, press
-from skep_format.avro.types import AvroType, UnionType, null_branch
+from skep_format.avro.types import AvroType, UnionType, members_of, null_branch
 from skep_format.schema.avro import decimal_size
 from skep_format.schema.types import (
     BinaryType,
@@ -89,12 +89,8 @@ def _behind(kind: AvroType, source: Bytes, at: I64, end: int) -> I64:
                 rows, at = rows[inside], at[inside]
             result[rows] = at
             return result
-        case ListType():
-            element = Field("", kind.element, kind.element_nullable, null_last=kind.null_last)
-            return _behind_elements((element,), source, at, end)
-        case MapType():
-            value = Field("", kind.value, kind.value_nullable, null_last=kind.null_last)
-            return _behind_elements((Field("", StringType(), nullable=False), value), source, at, end)
+        case ListType() | MapType():
+            return _behind_elements(members_of(kind), source, at, end)
         case UnionType():
             branch, at = _long(source, at, end)
             result = np.full(len(at), end + 1)
