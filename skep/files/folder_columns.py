@@ -7,14 +7,12 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from skep.files.text_files import FileRows, Input, Types, read_csv_files
+import pyarrow as pa
+
+from skep.files.text_files import FileRows, Input, Types, read_text_files
 from skep_format.escaping import unescape
 from skep_format.names import DEFAULT_PARTITION
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 def values_of(folder: Path, file: Path) -> tuple[tuple[str, str | None], ...]:
@@ -39,22 +37,18 @@ def with_folder_columns(files: Sequence[FileRows], known: Types) -> list[FileRow
 
 def _column(name: str, files: Sequence[FileRows], known: Types) -> tuple[pa.DataType, Mapping[str, pa.Scalar]]:
     """The type of the column, and the value of each text."""
-    import pyarrow as pa
-
     texts = sorted({value for each in files for key, value in each.source.folders if key == name and value is not None})
     if not texts:
         return known.get(name, pa.string()), {}
     written = io.StringIO()
     csv.writer(written).writerows([[name], *([text] for text in texts)])
     source = Input(f"folders {name}=…", "csv", written.getvalue().encode())
-    (rows,) = read_csv_files([source], known, lambda _name: None)
+    (rows,) = read_text_files([source], known, lambda _name: None)
     column = pa.concat_tables(rows.tables()).column(name)
     return column.type, dict(zip(texts, column, strict=True))
 
 
 def _extended(file: FileRows, columns: Mapping[str, tuple[pa.DataType, Mapping[str, pa.Scalar]]]) -> FileRows:
-    import pyarrow as pa
-
     own = {name: value for name, value in file.source.folders if name not in file.schema.names}
     fields = [pa.field(name, columns[name][0]) for name in own]
 

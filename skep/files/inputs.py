@@ -7,18 +7,19 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, Final
+
+import pyarrow as pa
 
 from skep.files.folder_columns import values_of, with_folder_columns
-from skep.files.text_files import FileRows, Input, read_csv_files, read_json_files
+from skep.files.text_files import FileRows, Input, read_text_files
 from skep_format.errors import InputError, SkepError
+from skep_format.schema.exact import cast_exactly
+from skep_stream.files.typed_rows import TYPED
 from skep_table.write.input.row_input import RereadInput, RowInput
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-_ROWS: Final = 65_536
 _STDIN: Final = "-"
 _HELD_BYTES: Final = 32 << 20
 _OPEN_FILES: Final = Path("/proc/self/fd")
@@ -100,19 +101,17 @@ def read_files(
     the line of a text) that can't be read, or does not fit the others; for files with types, some of these errors come
     when the rows are read.
     """
-    import pyarrow as pa
-
     found: dict[int, FileRows] = {}
     for at, each in enumerate(inputs):
-        if each.format in _READERS:
+        if each.format in TYPED:
             with _named(each):
-                found[at] = _READERS[each.format](each)
+                found[at] = _typed(each)
     known = {field.name: field.type for one in found.values() for field in one.schema}
     known.update((field.name, field.type) for given in (table, schema) if given is not None for field in given)
-    for format, reader in (("jsonl", read_json_files), ("csv", read_csv_files)):
+    for format in ("jsonl", "csv"):
         places = [at for at, each in enumerate(inputs) if each.format == format]
         if places:
-            found.update(zip(places, reader([inputs[at] for at in places], known, done), strict=True))
+            found.update(zip(places, read_text_files([inputs[at] for at in places], known, done), strict=True))
             known = {**{field.name: field.type for at in places for field in found[at].schema}, **known}
     files = with_folder_columns([found[at] for at in range(len(inputs))], known)
     if schema is not None:
@@ -130,7 +129,7 @@ def read_files(
     except pa.ArrowException as error:
         names = ", ".join(each.name for each in inputs)
         raise InputError(f"the columns of {names} don't fit each other: {error}", found=names) from error
-    untold = {each.name for each in inputs if each.format in _READERS}
+    untold = {each.name for each in inputs if each.format in TYPED}
 
     def batches() -> Iterator[pa.RecordBatch]:
         for file in files:
@@ -147,8 +146,6 @@ def read_files(
 @contextmanager
 def _named(source: Input) -> Iterator[None]:
     """Errors of a reader as InputError that names the file."""
-    import pyarrow as pa
-
     try:
         yield
     except SkepError:
@@ -159,10 +156,6 @@ def _named(source: Input) -> Iterator[None]:
 
 def _in_types(source: Input, rows: pa.Table, schema: pa.Schema, given: Mapping[str, pa.DataType]) -> pa.Table:
     """The columns of all files, in their types. InputError for a value that does not fit."""
-    import pyarrow as pa
-
-    from skep_format.schema.exact import cast_exactly
-
     columns = []
     for field in schema:
         at = rows.schema.get_field_index(field.name)
@@ -186,49 +179,14 @@ def _in_types(source: Input, rows: pa.Table, schema: pa.Schema, given: Mapping[s
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _parquet(source: Input) -> FileRows:
-    from pyarrow import parquet
+def _typed(source: Input) -> FileRows:
+    """A file whose columns have types."""
+    opened = partial(TYPED[source.format], source.name)
 
     def tables() -> Iterator[pa.Table]:
-        import pyarrow as pa
-
-        with source.open() as opened, parquet.ParquetFile(opened) as file:
-            for batch in file.iter_batches(_ROWS):
+        with source.open() as file:
+            for batch in opened(file)[1]:
                 yield pa.Table.from_batches([batch])
-
-    with source.open() as opened, parquet.ParquetFile(opened) as file:
-        return FileRows(source, file.schema_arrow, tables)
-
-
-def _orc(source: Input) -> FileRows:
-    from pyarrow import orc
-
-    def tables() -> Iterator[pa.Table]:
-        import pyarrow as pa
-
-        with source.open() as opened:
-            file = orc.ORCFile(opened)
-            for number in range(file.nstripes):
-                yield pa.Table.from_batches([file.read_stripe(number)])
-
-    with source.open() as opened:
-        return FileRows(source, orc.ORCFile(opened).schema, tables)
-
-
-def _avro(source: Input) -> FileRows:
-    from skep_format.avro.container import Container
 
     with source.open() as file:
-        schema = Container(file, source.name).schema
-
-    def tables() -> Iterator[pa.Table]:
-        import pyarrow as pa
-
-        with source.open() as file:
-            for batch in Container(file, source.name).batches():
-                yield pa.Table.from_batches([batch])
-
-    return FileRows(source, schema, tables)
-
-
-_READERS: Final[dict[str, Callable[[Input], FileRows]]] = {"parquet": _parquet, "avro": _avro, "orc": _orc}
+        return FileRows(source, opened(file)[0], tables)

@@ -17,15 +17,20 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial, reduce
+from itertools import pairwise
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv as arrow_csv
+from pyarrow import json as arrow_json
 
 from skep_format.errors import InputError
+from skep_stream.files.unread import unread
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-Types = Mapping[str, "pa.DataType"]
+Types = Mapping[str, pa.DataType]
 
 _BLOCK_BYTES: Final = 16 << 20  # a row has to fit
 _SCAN_BYTES: Final = 32 << 20  # a piece of a file
@@ -55,8 +60,6 @@ class Input:
 
     def open(self) -> pa.NativeFile:
         """The content as a file of bytes, from its start. The caller closes it."""
-        import pyarrow as pa
-
         # (not mapped: pages of a mapped file count as memory of the process)
         return pa.BufferReader(self.content) if isinstance(self.content, bytes) else pa.OSFile(str(self.content))
 
@@ -66,20 +69,40 @@ class Input:
         return io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
 
     def blocks(self) -> Iterator[bytes]:
-        """The content, so many bytes at a time."""
+        """The content, so many bytes at a time. InputError, with the line, for what is not UTF-8."""
+        decoder, lines = codecs.getincrementaldecoder("utf-8")(), 0
         with self.open() as file:
-            while block := file.read(_SCAN_BYTES):
+            while True:
+                block = file.read(_SCAN_BYTES)
+                try:
+                    lines += decoder.decode(block, final=not block).count("\n")
+                except UnicodeDecodeError as error:
+                    line = lines + error.object.count(b"\n", 0, error.start) + 1
+                    hint = "convert it: iconv -f LATIN1 -t UTF-8, or whatever its encoding is"
+                    raise self.error(line, "the file is not in UTF-8", hint) from error
+                if not block:
+                    return
                 yield block
+
+    def error(self, line: int, reason: str, hint: str | None = None, column: str | None = None) -> InputError:
+        """What is wrong in a line."""
+        where = {"path": self.name, "line": line, **({"column": column} if column else {})}
+        return InputError(f"{self.name}, line {line}: {reason}", hint=hint, **where)
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Whole records of a file: bytes from `start` to `end`. `line` is the number of its first line, from 1."""
+    """Whole records of a file: bytes from `start` to `end`. `line` is the number of its first line, from 1.
+
+    Of CSV the names of the columns, and whether there are quotes in the file.
+    """
 
     source: Input
     start: int
     end: int
     line: int
+    header: tuple[str, ...] = ()
+    quoted: bool = False
 
     @property
     def is_first(self) -> bool:
@@ -88,8 +111,6 @@ class Piece:
 
     def open(self) -> pa.NativeFile:
         """Its bytes in memory."""
-        import pyarrow as pa
-
         with self.source.open() as file:
             file.seek(self.start)
             return pa.BufferReader(file.read_buffer(self.end - self.start))
@@ -104,38 +125,47 @@ class FileRows:
     tables: Callable[[], Iterable[pa.Table]]
 
 
-class _Decoder:
-    """Checks that blocks are UTF-8."""
-
-    def __init__(self, source: Input) -> None:
-        self._source = source
-        self._decoder = codecs.getincrementaldecoder("utf-8")()
-        self._lines = 0
-
-    def check(self, block: bytes) -> None:
-        """InputError, with the line, for what is not; an empty block ends the file."""
-        try:
-            self._lines += self._decoder.decode(block, final=not block).count("\n")
-        except UnicodeDecodeError as error:
-            line = self._lines + error.object.count(b"\n", 0, error.start) + 1
-            raise InputError(
-                f"{self._source.name}, line {line}: the file is not in UTF-8",
-                hint="convert it: iconv -f LATIN1 -t UTF-8, or whatever its encoding is",
-                path=self._source.name,
-                line=line,
-            ) from error
-
-
-def _kept(inputs: Sequence[Input]) -> bool:
-    """Whether the tables of the first pass are kept for the second."""
+def read_text_files(inputs: Sequence[Input], known: Types, done: Callable[[str], object]) -> list[FileRows]:
+    """The rows of each of the files, which are all CSV, or all JSON lines. InputError names file and line."""
+    is_csv = inputs[0].format == "csv"
+    read = _csv_table if is_csv else _json_table
+    files = [_pieces(each) for each in inputs]
     sizes = (len(each.content) if isinstance(each.content, bytes) else each.content.stat().st_size for each in inputs)
-    return sum(sizes) <= _KEPT_BYTES
+    keep = sum(sizes) <= _KEPT_BYTES
+    tables: dict[Piece, pa.Table] = {}
+    schemas: dict[Piece, pa.Schema] = {}
+    texts: dict[str, str] = {}
+    large: dict[str, str] = {}
+    for pieces in files:
+        for piece in pieces:
+            table = read(piece, known)
+            schemas[piece] = table.schema
+            if is_csv:
+                texts.update(_lossy_as_numbers(piece, table.schema, {*known, *texts}))
+            large = {**_large_integers(table), **large}
+            if keep:
+                tables[piece] = table
+        done(pieces[0].source.name)
+    types = _common_types(schemas.values(), known)
+    lossy = {name: text for name, text in large.items() if types.get(name) == pa.float64()}
+    if is_csv:
+        types = _with_texts(types, {**texts, **lossy})
+    else:
+        _check_numbers(schemas, types, lossy)
+
+    def tables_of(pieces: Sequence[Piece]) -> Iterator[pa.Table]:
+        for piece in pieces:
+            same = _cast_or_none(tables[piece], types) if piece in tables else None
+            yield read(piece, {**types, **known}) if same is None else same
+
+    return [
+        FileRows(pieces[0].source, _united([schemas[piece] for piece in pieces], types), partial(tables_of, pieces))
+        for pieces in files
+    ]
 
 
 def _common(one: pa.DataType, other: pa.DataType) -> pa.DataType:
     """A type that holds the values of both without loss; text where there is no other."""
-    import pyarrow as pa
-
     if one == other or pa.types.is_null(other):
         return one
     if pa.types.is_null(one):
@@ -147,8 +177,7 @@ def _common(one: pa.DataType, other: pa.DataType) -> pa.DataType:
         return pa.struct(list(members.items()))
     if pa.types.is_list(one) and pa.types.is_list(other):
         return pa.list_(_common(one.value_type, other.value_type))
-    numbers = [pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in (one, other)]
-    if all(numbers):
+    if all(map(_is_number, (one, other))):
         return pa.float64()
     times = [pa.types.is_date(kind) or pa.types.is_timestamp(kind) for kind in (one, other)]
     if all(times) and getattr(one, "tz", None) == getattr(other, "tz", None):
@@ -156,7 +185,11 @@ def _common(one: pa.DataType, other: pa.DataType) -> pa.DataType:
     return pa.string()
 
 
-def _common_types(schemas: Sequence[pa.Schema], known: Types) -> dict[str, pa.DataType]:
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _common_types(schemas: Iterable[pa.Schema], known: Types) -> dict[str, pa.DataType]:
     """One type for each column that is not known, of all files."""
     kinds: dict[str, list[pa.DataType]] = {}
     for schema in schemas:
@@ -166,11 +199,14 @@ def _common_types(schemas: Sequence[pa.Schema], known: Types) -> dict[str, pa.Da
     return {name: reduce(_common, found) for name, found in kinds.items()}
 
 
+def _united(schemas: Sequence[pa.Schema], types: Types) -> pa.Schema:
+    """All columns, in the types in which they are read."""
+    typed = [pa.schema([(field.name, types.get(field.name, field.type)) for field in schema]) for schema in schemas]
+    return pa.unify_schemas(typed, promote_options="permissive")
+
+
 def _large_integers(table: pa.Table) -> dict[str, str]:
     """Columns of whole numbers of which a double can't hold all, each with one of these."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     found = {}
     for field, column in zip(table.schema, table.columns, strict=True):
         if pa.types.is_integer(field.type):
@@ -180,17 +216,8 @@ def _large_integers(table: pa.Table) -> dict[str, str]:
     return found
 
 
-def _lossy_as_doubles(large: Mapping[str, str], types: Types) -> dict[str, str]:
-    """Columns that are doubles in one file, and in another whole numbers that a double can't hold, each with one."""
-    import pyarrow as pa
-
-    return {name: text for name, text in large.items() if types.get(name) == pa.float64()}
-
-
 def _cast_or_none(table: pa.Table, types: Types) -> pa.Table | None:
     """The columns in these types; None when their texts have to be read again."""
-    import pyarrow as pa
-
     for at, field in enumerate(table.schema):
         wanted = types.get(field.name, field.type)
         if field.type != wanted:
@@ -203,211 +230,25 @@ def _cast_or_none(table: pa.Table, types: Types) -> pa.Table | None:
     return table
 
 
-# -- CSV
+def _pieces(source: Input) -> list[Piece]:
+    """The pieces of a file. InputError, with the line, for what can't be read.
 
-
-def read_csv_files(inputs: Sequence[Input], known: Types, done: Callable[[str], object]) -> list[FileRows]:
-    """The rows of each file. InputError names file and line."""
-    import pyarrow as pa
-
-    files = [_csv_pieces(each) for each in inputs]
-    keep = _kept(inputs)
-    tables: dict[_CsvPiece, pa.Table] = {}
-    schemas: list[pa.Schema] = []
-    texts: dict[str, str] = {}
-    large: dict[str, str] = {}
-    for pieces in files:
-        for piece in pieces:
-            table = piece.read(known)
-            schemas.append(table.schema)
-            texts.update(piece.lossy_as_numbers(table.schema, {*known, *texts}))
-            large = {**_large_integers(table), **large}
-            if keep:
-                tables[piece] = table
-        done(pieces[0].piece.source.name)
-    types = _common_types(schemas, known)
-    texts.update(_lossy_as_doubles({name: text for name, text in large.items() if name not in known}, types))
-    for name, example in texts.items():
-        warnings.warn(
-            f"column {name} is read as text: as a number {example} would become another text (leading zeros, or more"
-            f" digits than numbers hold); --schema '{name} bigint' reads numbers",
-            TextColumnWarning,
-            stacklevel=4,
-        )
-    types.update(dict.fromkeys(texts, pa.string()))
-    every = {**types, **known}
-
-    def read(pieces: Sequence[_CsvPiece]) -> Iterator[pa.Table]:
-        for piece in pieces:
-            same = _cast_or_none(tables[piece], types) if piece in tables else None
-            yield piece.read(every) if same is None else same
-
-    return [
-        FileRows(
-            pieces[0].piece.source,
-            pa.schema([(name, _type_read(every[name])) for name in pieces[0].header]),
-            partial(read, pieces),
-        )
-        for pieces in files
-    ]
-
-
-def _csv_pieces(source: Input) -> list[_CsvPiece]:
-    pieces, quoted = _scanned(source)
-    with source.text() as text:
-        header = tuple(next(csv.reader(text), ()))
-    if not header:
-        raise InputError(f"{source.name} is empty: there is no header", path=source.name)
-    for name in header:
-        if header.count(name) > 1:
-            raise InputError(
-                f"{source.name}, line 1: column {name} occurs twice", path=source.name, line=1, column=name
-            )
-    return [_CsvPiece(piece, header, quoted) for piece in pieces]
-
-
-@dataclass(frozen=True, slots=True)
-class _CsvPiece:
-    piece: Piece
-    header: tuple[str, ...]
-    quoted: bool
-
-    def read(self, types: Types, only: Sequence[str] | None = None) -> pa.Table:
-        """The columns that `types` names in these types, the others in types that fit their texts."""
-        import pyarrow as pa
-
-        here = {name: kind for name, kind in types.items() if name in self.header}
-        try:
-            table = self._parsed({name: _csv_type(kind) for name, kind in here.items()}, only)
-        except pa.ArrowException as error:
-            raise self._error(here, only, error) from error
-        for at, name in enumerate(table.column_names):
-            if name in here and _has_zone(here[name]):
-                table = table.set_column(at, name, self._instants(name, table.column(at), here[name]))
-        return table
-
-    def lossy_as_numbers(self, schema: pa.Schema, known: Set[str]) -> dict[str, str]:
-        """Columns of numbers, but for those known, with a text that a number does not give back, each with that."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        patterns = {
-            field.name: _LOSSY_INTEGERS if pa.types.is_integer(field.type) else _LOSSY_DOUBLES
-            for field in schema
-            if field.name not in known and (pa.types.is_integer(field.type) or pa.types.is_floating(field.type))
-        }
-        if not patterns:
-            return {}
-        found = {}
-        texts = self.read(dict.fromkeys(patterns, pa.string()), list(patterns))
-        for name, pattern in patterns.items():
-            lossy = texts.column(name).filter(pc.match_substring_regex(texts.column(name), pattern))
-            if len(lossy):
-                found[name] = str(lossy[0])
-        return found
-
-    def _parsed(self, types: Types, only: Sequence[str] | None, threads: bool = True) -> pa.Table:
-        from pyarrow import csv as arrow_csv
-
-        return arrow_csv.read_csv(
-            self.piece.open(),
-            read_options=arrow_csv.ReadOptions(
-                use_threads=threads,
-                block_size=_BLOCK_BYTES,
-                column_names=None if self.piece.is_first else self.header,
-            ),
-            parse_options=arrow_csv.ParseOptions(newlines_in_values=self.quoted),
-            convert_options=arrow_csv.ConvertOptions(column_types=types, include_columns=list(only or ())),
-        )
-
-    def _error(self, types: Types, only: Sequence[str] | None, error: Exception) -> InputError:
-        """The same error with the line, which only a reader with one thread reports."""
-        import pyarrow as pa
-
-        try:
-            self._parsed({name: _csv_type(kind) for name, kind in types.items()}, only, threads=False)
-        except pa.ArrowException as again:
-            error = again
-        reason = re.sub(r"^CSV parse error: ", "", str(error))
-        row = re.search(r"Row #(\d+): ", reason)
-        column = re.match(r"In CSV column #(\d+): ", reason)
-        name = self.header[int(column[1])] if column else None
-        reason = re.sub(r"^In CSV column #\d+: |Row #\d+: |CSV conversion error to ", "", reason)
-        first = self.piece.line
-        line = first + int(row[1]) - 1 if row else None
-        where = f", line {line}" if row else ""
-        if row and self.quoted:  # a row may have several lines
-            where = f", row {row[1]}" if self.piece.is_first else f", row {row[1]} from line {first} on"
-        where += f": column {name}" if name else ""
-        hint = f"--schema '{name} string' reads it as another type" if name in types else None
-        return InputError(
-            f"{self.piece.source.name}{where}: {reason}",
-            hint=hint,
-            path=self.piece.source.name,
-            line=line,
-            column=name,
-        )
-
-    def _instants(self, name: str, texts: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-        """Times with a zone as they are, those without in UTC."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        texts = pc.if_else(pc.equal(texts, ""), None, texts)
-        zoned = pc.match_substring_regex(texts, _ZONE)
-        try:
-            plain = pc.if_else(zoned, None, texts).cast(pa.timestamp("us"))
-            return pc.coalesce(pc.if_else(zoned, texts, None).cast(kind), pc.assume_timezone(plain, "UTC").cast(kind))
-        except pa.ArrowException as error:
-            raise InputError(
-                f"{self.piece.source.name}: column {name}: {error}", path=self.piece.source.name, column=name
-            ) from error
-
-
-def _has_zone(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_timestamp(kind) and kind.tz is not None)
-
-
-def _csv_type(kind: pa.DataType) -> pa.DataType:
-    """What a reader of CSV can make of text; the rest is left as text."""
-    import pyarrow as pa
-
-    plain = (
-        *(pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal),
-        *(pa.types.is_date, pa.types.is_time, pa.types.is_timestamp, pa.types.is_binary),
-    )
-    return kind if any(is_kind(kind) for is_kind in plain) and not _has_zone(kind) else pa.string()
-
-
-def _type_read(kind: pa.DataType) -> pa.DataType:
-    """The type of a column that is read as `kind`."""
-    return kind if _has_zone(kind) else _csv_type(kind)
-
-
-def _scanned(source: Input) -> tuple[list[Piece], bool]:
-    """The pieces of a CSV file, and whether there are quotes. InputError, with the line, for what can't be read.
-
-    That is text in another encoding, and a quoted value that is not closed as it should be. Each quote is compared with
-    its neighbours: one that opens follows a comma or begins a line, one that closes is followed by either. Only a file
-    with another quote is read record by record, to distinguish stray quotes within plain values, which are allowed,
-    from values that are not closed; such a file is one piece.
+    That is text in another encoding, and of CSV a quoted value that is not closed as it should be. Each quote is
+    compared with its neighbours: one that opens follows a comma or begins a line, one that closes is followed by
+    either. Only a file with another quote is read record by record, to distinguish stray quotes within plain values,
+    which are allowed, from values that are not closed; such a file is one piece.
     """
-    import numpy as np
-
-    decoder = _Decoder(source)
+    is_csv = source.format == "csv"
     beside = np.isin(np.arange(256), [*b',\n\r"'])
     cuts: list[tuple[int, int]] = [(0, 1)]  # offset and line at which a piece begins
     start, lines, count, regular = 0, 1, 0, True
     before = b"\n"  # the last byte of the block before; a file begins like a line
     closing = False  # whether that was a quote that closes
     for block in source.blocks():
-        decoder.check(block)
         data = np.frombuffer(before + block, np.uint8)
         if closing:
             regular &= bool(beside[data[1]])
-        quotes = np.flatnonzero(data[1:] == ord('"')) + 1
+        quotes = np.flatnonzero(data[1:] == ord('"') if is_csv else np.empty(0)) + 1
         opens, closes = quotes[count % 2 :: 2], quotes[1 - count % 2 :: 2]
         begins = beside[data[opens - 1]]
         if start == 0:
@@ -422,14 +263,16 @@ def _scanned(source: Input) -> tuple[list[Piece], bool]:
             cuts.append((start + int(newlines[last]), lines + last + 1))
         start, lines, count = start + len(block), lines + len(newlines), count + len(quotes)
         before = block[-1:]
-    decoder.check(b"")
     if not regular or count % 2:
         _check_records(source, start)
         cuts = cuts[:1]
     if len(cuts) > 1 and cuts[-1][0] >= start:
         cuts.pop()
-    ends = [*(offset for offset, _ in cuts[1:]), start]
-    return [Piece(source, at, end, line) for (at, line), end in zip(cuts, ends, strict=True)], bool(count)
+    header = _header(source) if is_csv else ()
+    return [Piece(source, at, end, line, header, bool(count)) for (at, line), (end, _) in pairwise([*cuts, (start, 0)])]
+
+
+# -- CSV
 
 
 def _check_records(source: Input, size: int) -> None:
@@ -441,100 +284,144 @@ def _check_records(source: Input, size: int) -> None:
             for _ in records:
                 line = records.line_num + 1
     except csv.Error as error:
-        raise InputError(
-            f"{source.name}, line {line}: a quoted value is not closed, or text follows its closing quote",
-            hint='a quote within a quoted value is doubled: ""',
-            path=source.name,
-            line=line,
-        ) from error
+        hint = 'a quote within a quoted value is doubled: ""'
+        raise source.error(line, "a quoted value is not closed, or text follows its closing quote", hint) from error
     finally:
         csv.field_size_limit(limit)
+
+
+def _header(source: Input) -> tuple[str, ...]:
+    with source.text() as text:
+        header = tuple(next(csv.reader(text), ()))
+    if not header:
+        raise InputError(f"{source.name} is empty: there is no header", path=source.name)
+    for name in header:
+        if header.count(name) > 1:
+            raise source.error(1, f"column {name} occurs twice", column=name)
+    return header
+
+
+def _with_texts(types: Types, texts: Mapping[str, str]) -> dict[str, pa.DataType]:
+    """The types with text for these columns, each with a warning, and for those without values."""
+    for name, example in texts.items():
+        warnings.warn(
+            f"column {name} is read as text: as a number {example} would become another text (leading zeros, or more"
+            f" digits than numbers hold); --schema '{name} bigint' reads numbers",
+            TextColumnWarning,
+            stacklevel=5,
+        )
+    return {name: pa.string() if name in texts or pa.types.is_null(kind) else kind for name, kind in types.items()}
+
+
+def _lossy_as_numbers(piece: Piece, schema: pa.Schema, known: Set[str]) -> dict[str, str]:
+    """Columns of numbers, but for those known, with a text that a number does not give back, each with that."""
+    patterns = {
+        field.name: _LOSSY_INTEGERS if pa.types.is_integer(field.type) else _LOSSY_DOUBLES
+        for field in schema
+        if field.name not in known and _is_number(field.type)
+    }
+    if not patterns:
+        return {}
+    found = {}
+    texts = _csv_table(piece, dict.fromkeys(patterns, pa.string()), list(patterns))
+    for name, pattern in patterns.items():
+        lossy = texts.column(name).filter(pc.match_substring_regex(texts.column(name), pattern))
+        if len(lossy):
+            found[name] = str(lossy[0])
+    return found
+
+
+def _csv_table(piece: Piece, types: Types, only: Sequence[str] = ()) -> pa.Table:
+    """The columns that `types` names in these types, the others in types that fit their texts."""
+    here = {name: kind for name, kind in types.items() if name in piece.header}
+    parsed = partial(_parsed_csv, piece, {name: _csv_type(kind) for name, kind in here.items()}, only)
+    try:
+        table = parsed()
+    except pa.ArrowException as error:
+        raise _csv_error(piece, here, partial(parsed, threads=False), error) from error
+    for at, name in enumerate(table.column_names):
+        if name in here and _has_zone(here[name]):
+            table = table.set_column(at, name, _instants(piece, name, table.column(at), here[name]))
+    return table
+
+
+def _parsed_csv(piece: Piece, types: Types, only: Sequence[str], threads: bool = True) -> pa.Table:
+    return arrow_csv.read_csv(
+        piece.open(),
+        read_options=arrow_csv.ReadOptions(
+            use_threads=threads, block_size=_BLOCK_BYTES, column_names=None if piece.is_first else piece.header
+        ),
+        parse_options=arrow_csv.ParseOptions(newlines_in_values=piece.quoted),
+        convert_options=arrow_csv.ConvertOptions(column_types=types, include_columns=list(only)),
+    )
+
+
+def _csv_error(piece: Piece, types: Types, read: Callable[[], object], error: pa.ArrowException) -> InputError:
+    """The same error with the line."""
+    found = unread(read, error)
+    name = None if found.column is None else piece.header[found.column]
+    line = piece.line + found.row - 1 if found.row else None
+    where = f", line {line}" if line else ""
+    if line and piece.quoted:  # a row may have several lines
+        where = f", row {found.row}" if piece.is_first else f", row {found.row} from line {piece.line} on"
+    where += f": column {name}" if name else ""
+    hint = f"--schema '{name} string' reads it as another type" if name in types else None
+    source = piece.source.name
+    return InputError(f"{source}{where}: {found.reason}", hint=hint, path=source, line=line, column=name)
+
+
+def _instants(piece: Piece, name: str, texts: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Times with a zone as they are, those without in UTC."""
+    texts = pc.if_else(pc.equal(texts, ""), None, texts)
+    zoned = pc.match_substring_regex(texts, _ZONE)
+    try:
+        plain = pc.if_else(zoned, None, texts).cast(pa.timestamp("us"))
+        return pc.coalesce(pc.if_else(zoned, texts, None).cast(kind), pc.assume_timezone(plain, "UTC").cast(kind))
+    except pa.ArrowException as error:
+        raise _column_error(piece, name, error) from error
+
+
+def _column_error(piece: Piece, name: str, error: Exception) -> InputError:
+    source = piece.source.name
+    return InputError(f"{source}: column {name}: {error}", path=source, column=name)
+
+
+def _has_zone(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) and kind.tz is not None)
+
+
+def _csv_type(kind: pa.DataType) -> pa.DataType:
+    """What a reader of CSV can make of text; the rest is left as text."""
+    plain = (
+        *(pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal),
+        *(pa.types.is_date, pa.types.is_time, pa.types.is_timestamp, pa.types.is_binary),
+    )
+    return kind if any(is_kind(kind) for is_kind in plain) and not _has_zone(kind) else pa.string()
 
 
 # -- JSON lines
 
 
-def read_json_files(inputs: Sequence[Input], known: Types, done: Callable[[str], object]) -> list[FileRows]:
-    """The rows of each file of JSON lines. InputError names file and line."""
-    import pyarrow as pa
-
-    files = [_json_pieces(each) for each in inputs]
-    keep = _kept(inputs)
-    tables: dict[Piece, pa.Table] = {}
-    schemas: dict[Piece, pa.Schema] = {}
-    large: dict[str, str] = {}
-    for pieces in files:
-        for piece in pieces:
-            table = _json_table(piece, known)
-            schemas[piece] = table.schema
-            large = {**_large_integers(table), **large}
-            if keep:
-                tables[piece] = table
-        done(pieces[0].source.name)
-    types = _common_types(list(schemas.values()), known)
-    lossy = _lossy_as_doubles(large, types)
+def _check_numbers(schemas: Mapping[Piece, pa.Schema], types: Types, lossy: Mapping[str, str]) -> None:
+    """InputError where numbers would be texts, or doubles that don't hold them, because of other files."""
     for piece, schema in schemas.items():
         for field in schema:
             wanted = types.get(field.name, field.type)
             if field.name in lossy or (pa.types.is_string(wanted) and not _is_text(field.type)):
                 others = f"doubles, which don't hold {lossy[field.name]}," if field.name in lossy else "text"
-                where = (
-                    f"{piece.source.name}: " if piece.is_first else f"{piece.source.name}, from line {piece.line} on: "
-                )
-                raise InputError(
-                    f"{where}column {field.name} has {field.type}, and {others} in other files",
-                    path=piece.source.name,
-                    column=field.name,
-                )
-
-    def read(pieces: Sequence[Piece]) -> Iterator[pa.Table]:
-        for piece in pieces:
-            same = _cast_or_none(tables[piece], types) if piece in tables else None
-            yield _json_table(piece, {**types, **known}) if same is None else same
-
-    return [
-        FileRows(pieces[0].source, _united([schemas[piece] for piece in pieces], types), partial(read, pieces))
-        for pieces in files
-    ]
-
-
-def _united(schemas: Sequence[pa.Schema], types: Types) -> pa.Schema:
-    """All columns, in the types in which they are read."""
-    import pyarrow as pa
-
-    typed = [pa.schema([(field.name, types.get(field.name, field.type)) for field in schema]) for schema in schemas]
-    return pa.unify_schemas(typed, promote_options="permissive")
-
-
-def _json_pieces(source: Input) -> list[Piece]:
-    decoder = _Decoder(source)
-    cuts = [(0, 1)]
-    start, lines = 0, 1
-    for block in source.blocks():
-        decoder.check(block)
-        count = block.count(b"\n")
-        if count:
-            cuts.append((start + block.rindex(b"\n") + 1, lines + count))
-        start, lines = start + len(block), lines + count
-    decoder.check(b"")
-    if len(cuts) > 1 and cuts[-1][0] >= start:
-        cuts.pop()
-    ends = [*(offset for offset, _ in cuts[1:]), start]
-    return [Piece(source, at, end, line) for (at, line), end in zip(cuts, ends, strict=True)]
+                path, from_line = piece.source.name, "" if piece.is_first else f", from line {piece.line} on"
+                reason = f"column {field.name} has {field.type}, and {others} in other files"
+                raise InputError(f"{path}{from_line}: {reason}", path=path, column=field.name)
 
 
 def _is_text(kind: pa.DataType) -> bool:
     """Whether JSON holds these values as text, or holds none."""
-    import pyarrow as pa
-
     return bool(pa.types.is_string(kind) or pa.types.is_timestamp(kind) or pa.types.is_null(kind))
 
 
-def _json_table(source: Piece, known: Types) -> pa.Table:
+def _json_table(piece: Piece, known: Types) -> pa.Table:
     """Columns that `known` names in these types, as far as JSON distinguishes them; the others as Arrow infers them."""
-    import pyarrow as pa
-
-    table = _parsed_json(source)
+    table = _parsed_json(piece)
     guided = {
         field.name: kind
         for field in table.schema
@@ -542,23 +429,19 @@ def _json_table(source: Piece, known: Types) -> pa.Table:
     }
     if not guided:
         return table
-    table = _parsed_json(source, pa.schema(list(guided.items())))
+    table = _parsed_json(piece, pa.schema(list(guided.items())))
     for at, field in enumerate(table.schema):
         wanted = known.get(field.name, field.type)
         if pa.types.is_string(field.type) and (pa.types.is_date(wanted) or pa.types.is_time(wanted)):
             try:
                 table = table.set_column(at, field.name, table.column(at).cast(wanted))
             except pa.ArrowException as error:
-                raise InputError(
-                    f"{source.source.name}: column {field.name}: {error}", path=source.source.name, column=field.name
-                ) from error
+                raise _column_error(piece, field.name, error) from error
     return table
 
 
 def _guided(found: pa.DataType, wanted: pa.DataType) -> pa.DataType:
     """The type to read a column of JSON as: `wanted` where its values are of that kind, else as they are."""
-    import pyarrow as pa
-
     types = pa.types
     if types.is_struct(found) and types.is_struct(wanted):
         members = (found.field(at) for at in range(found.num_fields))
@@ -579,24 +462,20 @@ def _guided(found: pa.DataType, wanted: pa.DataType) -> pa.DataType:
         return wanted
     if is_text and (types.is_timestamp(wanted) or types.is_decimal(wanted) or types.is_binary(wanted)):
         return wanted
-    is_number = types.is_integer(found) or types.is_floating(found)
-    if is_number and (types.is_integer(wanted) or types.is_floating(wanted) or types.is_decimal(wanted)):
+    if _is_number(found) and (_is_number(wanted) or types.is_decimal(wanted)):
         return wanted
     return found
 
 
-def _parsed_json(source: Piece, schema: pa.Schema | None = None) -> pa.Table:
-    import pyarrow as pa
-    from pyarrow import json as arrow_json
-
+def _parsed_json(piece: Piece, schema: pa.Schema | None = None) -> pa.Table:
     try:
         return arrow_json.read_json(
-            source.open(),
+            piece.open(),
             read_options=arrow_json.ReadOptions(block_size=_BLOCK_BYTES),
             parse_options=arrow_json.ParseOptions(explicit_schema=schema),
         )
     except pa.ArrowException as error:
-        raise _json_error(source.source, str(error)) from error
+        raise _json_error(piece.source, str(error)) from error
 
 
 def _json_error(source: Input, reason: str) -> InputError:
@@ -608,19 +487,15 @@ def _json_error(source: Input, reason: str) -> InputError:
             try:
                 row = json.loads(line) if line.strip() else {}
             except ValueError as error:
-                return _at(source, number, f"not JSON: {error}", "each line holds one JSON object")
+                return source.error(number, f"not JSON: {error}", "each line holds one JSON object")
             if not isinstance(row, dict):
                 hint = "each line holds one JSON object: jq -c '.[]' makes lines of an array"
-                return _at(source, number, f"an object is expected, found {_kind(row)}", hint)
+                return source.error(number, f"an object is expected, found {_kind(row)}", hint)
             for name, value in row.items():
                 before, first = kinds.setdefault(name, (_kind(value), number)) if value is not None else ("", 0)
                 if before and before != _kind(value):
-                    return _at(source, number, f"column {name} is {_kind(value)}, and {before} in line {first}", None)
+                    return source.error(number, f"column {name} is {_kind(value)}, and {before} in line {first}")
     return InputError(f"{source.name} can't be read: {reason}", path=source.name)
-
-
-def _at(source: Input, line: int, reason: str, hint: str | None) -> InputError:
-    return InputError(f"{source.name}, line {line}: {reason}", hint=hint, path=source.name, line=line)
 
 
 def _kind(value: object) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import pyarrow as pa
@@ -27,6 +28,17 @@ class RecordPlace(Protocol):
     def number(self) -> int:
         """Its line, or its offset."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a file."""
+
+    source: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.source}, line {self.number}"
 
 
 class Rejected:

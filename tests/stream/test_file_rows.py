@@ -17,8 +17,7 @@ from skep_stream.files.csv_cut import Dialect
 from skep_stream.files.csv_rows import ColumnOrderWarning, csv_rows
 from skep_stream.files.csv_text import CsvForm
 from skep_stream.files.json_rows import _read_by_arrow, _read_each, json_rows
-from skep_stream.files.line import Line
-from skep_stream.rejected import Rejected
+from skep_stream.rejected import Line, Rejected
 
 
 def schema(**types: Any) -> Schema:

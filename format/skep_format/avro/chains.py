@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from skep_format.avro.cursors import I64, Bytes, press
-from skep_format.avro.types import AvroType, UnionType
+from skep_format.avro.types import AvroType, UnionType, members_of, null_branch
 from skep_format.schema.avro import decimal_size
 from skep_format.schema.types import (
     BinaryType,
@@ -31,23 +31,7 @@ from skep_format.schema.types import (
 )
 
 _WINDOW = 1 << 20  # bytes looked at together
-
-
-def can_chain(kind: AvroType) -> bool:
-    """Whether elements of `kind` have no arrays or maps within."""
-    match kind:
-        case ListType() | MapType():
-            return False
-        case StructType():
-            return all(can_chain(field.type) for field in kind.fields)
-        case UnionType():
-            return all(inner is None or _has_end(inner) for _, inner in kind.branches)
-    return True
-
-
-def _has_end(kind: AvroType) -> bool:
-    # A branch with an array within is allowed: where it is taken the chain ends, and rounds take over.
-    return not isinstance(kind, (ListType, MapType))
+_MOST_BLOCKS = 64  # of an array within an element
 
 
 def element_starts(members: tuple[Field, ...], source: Bytes, start: int, end: int, count: int) -> I64:
@@ -76,11 +60,7 @@ def element_starts(members: tuple[Field, ...], source: Bytes, start: int, end: i
 def _links(members: tuple[Field, ...], source: Bytes, start: int, reach: int, end: int) -> list[int]:
     """For each place from `start` to `reach`, where an element that begins there ends; −1 where none can."""
     places = np.arange(start, reach)
-    if members[0].nullable and not isinstance(members[0].type, UnionType):
-        places = places[(source.data[start:reach] & 0xFD) == 0]  # its first byte is a branch: 0 or 2
-    at = places
-    for field in members:
-        at = _behind_slot(field, source, at, end)
+    at = _behind(StructType(members), source, places, end)
     links = np.full(reach - start, -1, np.int64)
     links[places - start] = np.where((at > end) | (at <= places), -1, at)
     listed: list[int] = links.tolist()
@@ -90,10 +70,10 @@ def _links(members: tuple[Field, ...], source: Bytes, start: int, reach: int, en
 def _behind_slot(field: Field, source: Bytes, at: I64, end: int) -> I64:
     if isinstance(field.type, UnionType) or not field.nullable:
         return _behind(field.type, source, at, end)
-    null_at = 1 if field.null_last else 0
+    null = 2 * null_branch(field)
     branch = source.data[np.minimum(at, end)]
-    result = np.where(branch & 0xFD == 0, at + 1, end + 1)
-    rows = np.flatnonzero((branch == 2 * (1 - null_at)) & (at < end))
+    result = np.where((branch == null) & (at < end), at + 1, end + 1)
+    rows = np.flatnonzero((branch == 2 - null) & (at < end))
     result[rows] = _behind(field.type, source, at[rows] + 1, end)
     return result
 
@@ -102,9 +82,15 @@ def _behind(kind: AvroType, source: Bytes, at: I64, end: int) -> I64:
     """Where values of `kind` that begin at `at` end: beyond `end` for what is none."""
     match kind:
         case StructType():
+            rows, result = np.arange(len(at)), np.full(len(at), end + 1)
             for field in kind.fields:
                 at = _behind_slot(field, source, at, end)
-            return at
+                inside = at <= end
+                rows, at = rows[inside], at[inside]
+            result[rows] = at
+            return result
+        case ListType() | MapType():
+            return _behind_elements(members_of(kind), source, at, end)
         case UnionType():
             branch, at = _long(source, at, end)
             result = np.full(len(at), end + 1)
@@ -112,7 +98,7 @@ def _behind(kind: AvroType, source: Bytes, at: I64, end: int) -> I64:
                 rows = np.flatnonzero((branch == number) & (at <= end))
                 if inner is None:
                     result[rows] = at[rows]
-                elif can_chain(inner):
+                else:
                     result[rows] = _behind(inner, source, at[rows], end)
             return result
         case StringType() | UuidType() | BinaryType() | DecimalType(fixed_size=0):
@@ -129,6 +115,39 @@ def _behind(kind: AvroType, source: Bytes, at: I64, end: int) -> I64:
         case BooleanType():
             return at + 1
     return _long(source, at, end)[1]
+
+
+def _behind_elements(members: tuple[Field, ...], source: Bytes, at: I64, end: int) -> I64:
+    """Where arrays of `members` end. The links between elements are squared, so that many are followed in few steps.
+
+    None is found for an array that reaches far beyond a window, or has more blocks than are looked at.
+    """
+    result = np.full(len(at), end + 1)
+    rows = np.flatnonzero(at < end)
+    if not len(rows):
+        return result
+    first = int(at[rows].min())
+    last = min(end, first + 2 * _WINDOW)
+    outside = last + 1 - first  # places in `steps` count from `first` on
+    behind = _behind(StructType(members), source, np.arange(first, last + 1), last)
+    steps = [np.append(np.minimum(behind - first, outside), outside)]
+    here = at[rows]
+    for _ in range(_MOST_BLOCKS):
+        count, here = _long(source, here, last)
+        size, items = _long(source, here, last)  # of a block that states its bytes, too
+        here = np.where(count >= 0, here, np.where((size < 0) | (size > outside), last + 1, items + size))
+        ended = (count == 0) & (here <= last)
+        result[rows[ended]] = here[ended]
+        inside = (count != 0) & (count < outside) & (here <= last)
+        rows, left, here = rows[inside], np.maximum(count[inside], 0), here[inside] - first
+        if not len(rows):
+            break
+        for bit in range(int(left.max()).bit_length()):
+            if bit == len(steps):
+                steps.append(steps[-1][steps[-1]])
+            here = np.where(left >> bit & 1, steps[bit][here], here)
+        here += first
+    return result
 
 
 def _long(source: Bytes, at: I64, end: int) -> tuple[I64, I64]:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Iterator
 from typing import IO, Final
 
+import numpy as np
 import pyarrow as pa
 
+from skep_format.avro.decode import decode_records
 from skep_format.avro.encode import encode_records
 from skep_format.errors import CorruptFileError
 from skep_format.schema.arrow import to_arrow
 from skep_format.schema.avro import avro_text, parse_avro
-from skep_format.schema.types import Schema
+from skep_format.schema.types import Field, ListType, Schema, StructType
 
 _MAGIC: Final = b"Obj\x01"
 _BLOCK_ROWS: Final = 4096
-_BATCH_ROWS: Final = 65_536
+_BATCH_BYTES: Final = 4 << 20  # decoded together
 
 
 def container(schema: Schema, rows: pa.Table) -> bytes:
@@ -45,22 +46,35 @@ class Container:
 
         self._path = path
         try:
-            self._records = fastavro.reader(file)
+            self._blocks = fastavro.block_reader(file)
         except _BROKEN as error:
             raise CorruptFileError(f"{path} is no Avro file: {error}", path=path) from error
-        self.schema = to_arrow(parse_avro(self._records.metadata["avro.schema"]))
+        fields = parse_avro(self._blocks.metadata["avro.schema"])
+        self.schema = to_arrow(fields)
+        rows = ListType(StructType(fields.fields), element_nullable=False)
+        self._block = Schema((Field("rows", rows, nullable=False),))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All rows, once.
-
-        By records: where they begin in a block is known only from their own bytes, and to find that out takes the
-        columnar decoder as long as fastavro takes for the values.
-        """
+        """All rows, once. A block is an array of records, which has its count before it, and zero behind."""
+        some, size = list[bytes](), 0
         try:
-            while part := list(itertools.islice(self._records, _BATCH_ROWS)):
-                yield pa.RecordBatch.from_pylist(part, self.schema)
+            for block in self._blocks:
+                if block.num_records:
+                    some.append(_long(block.num_records) + block.bytes_.getvalue() + _long(0))
+                    size += len(some[-1])
+                if size >= _BATCH_BYTES:
+                    yield self._decoded(some)
+                    some, size = [], 0
         except _BROKEN as error:
             raise CorruptFileError(f"{self._path} can't be read: {error}", path=self._path) from error
+        if some:
+            yield self._decoded(some)
+
+    def _decoded(self, blocks: list[bytes]) -> pa.RecordBatch:
+        lengths = np.array([len(each) for each in blocks])
+        data = b"".join(blocks)
+        rows = decode_records(self._block, data, np.cumsum(lengths) - lengths, lengths, path=self._path)
+        return pa.RecordBatch.from_arrays(rows.column(0).flatten().flatten(), schema=self.schema)
 
 
 # What fastavro raises for what it can't read.

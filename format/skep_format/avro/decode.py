@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from skep_format.avro.chains import can_chain, element_starts
+from skep_format.avro.chains import element_starts
 from skep_format.avro.cursors import I64, U8, Bytes, Cursors
-from skep_format.avro.types import AvroType, UnionType, arrow_field, arrow_of, as_record, null_branch
+from skep_format.avro.types import AvroType, UnionType, arrow_field, arrow_of, as_record, members_of, null_branch
 from skep_format.errors import CorruptFileError
 from skep_format.schema.avro import decimal_size
 from skep_format.schema.types import (
@@ -47,8 +47,9 @@ _CHUNK_ROWS = 16_384
 _CHUNK_BYTES = 64 << 20
 # Elements that take no bytes (empty records) can claim any number of themselves; more than this is taken for damage.
 _MAX_EMPTY_ELEMENTS = 1 << 20
-# Arrays of so many elements are worth the search for their beginnings.
+# Arrays of so many elements are worth the search for their beginnings, which takes as long as some rounds over all.
 _LONG = 64
+_ROUNDS_OF_SEARCH = 4
 
 
 def decode_records(
@@ -148,14 +149,11 @@ def _chunks(starts: I64, ends: I64) -> Iterator[tuple[int, int]]:
 
 
 def _field(field: Field, cursors: Cursors) -> pa.Array:
-    return _slot(field.type, field.nullable, null_branch(field), cursors)
-
-
-def _slot(kind: AvroType, nullable: bool, null_at: int, cursors: Cursors) -> pa.Array:
     """A value that may be null by a union of two branches."""
-    if not nullable or isinstance(kind, UnionType):
+    kind = field.type
+    if not field.nullable or isinstance(kind, UnionType):
         return _value(kind, cursors)
-    valid = _validity(null_at, cursors)
+    valid = _validity(null_branch(field), cursors)
     if valid.all():
         return _value(kind, cursors)
     rows = np.nonzero(valid)[0]
@@ -213,10 +211,8 @@ def _value(kind: AvroType, cursors: Cursors) -> pa.Array:
         case StructType():
             members = [_field(field, cursors) for field in kind.fields]
             return _struct(kind, members, len(cursors))
-        case ListType():
-            return _lists(kind, cursors)
-        case MapType():
-            return _maps(kind, cursors)
+        case ListType() | MapType():
+            return _elements(kind, cursors)
         case UnionType():
             return _union(kind, cursors)
 
@@ -314,30 +310,15 @@ def _union(kind: UnionType, cursors: Cursors) -> pa.Array:
 # -- arrays and maps: in rounds, each taking one element of every record that has one more -----------------------------
 
 
-def _lists(kind: ListType, cursors: Cursors) -> pa.Array:
-    rounds = _rounds(kind, cursors)
-    null_at = 1 if kind.null_last else 0
-    parts = [_slot(kind.element, kind.element_nullable, null_at, some) for some in rounds]
-    elements = rounds.in_order(parts, arrow_of(kind.element))
-    return pa.ListArray.from_arrays(rounds.offsets(), elements, type=arrow_of(kind))
-
-
-def _maps(kind: MapType, cursors: Cursors) -> pa.Array:
-    rounds = _rounds(kind, cursors)
-    null_at = 1 if kind.null_last else 0
-    keys, values = [], []
-    for some in rounds:
-        keys.append(some.text())
-        values.append(_slot(kind.value, kind.value_nullable, null_at, some))
-    ordered = rounds.in_order(keys, pa.string()), rounds.in_order(values, arrow_of(kind.value))
-    return pa.MapArray.from_arrays(rounds.offsets(), *ordered, type=arrow_of(kind))
-
-
-def _rounds(kind: ListType | MapType, cursors: Cursors) -> _Rounds:
-    if isinstance(kind, ListType):
-        return _Rounds(cursors, (Field("element", kind.element, kind.element_nullable, null_last=kind.null_last),))
-    value = Field("value", kind.value, kind.value_nullable, null_last=kind.null_last)
-    return _Rounds(cursors, (Field("key", StringType(), nullable=False), value))
+def _elements(kind: ListType | MapType, cursors: Cursors) -> pa.Array:
+    members = members_of(kind)
+    rounds = _Rounds(cursors, members)
+    parts = [[_field(member, some) for member in members] for some in rounds]
+    columns = [
+        rounds.in_order([part[at] for part in parts], arrow_of(member.type)) for at, member in enumerate(members)
+    ]
+    made = pa.ListArray if isinstance(kind, ListType) else pa.MapArray
+    return made.from_arrays(rounds.offsets(), *columns, type=arrow_of(kind))
 
 
 class _Rounds:
@@ -349,7 +330,6 @@ class _Rounds:
     def __init__(self, cursors: Cursors, members: tuple[Field, ...]) -> None:
         self._cursors, self._members = cursors, members
         self._smallest = sum(_smallest(field.type, field.nullable) for field in members)
-        self._chained = all(can_chain(field.type) for field in members)
         self._owners: list[I64] = []
 
     def __iter__(self) -> Iterator[Cursors]:
@@ -360,9 +340,9 @@ class _Rounds:
             fresh = rows[left[rows] == 0]
             if len(fresh):
                 left[fresh] = self._counts(fresh)
-                if self._chained:
-                    for row in fresh[left[fresh] >= _LONG].tolist():
-                        yield from self._chain(row, left)
+                long = fresh[left[fresh] >= _LONG]
+                for row in long[left[long] >= len(long) * _ROUNDS_OF_SEARCH].tolist():
+                    yield from self._chain(row, left)
             rows = rows[left[rows] > 0]
             if not len(rows):
                 return
@@ -376,10 +356,10 @@ class _Rounds:
         """All but the last of a row's elements, as far as they can be found: the last one is left to a round."""
         source, start, end = self._cursors.source, int(self._cursors.at[row]), int(self._cursors.end[row])
         starts = element_starts(self._members, source, start, end, int(left[row]) - 1)
-        begins, ends = starts[:-1], starts[1:]
+        begins, ends = starts[:-1].copy(), starts[1:]
         if not len(begins):
             return
-        some = Cursors(source, begins, np.full(len(begins), end))
+        some = Cursors(source, begins, ends)
         yield some
         strayed = some.at != ends
         if strayed.any():
@@ -449,14 +429,11 @@ def _smallest(kind: AvroType, nullable: bool) -> int:
 
 
 def _skip_field(field: Field, cursors: Cursors) -> None:
-    _skip_slot(field.type, field.nullable, null_branch(field), cursors)
-
-
-def _skip_slot(kind: AvroType, nullable: bool, null_at: int, cursors: Cursors) -> None:
-    if not nullable or isinstance(kind, UnionType):
+    kind = field.type
+    if not field.nullable or isinstance(kind, UnionType):
         _skip(kind, cursors)
         return
-    valid = _validity(null_at, cursors)
+    valid = _validity(null_branch(field), cursors)
     if valid.all():
         _skip(kind, cursors)
         return
@@ -485,13 +462,10 @@ def _skip(kind: AvroType, cursors: Cursors) -> None:
         case StructType():
             for field in kind.fields:
                 _skip_field(field, cursors)
-        case ListType():
-            for some in _rounds(kind, cursors):
-                _skip_slot(kind.element, kind.element_nullable, 1 if kind.null_last else 0, some)
-        case MapType():
-            for some in _rounds(kind, cursors):
-                some.span()
-                _skip_slot(kind.value, kind.value_nullable, 1 if kind.null_last else 0, some)
+        case ListType() | MapType():
+            for some in _Rounds(cursors, members := members_of(kind)):
+                for member in members:
+                    _skip_field(member, some)
         case UnionType():
             _union(kind, cursors)
         case _:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_format.avro.types import AvroType, UnionType, arrow_field, as_record, null_branch
+from skep_format.avro.types import AvroType, UnionType, arrow_field, as_record, members_of, null_branch
 from skep_format.errors import SchemaError
 from skep_format.schema.avro import decimal_size
 from skep_format.schema.types import (
@@ -166,19 +166,8 @@ def _value(kind: AvroType, values: Any, rows: Mask, path: str) -> Pieces:
                 for piece in _slot(field, values.field(number), rows, f"{path}.{field.name}")
             ]
             return members or [_fixed(np.zeros((len(values), 0), np.uint8), rows)]
-        case ListType():
-            element = Field("element", kind.element, kind.element_nullable, null_last=kind.null_last)
-            return _elements(values, rows, lambda inner, all_rows: _slot(element, inner, all_rows, f"{path}.element"))
-        case MapType():
-            value = Field("value", kind.value, kind.value_nullable, null_last=kind.null_last)
-            return _elements(
-                values,
-                rows,
-                lambda inner, all_rows: [
-                    *_value(StringType(), inner.field(0), all_rows, f"{path}.key"),
-                    *_slot(value, inner.field(1), all_rows, f"{path}.value"),
-                ],
-            )
+        case ListType() | MapType():
+            return _elements(kind, values, rows, path)
         case UnionType():
             return _union(kind, values, rows, path)
 
@@ -304,22 +293,21 @@ def _symbols(kind: EnumType, values: Any, rows: Mask, path: str) -> I64:
     return found
 
 
-def _elements(values: Any, rows: Mask, encode: Any) -> Pieces:
+def _elements(kind: ListType | MapType, values: Any, rows: Mask, path: str) -> Pieces:
     """Lists and maps: one block with all elements, or none, then the end mark."""
     offsets = np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, values.offset * 4)
     first, last = int(offsets[0]), int(offsets[-1])
     # The elements under null slots are encoded too, or refused: only what `rows` own is looked at.
     counts = np.where(rows, np.diff(offsets), 0).astype(np.int64)
     owned = np.repeat(rows, np.diff(offsets))
-    children = values.values if not pa.types.is_map(values.type) else _entries(values)
-    inner = children.slice(first, last - first)
-    joined = _joined(encode(inner, owned), last - first)
+    columns = [values.values] if isinstance(kind, ListType) else [values.keys, values.items]  # offsets not applied
+    pieces = [
+        piece
+        for member, column in zip(members_of(kind), columns, strict=True)
+        for piece in _slot(member, column.slice(first, last - first), owned, f"{path}.{member.name}")
+    ]
+    joined = _joined(pieces, last - first)
     lists = pa.LargeListArray.from_arrays(pa.array((offsets - first).astype(np.int64)), joined)
     body = _cleared(pc.binary_join(lists, _EMPTY), rows)
     some = counts > 0
     return [_varints(counts, rows & some), body, _fixed(np.zeros(len(values), np.uint8), rows)]
-
-
-def _entries(values: Any) -> Any:
-    """A map's keys and items side by side, offsets not applied."""
-    return pa.StructArray.from_arrays([values.keys, values.items], names=["key", "value"])

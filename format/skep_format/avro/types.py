@@ -6,7 +6,6 @@ are kept as a `UnionType`, which Arrow sees as a struct with one member a branch
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,9 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from skep_format.errors import SchemaError
 from skep_format.schema.arrow import arrow_type
-from skep_format.schema.avro import parse_avro
+from skep_format.schema.avro import AvroParser
 from skep_format.schema.types import (
     NO_DEFAULT,
     DataType,
@@ -24,6 +22,7 @@ from skep_format.schema.types import (
     ListType,
     MapType,
     Schema,
+    StringType,
     StructType,
 )
 
@@ -78,6 +77,14 @@ def arrow_field(field: Field) -> pa.Field:
     return pa.field(field.name, arrow_of(field.type), field.nullable, metadata)
 
 
+def members_of(kind: ListType | MapType) -> tuple[Field, ...]:
+    """What an element is made of: one value, or key and value."""
+    if isinstance(kind, ListType):
+        return (Field("element", kind.element, kind.element_nullable, null_last=kind.null_last),)
+    value = Field("value", kind.value, kind.value_nullable, null_last=kind.null_last)
+    return Field("key", StringType(), nullable=False), value
+
+
 def null_branch(field: Field) -> int:
     """Which branch of a nullable field's union is null. A default that is not null is of the first branch."""
     return 1 if field.null_last or (field.default is not NO_DEFAULT and field.default is not None) else 0
@@ -85,75 +92,19 @@ def null_branch(field: Field) -> int:
 
 def parse_record(source: str | Mapping[str, Any]) -> StructType:
     """A record's type from Avro JSON, unions of several types allowed. SchemaError for what isn't a record."""
-    try:
-        document = json.loads(source) if isinstance(source, str) else source
-        kind = _Parser().type(document, "")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        if isinstance(error, SchemaError):
-            raise
-        raise SchemaError(f"not an Avro schema: {error!r}", found=str(source)[:200], expected="record") from error
-    if not isinstance(kind, StructType):
-        raise SchemaError("an Avro schema is a record", found=str(document)[:200], expected="record")
-    return kind
+    return _WithUnions(keeps_docs=False).record(source)
 
 
-class _Parser:
-    """Walks records and unions; whatever contains neither is left to the parser of table schemas."""
-
-    def __init__(self) -> None:
-        self._named: dict[str, AvroType] = {}
-
-    def type(self, node: Any, namespace: str) -> AvroType:
-        if isinstance(node, str):
-            return self._named.get(node) or self._named.get(f"{namespace}.{node}") or _leaf(node)
-        if isinstance(node, list):
-            return self._union(node, namespace)
-        kind = node.get("type")
-        if isinstance(kind, (dict, list)):
-            return self.type(kind, namespace)
-        if kind == "array":
-            element, nullable, null_last = self._slot(node["items"], namespace)
-            return ListType(element, nullable, null_last=null_last)  # type: ignore[arg-type]
-        if kind == "map":
-            value, nullable, null_last = self._slot(node["values"], namespace)
-            return MapType(value, nullable, null_last=null_last)  # type: ignore[arg-type]
-        if kind == "record":
-            return self._record(node, namespace)
-        return _leaf(node)
-
-    def _record(self, node: Mapping[str, Any], namespace: str) -> StructType:
-        name = str(node.get("name"))
-        inner = str(node.get("namespace", name.rpartition(".")[0] or namespace))
-        full_name = name if "." in name else f"{inner}.{name}"
-        fields = []
-        for item in node.get("fields", ()):
-            kind, nullable, null_last = self._slot(item["type"], inner)
-            default = item.get("default", NO_DEFAULT)
-            fields.append(Field(item["name"], kind, nullable, None, default, null_last=null_last))  # type: ignore[arg-type]
-        self._named[full_name] = result = StructType(tuple(fields), full_name)
-        return result
-
-    def _slot(self, node: Any, namespace: str) -> tuple[AvroType, bool, bool]:
-        if isinstance(node, list) and len(node) == 2 and "null" in node:
-            at = node.index("null")
-            return self.type(node[1 - at], namespace), True, at == 1
-        kind = self.type(node, namespace)
-        return kind, isinstance(kind, UnionType), False
-
-    def _union(self, node: list[Any], namespace: str) -> UnionType:
+class _WithUnions(AvroParser):
+    def slot(self, node: Any, namespace: str, path: str) -> tuple[Any, bool, bool]:
+        if not isinstance(node, list) or (len(node) == 2 and "null" in node):
+            return super().slot(node, namespace, path)
         branches: list[tuple[str, AvroType | None]] = []
         for branch in node:
-            if branch == "null":
-                branches.append(("null", None))
-                continue
+            kind = None if branch == "null" else super().slot(branch, namespace, path)[0]
             name = branch if isinstance(branch, str) else str(branch.get("name", branch.get("type")))
-            branches.append((name.rpartition(".")[2], self.type(branch, namespace)))
-        return UnionType(tuple(branches))
-
-
-def _leaf(node: Any) -> DataType:
-    record = {"type": "record", "name": "leaf", "fields": [{"name": "value", "type": node}]}
-    return parse_avro(record).fields[0].type
+            branches.append((name.rpartition(".")[2], kind))
+        return UnionType(tuple(branches)), True, False
 
 
 def as_record(schema: Schema | StructType) -> StructType:

@@ -67,13 +67,7 @@ def parse_avro(source: str | Mapping[str, Any]) -> Schema:
     Raises SchemaError, with the column, for text that is not an Avro record and for types skep can't hold: unions other
     than with null, recursive records, nanosecond timestamps.
     """
-    document = _document(source)
-    if not isinstance(document, Mapping) or document.get("type") != "record":
-        raise SchemaError("an Avro schema of a table is a record", found=_brief(document), expected="record")
-    parser = _Parser()
-    record = parser.named(document, "", "")
-    if not isinstance(record, StructType):
-        raise SchemaError("an Avro schema of a table is a record", found=_brief(document), expected="record")
+    record = AvroParser().record(source)
     namespace, _, name = (record.full_name or "").rpartition(".")
     return Schema(record.fields, name=name, namespace=namespace)
 
@@ -118,13 +112,23 @@ def _brief(node: object) -> str:
     return text if len(text) <= 200 else text[:200] + "…"
 
 
-class _Parser:
+class AvroParser:
     """Walks a schema's JSON; knows the named types met so far, which later places may refer to."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps_docs: bool = True) -> None:
         self._named: dict[str, DataType | None] = {}  # None: being defined
+        self._keeps_docs = keeps_docs
 
-    def named(self, node: Mapping[str, Any], namespace: str, path: str) -> DataType:
+    def record(self, source: str | Mapping[str, Any]) -> StructType:
+        """The type of a record. SchemaError for what is none."""
+        document = _document(source)
+        if not isinstance(document, Mapping) or document.get("type") != "record":
+            raise SchemaError("an Avro schema of a table is a record", found=_brief(document), expected="record")
+        record = self._define(document, "", "")
+        assert isinstance(record, StructType)
+        return record
+
+    def _define(self, node: Mapping[str, Any], namespace: str, path: str) -> DataType:
         """A record, enum or fixed: the types Avro knows by name."""
         name = node.get("name")
         if not isinstance(name, str) or not name:
@@ -165,7 +169,8 @@ class _Parser:
             names.add(name)
             kind, nullable, null_last = self.slot(item["type"], namespace, place)
             default = item.get("default", NO_DEFAULT)
-            fields.append(Field(name, kind, nullable, item.get("doc"), default, null_last=null_last))
+            doc = item.get("doc") if self._keeps_docs else None
+            fields.append(Field(name, kind, nullable, doc, default, null_last=null_last))
         return tuple(fields)
 
     def slot(self, node: Any, namespace: str, path: str) -> tuple[DataType, bool, bool]:
@@ -184,7 +189,7 @@ class _Parser:
             raise _unsupported(path, node, "an Avro type")
         kind = node.get("type")
         if kind in ("record", "enum", "fixed"):
-            return self.named(node, namespace, path)
+            return self._define(node, namespace, path)
         if kind == "array":
             element, nullable, null_last = self.slot(node.get("items"), namespace, path)
             return ListType(element, nullable, null_last=null_last)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,8 +18,8 @@ from skep_format.schema.types import Schema
 from skep_stream.files.csv_cut import CutError
 from skep_stream.files.csv_lines import CsvLines
 from skep_stream.files.csv_text import CsvForm, CsvText, csv_text, divided, utf8
-from skep_stream.files.line import Line
-from skep_stream.rejected import Rejected
+from skep_stream.files.unread import Unread, unread
+from skep_stream.rejected import Line, Rejected
 
 _BLOCK_BYTES: Final = 16 << 20  # a row has to fit
 _SHOWN: Final = 160  # characters of a reason, which quotes the value
@@ -114,12 +113,8 @@ def _parsed(name: str, text: CsvText, columns: list[str], types: Mapping[str, pa
     except pa.ArrowException as error:
         with contextlib.suppress(pa.ArrowException):
             return _read_signed(text, columns, types)
-        reason = error
-        try:
-            _read(text, columns, types, threads=False)  # only one thread counts the rows
-        except pa.ArrowException as again:
-            reason = again
-        raise _named(name, text, columns, str(reason)) from error
+        found = unread(lambda: _read(text, columns, types, threads=False), error)
+        raise _named(name, text, columns, found) from error
 
 
 def _read(text: CsvText, columns: list[str], types: Mapping[str, pa.DataType], threads: bool) -> pa.Table:
@@ -150,15 +145,12 @@ def _read_signed(text: CsvText, columns: list[str], types: Mapping[str, pa.DataT
     return rows
 
 
-def _named(name: str, text: CsvText, columns: list[str], reason: str) -> InputError:
-    column = re.search(r"In CSV column #(\d+): ", reason)
-    row = re.search(r"Row #(\d+): ", reason)
-    reason = re.sub(r"^CSV parse error: |In CSV column #\d+: |Row #\d+: |CSV conversion error to ", "", reason)
-    reason = reason if len(reason) <= _SHOWN else f"{reason[:_SHOWN]}…"
-    where, at = text.place(int(row[1])) if row else ("", {})
-    found = columns[int(column[1])] if column else None
-    of = f" column {found}:" if found else ""
-    return InputError(f"{name}{where and ', '}{where}:{of} {reason}", path=name, column=found, **at)
+def _named(name: str, text: CsvText, columns: list[str], unfit: Unread) -> InputError:
+    reason = unfit.reason if len(unfit.reason) <= _SHOWN else f"{unfit.reason[:_SHOWN]}…"
+    where, at = text.place(unfit.row) if unfit.row else ("", {})
+    column = None if unfit.column is None else columns[unfit.column]
+    of = f" column {column}:" if column else ""
+    return InputError(f"{name}{where and ', '}{where}:{of} {reason}", path=name, column=column, **at)
 
 
 def _in_schema(name: str, text: CsvText, rows: pa.Table, wanted: pa.Schema) -> pa.Table:

@@ -32,9 +32,8 @@ from skep_format.schema.types import (
     TimestampType,
 )
 from skep_stream.files.buffers import as_array, as_buffer
-from skep_stream.files.line import Line
 from skep_stream.json_values import UnfitValueError, members, parsed
-from skep_stream.rejected import RecordPlace, Rejected
+from skep_stream.rejected import Line, RecordPlace, Rejected
 
 _BLOCK_BYTES: Final = 16 << 20  # a line has to fit
 _PART: Final = 1024  # values that are read each by itself where Arrow can't read one of them
