@@ -13,25 +13,15 @@ from typing import Any
 from skep_catalog.entities import Column
 from skep_format.errors import SchemaError
 from skep_format.schema.types import (
-    BinaryType,
-    BooleanType,
     DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    EnumType,
     Field,
-    FixedType,
-    FloatType,
-    IntType,
     ListType,
-    LongType,
     MapType,
-    StringType,
     StructType,
     TimestampType,
     TimeType,
-    UuidType,
+    spark_name,
+    type_text,
 )
 
 
@@ -65,57 +55,41 @@ def _spelt(name: str) -> str:
 
 def hive_type(kind: DataType, *, timestamps: bool = True, path: str = "") -> str:
     """Hive's text for a type, as in a table's DDL. SchemaError for fields below `path` that Hive can't distinguish."""
+    _check_members(kind, path)
+
+    def own(kind: DataType) -> str | None:
+        match kind:
+            case TimestampType():
+                return "timestamp" if timestamps else "bigint"
+            case TimeType():
+                return "int" if kind.unit == "ms" else "bigint"
+        return None
+
+    return type_text(kind, own, lambda name: _spelt(name).lower())
+
+
+def _check_members(kind: DataType, path: str) -> None:
     match kind:
-        case IntType():
-            return "int"
-        case TimestampType():
-            return "timestamp" if timestamps else "bigint"
-        case TimeType(unit=unit):
-            return "int" if unit == "ms" else "bigint"
-        case DecimalType(precision=precision, scale=scale):
-            return f"decimal({precision},{scale})"
-        case ListType(element=element):
-            return f"array<{hive_type(element, timestamps=timestamps, path=path)}>"
-        case MapType(value=value):
-            return f"map<string,{hive_type(value, timestamps=timestamps, path=path)}>"
+        case ListType(element=inner) | MapType(value=inner):
+            _check_members(inner, path)
         case StructType(fields=fields):
             _check_names([_spelt(field.name) for field in fields], f"in column {path}: fields ")
-            members = ",".join(
-                f"{_spelt(field.name).lower()}:"
-                + hive_type(field.type, timestamps=timestamps, path=f"{path}.{field.name}")
-                for field in fields
-            )
-            return f"struct<{members}>"
-        case _:
-            return _HIVE_TYPES[type(kind)]
-
-
-_HIVE_TYPES: dict[type[Any], str] = {
-    BooleanType: "boolean",
-    LongType: "bigint",
-    FloatType: "float",
-    DoubleType: "double",
-    StringType: "string",
-    EnumType: "string",
-    UuidType: "string",
-    BinaryType: "binary",
-    FixedType: "binary",
-    DateType: "date",
-}
+            for field in fields:
+                _check_members(field.type, f"{path}.{field.name}")
 
 
 def spark_schema(fields: Sequence[Field], *, comments: bool = True) -> str:
     """The JSON of Spark's StructType."""
-    return json.dumps(_spark_struct(fields, comments=comments, path=""), separators=(",", ":"), ensure_ascii=False)
+    return json.dumps(_spark_struct(fields, comments=comments), separators=(",", ":"), ensure_ascii=False)
 
 
-def _spark_struct(fields: Sequence[Field], *, comments: bool, path: str) -> dict[str, Any]:
+def _spark_struct(fields: Sequence[Field], *, comments: bool) -> dict[str, Any]:
     return {
         "type": "struct",
         "fields": [
             {
                 "name": field.name,
-                "type": _spark_type(field.type, comments=comments, path=f"{path}{field.name}"),
+                "type": _spark_type(field.type, comments=comments),
                 "nullable": field.nullable,
                 "metadata": {"comment": field.doc} if comments and field.doc else {},
             }
@@ -124,29 +98,18 @@ def _spark_struct(fields: Sequence[Field], *, comments: bool, path: str) -> dict
     }
 
 
-def _spark_type(kind: DataType, *, comments: bool, path: str) -> Any:
+def _spark_type(kind: DataType, *, comments: bool) -> Any:
     match kind:
-        case IntType(bits=bits):
-            return {8: "byte", 16: "short", 32: "integer"}[bits]
-        case TimestampType(utc=utc):
-            return "timestamp" if utc else "timestamp_ntz"
-        case DecimalType(precision=precision, scale=scale):
-            return f"decimal({precision},{scale})"
         case ListType(element=element, element_nullable=nullable):
-            inner = _spark_type(element, comments=comments, path=f"{path}.element")
-            return {"type": "array", "elementType": inner, "containsNull": nullable}
+            return {"type": "array", "elementType": _spark_type(element, comments=comments), "containsNull": nullable}
         case MapType(value=value, value_nullable=nullable):
-            inner = _spark_type(value, comments=comments, path=f"{path}.value")
+            inner = _spark_type(value, comments=comments)
             return {"type": "map", "keyType": "string", "valueType": inner, "valueContainsNull": nullable}
         case StructType(fields=fields):
-            return _spark_struct(fields, comments=comments, path=f"{path}.")
+            return _spark_struct(fields, comments=comments)
         case TimeType(unit=unit):
             return "integer" if unit == "ms" else "long"  # what Hudi's reader for Spark makes of it; Spark has no type
-        case _:
-            return _SPARK_TYPES[type(kind)]
-
-
-_SPARK_TYPES = {**_HIVE_TYPES, LongType: "long"}
+    return spark_name(kind)
 
 
 def pieces(text: str, length: int) -> list[str]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from skep_format.errors import InputError, SchemaError
 from skep_format.schema.arrow import from_arrow, from_arrow_type, to_arrow
 from skep_format.schema.avro import parse_avro
-from skep_format.schema.types import DataType, Schema, record_names
+from skep_format.schema.types import DataType, Schema, parse_columns, parse_type, record_names
 from skep_format.schema.untyped import typed
 from skep_table.write.input.conform import plain_schema
 from skep_table.write.input.given import arrow_schema
@@ -43,23 +43,16 @@ def schema_text(text: str) -> pa.Schema:
             return to_arrow(parse_avro(path.read_text(encoding="utf-8")).without_meta())
         except (OSError, ValueError) as error:
             raise InputError(f"{path} can't be read as an Avro schema: {error}", path=str(path)) from error
-    return _parsed(text)
+    return to_arrow(Schema(parse_columns(text)))
 
 
 def type_of(given: pa.DataType | str, column: str) -> DataType:
     """The type of a column from Arrow's, or as SQL writes it: `decimal(12,2)`. InputError for text that is none."""
-    kind = _parsed(f"c {given}").field(0).type if isinstance(given, str) else given
-    if not isinstance(kind, pa.DataType):
+    if isinstance(given, str):
+        return parse_type(given, column)
+    if not isinstance(given, pa.DataType):
         raise InputError(f"column {column}: {given!r} is no type", column=column, found=type(given).__name__)
-    if pa.types.is_map(kind) and not pa.types.is_string(kind.key_type):
-        raise SchemaError(f"column {column}: keys of maps are strings in Hudi's tables", column=column)
-    return from_arrow_type(kind, column)
-
-
-def _parsed(text: str) -> pa.Schema:
-    from skep_table.query.filters.text import parse_columns  # loads a parser of SQL, which most callers have no use for
-
-    return parse_columns(text)
+    return from_arrow_type(given, column)
 
 
 def _arrow_schema(given: object) -> pa.Schema:

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from skep_format.errors import InputError, SchemaError
-from skep_format.schema.arrow import from_arrow_type, is_any_list
-from skep_format.schema.types import DataType, ListType, MapType, StructType, type_text
+from skep_format.errors import SchemaError
+from skep_format.schema.arrow import arrow_type, from_arrow_type, is_any_list
+from skep_format.schema.types import DataType, ListType, MapType, StructType, parse_type, spark_name, type_text
 from skep_sql.parsing.statements import ColumnSpec
-from skep_table.query.filters.text import parse_columns
 
 t = pa.types
 
@@ -44,15 +43,11 @@ def tree_text(columns: Iterable[tuple[str, str]]) -> str:
     """Names and types as Spark prints a schema: a line for each column, and for what is in it."""
     lines = ["root"]
     for name, text in columns:
-        kind = None
-        if "<" in text:
-            with contextlib.suppress(InputError):  # of another engine: as it is written
-                kind = column_type(ColumnSpec(name, text))
-        lines += _branch(f"{name}: ", text if kind is None else kind, " (nullable = true)", " |")
+        kind: DataType | str = text
+        with contextlib.suppress(SchemaError):  # of another engine: as it is written
+            kind = text if "(" in text and "<" not in text else parse_type(text, name)
+        lines += _branch(f"{name}: ", kind, " (nullable = true)", " |")
     return "\n".join(lines) + "\n"
-
-
-_IN_TREES = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long"}
 
 
 def _branch(name: str, kind: DataType | str, note: str, prefix: str) -> Iterator[str]:
@@ -73,25 +68,10 @@ def _branch(name: str, kind: DataType | str, note: str, prefix: str) -> Iterator
             holds_null = str(kind.value_nullable).lower()
             yield from _branch("value: ", kind.value, f" (valueContainsNull = {holds_null})", inner)
         case _:
-            text = kind if isinstance(kind, str) else type_text(kind)
-            yield f"{prefix}-- {name}{_IN_TREES.get(text, text)}{note}"
-
-
-def column_type(column: ColumnSpec) -> DataType:
-    """The neutral type of a column as it is declared; raises as `arrow_field` does."""
-    return from_arrow_type(arrow_field(column).type, column.name)
+            yield f"{prefix}-- {name}{kind if isinstance(kind, str) else spark_name(kind)}{note}"
 
 
 def arrow_field(column: ColumnSpec) -> pa.Field:
-    """A column as it is declared. InputError for an unknown type, SchemaError for a map whose keys are no texts."""
-    quoted = column.name.replace("`", "``")
-    try:
-        kind = parse_columns(f"`{quoted}` {column.type}").field(0).type
-    except InputError as error:
-        raise InputError(
-            f"column {column.name}: unknown type {column.type}", column=column.name, found=column.type
-        ) from error
-    if pa.types.is_map(kind) and not pa.types.is_string(kind.key_type):
-        raise SchemaError(f"column {column.name}: keys of maps are strings in Hudi's tables", column=column.name)
+    """A column as it is declared. SchemaError for a type that tables don't have."""
     metadata = {"comment": column.comment} if column.comment else None
-    return pa.field(column.name, kind, column.nullable, metadata)
+    return pa.field(column.name, arrow_type(parse_type(column.type, column.name)), column.nullable, metadata)

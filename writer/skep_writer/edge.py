@@ -20,7 +20,7 @@ from skep_format.errors import InputError, SchemaError
 from skep_format.schema.untyped import untyped
 from skep_table.write.input.conform import conform
 from skep_table.write.output.attempt import Attempt, attempt_scope
-from skep_writer.schemas import in_utc, null_in_null
+from skep_writer.schemas import in_utc, null_in_null, spark_type
 from skep_writer.settings import session_settings
 from skep_writer.task_errors import carrying_errors, errors_of_tasks
 
@@ -34,14 +34,6 @@ Batches = Iterator[pa.RecordBatch]
 
 ROWS_PER_BATCH_KEY = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _PAYLOADS_PER_BATCH = 8
-_SPARK_TYPES = {
-    pa.string(): "string",
-    pa.int32(): "int",
-    pa.int64(): "bigint",
-    pa.binary(): "binary",
-    pa.list_(pa.string()): "array<string>",
-    pa.list_(pa.int64()): "array<bigint>",
-}
 
 
 def map_frame(frame: DataFrame, function: Callable[[Batches], Iterable[pa.Table]], schema: pa.Schema) -> DataFrame:
@@ -58,18 +50,13 @@ def map_frame(frame: DataFrame, function: Callable[[Batches], Iterable[pa.Table]
             for table in function(_renamed(batches, names) if names else batches):
                 yield from conform(table, schema).combine_chunks().to_batches()
 
-    return frame.mapInArrow(run, spark_ddl(schema))
+    return frame.mapInArrow(run, spark_type(schema))
 
 
 def _renamed(batches: Batches, names: Sequence[str]) -> Batches:
     for batch in batches:
         fields = [field.with_name(name) for field, name in zip(batch.schema, names, strict=True)]
         yield pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields))
-
-
-def spark_ddl(schema: pa.Schema) -> str:
-    """The schema as DDL text for `mapInArrow`. KeyError for a type other than the few that pass between stages."""
-    return ", ".join(f"{quoted(field.name)} {_SPARK_TYPES[field.type]}" for field in schema)
 
 
 def frame_schema(frame: DataFrame) -> pa.Schema:

@@ -7,10 +7,13 @@ and StructType (writer). A type that one of them can't hold is refused there by 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, wraps
 from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
+
+from skep_format.errors import InputError, SchemaError
 
 R = TypeVar("R")
 P = ParamSpec("P")
@@ -173,20 +176,137 @@ _SQL: Final[dict[type, str]] = {
 }
 
 
-def type_text(kind: DataType) -> str:
-    """As Spark's DESCRIBE shows it; bytes and shorts are int, as Hudi stores them."""
+def type_text(
+    kind: DataType,
+    other: Callable[[DataType], str | None] = lambda _: None,
+    named: Callable[[str], str] = lambda name: name,
+) -> str:
+    """As Spark's DESCRIBE shows it; bytes and shorts are int, as Hudi stores them.
+
+    `other` has the texts of types that are written in another way there, `named` spells the members of structs.
+    """
+    found = other(kind)
+    if found is not None:
+        return found
     match kind:
         case DecimalType():
             return f"decimal({kind.precision},{kind.scale})"
         case TimestampType():
             return "timestamp" if kind.utc else "timestamp_ntz"
         case ListType():
-            return f"array<{type_text(kind.element)}>"
+            return f"array<{type_text(kind.element, other, named)}>"
         case MapType():
-            return f"map<string,{type_text(kind.value)}>"
+            return f"map<string,{type_text(kind.value, other, named)}>"
         case StructType():
-            return f"struct<{','.join(f'{field.name}:{type_text(field.type)}' for field in kind.fields)}>"
+            members = (f"{named(field.name)}:{type_text(field.type, other, named)}" for field in kind.fields)
+            return f"struct<{','.join(members)}>"
     return _SQL.get(type(kind), "string")
+
+
+def spark_name(kind: DataType) -> str:
+    """A type that is not nested, as Spark's own schemas name it."""
+    if isinstance(kind, IntType):
+        return {8: "byte", 16: "short", 32: "integer"}[kind.bits]
+    return "long" if isinstance(kind, LongType) else type_text(kind)
+
+
+_PLAIN: Final[dict[str, DataType]] = {
+    "boolean": BooleanType(),
+    **dict.fromkeys(("tinyint", "byte"), IntType(8)),
+    **dict.fromkeys(("smallint", "short"), IntType(16)),
+    **dict.fromkeys(("int", "integer"), IntType()),
+    **dict.fromkeys(("bigint", "long"), LongType()),
+    **dict.fromkeys(("float", "real"), FloatType()),
+    **dict.fromkeys(("double", "double precision"), DoubleType()),
+    **dict.fromkeys(("decimal", "dec", "numeric"), DecimalType(10, 0)),
+    **dict.fromkeys(("string", "varchar"), StringType()),
+    "binary": BinaryType(),
+    "date": DateType(),
+    **dict.fromkeys(("timestamp", "timestamp_ltz", "timestamp with local time zone"), TimestampType()),
+    "timestamp_ntz": TimestampType(utc=False),
+}
+_SIZED: Final = re.compile(r"(\w+) ?\( ?(\d+) ?(?:, ?(\d+) ?)?\)", re.ASCII)
+_MEMBER: Final = re.compile(
+    r"""(`(?:[^`]|``)+`|[^\s:`]+)(?:\s*:|\s)\s*(.+?)(\s+not\s+null)?(\s+comment\s+(?:'.*'|".*"))?""",
+    re.DOTALL | re.IGNORECASE,
+)
+_QUOTES: Final = "`'\""
+_MEMBER_OF_HIVE: Final = re.compile(r"([^:]*):(.+)", re.DOTALL)
+
+
+def parse_type(text: str, path: str, *, of_hive: bool = False) -> DataType:
+    """The type that Spark's SQL, or a name in Spark's schemas, writes so. SchemaError names the part below `path`.
+
+    `of_hive`: as metastores have it, where `char` is a text and a member's name is all that comes before the colon.
+    """
+    name, bracket, within = (part.strip() for part in text.partition("<"))
+    kind = " ".join(name.lower().split())
+    parts = divided(within[:-1], "" if of_hive else _QUOTES) if within.endswith(">") else []
+    if not bracket and (found := _PLAIN.get(kind) or _sized(kind, of_hive)) is not None:
+        return found
+    if kind == "array" and len(parts) == 1:
+        return ListType(parse_type(parts[0], f"{path}.element", of_hive=of_hive))
+    if kind == "map" and len(parts) == 2 and parse_type(parts[0], path, of_hive=of_hive) == StringType():
+        return MapType(parse_type(parts[1], f"{path}.value", of_hive=of_hive))
+    members = [(_MEMBER_OF_HIVE if of_hive else _MEMBER).fullmatch(part) for part in parts]
+    if kind == "struct" and members and all(members):
+        named = [(each[1].strip() if of_hive else unquoted(each[1]), each[2]) for each in members if each]
+        return StructType(
+            tuple(Field(name, parse_type(inner, f"{path}.{name}", of_hive=of_hive)) for name, inner in named)
+        )
+    raise SchemaError(f"column {path}: Hudi has no type for {text.strip()}", column=path, found=text.strip())
+
+
+def parse_columns(text: str) -> tuple[Field, ...]:
+    """Columns as Spark's SQL writes them: `id bigint, tags array<string>, price decimal(10,2)`.
+
+    Raises InputError for what does not parse, for a type that is not known, and for a column that occurs twice.
+    """
+    fields: dict[str, Field] = {}
+    for part in divided(text, _QUOTES):
+        found = _MEMBER.fullmatch(part)
+        name = part if found is None else unquoted(found[1])
+        try:
+            if found is None or found[3] or found[4] or name in fields:
+                raise SchemaError(f"{part} occurs twice" if name in fields else f"{part or 'nothing'} is no column")
+            fields[name] = Field(name, parse_type(found[2], name))
+        except SchemaError as error:
+            raise InputError(
+                f"columns {text!r} do not parse: {error.message}",
+                hint="write each as name and type: id bigint, name string, price decimal(10,2), at timestamp",
+                found=part,
+            ) from error
+    return tuple(fields.values())
+
+
+def unquoted(name: str) -> str:
+    """A name of SQL without its backticks."""
+    return name[1:-1].replace("``", "`") if name.startswith("`") else name
+
+
+def divided(text: str, quotes: str) -> list[str]:
+    """What commas divide that are within no brackets and no quotes."""
+    parts, depth, quote = [""], 0, ""
+    for sign in text:
+        if sign in quotes and quote in ("", sign):
+            quote = "" if quote else sign
+        elif not quote:
+            depth += (sign in "<(") - (sign in ">)")
+        if sign == "," and not depth and not quote:
+            parts.append("")
+        else:
+            parts[-1] += sign
+    return [part.strip() for part in parts]
+
+
+def _sized(text: str, of_hive: bool) -> DataType | None:
+    found = _SIZED.fullmatch(text)
+    if found is None:
+        return None
+    if not isinstance(_PLAIN.get(found[1]), DecimalType):
+        return StringType() if found[1] == "varchar" or (of_hive and found[1] == "char") else None
+    precision, scale = int(found[2]), int(found[3] or 0)
+    return DecimalType(precision, scale) if 0 < precision <= 38 and scale <= precision else None
 
 
 class _NoDefault:

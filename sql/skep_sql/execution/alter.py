@@ -20,7 +20,7 @@ from skep_format.schema.change import (
     has_column,
 )
 from skep_format.schema.policy import SCHEMA_ON_READ
-from skep_format.schema.types import Field, Schema, type_text
+from skep_format.schema.types import Field, Schema, parse_type, type_text
 from skep_format.timeline.metadata import WriteOperation
 from skep_sql.answer import Answer
 from skep_sql.bind import Scope, look_up, table_to_change
@@ -28,7 +28,7 @@ from skep_sql.execution.tables import partition_paths, partitions_to_drop
 from skep_sql.parsing.statements import AlterTable, ColumnSpec
 from skep_sql.protocols import TargetTable
 from skep_sql.settings import SessionSettings
-from skep_sql.types import arrow_field, column_type
+from skep_sql.types import arrow_field
 from skep_table.write.planning.options import EMPTY_COMMITS
 from skep_table.write.planning.settings import path_settings
 from skep_table.write.result import WriteResult
@@ -91,7 +91,7 @@ def _changes(statement: AlterTable, schema: Schema, full: str) -> list[ColumnCha
             for column in statement.columns:
                 _refuse_required(column, full)
             return [
-                AddColumn(column.name, column_type(column), column.comment, column.after)
+                AddColumn(column.name, parse_type(column.type, column.name), column.comment, column.after)
                 for column in statement.columns
             ]
         case "drop column":
@@ -114,7 +114,7 @@ def _changes_of_one(statement: AlterTable, path: str, column: Field) -> list[Col
     """Those of ALTER COLUMN and CHANGE COLUMN that differ from what the column is."""
     changes: list[ColumnChange] = []
     if statement.type is not None:
-        wanted = column_type(ColumnSpec(path, statement.type))
+        wanted = parse_type(statement.type, path)
         if type_text(wanted) != type_text(column.type):
             changes.append(ChangeType(path, wanted))
     if statement.nullable is False and column.nullable:

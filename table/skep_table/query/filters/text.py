@@ -24,7 +24,8 @@ from sqlglot.tokens import TokenType  # type: ignore[attr-defined,unused-ignore]
 from skep_format.errors import InputError, PredicateError, SchemaError, UnsupportedError
 from skep_format.expressions import expression_of
 from skep_format.expressions.regexes import Regex
-from skep_format.schema.arrow import from_arrow_type
+from skep_format.schema.arrow import arrow_type, from_arrow_type
+from skep_format.schema.types import parse_type
 from skep_table.query.filters.functions import FunctionCall, format_of, function_call
 from skep_table.query.filters.predicate import (
     NEGATED,
@@ -126,24 +127,6 @@ _HONOURED: Final = {
     "catalog",
     "is_string",
 }
-_CAST_TYPES: Final = {
-    exp.DataType.Type.BOOLEAN: pa.bool_(),
-    exp.DataType.Type.TINYINT: pa.int8(),
-    exp.DataType.Type.SMALLINT: pa.int16(),
-    exp.DataType.Type.INT: pa.int32(),
-    exp.DataType.Type.BIGINT: pa.int64(),
-    exp.DataType.Type.FLOAT: pa.float32(),
-    exp.DataType.Type.DOUBLE: pa.float64(),
-    exp.DataType.Type.TEXT: pa.string(),
-    exp.DataType.Type.VARCHAR: pa.string(),
-    exp.DataType.Type.BINARY: pa.binary(),
-    exp.DataType.Type.DATE: pa.date32(),
-    exp.DataType.Type.TIMESTAMP: pa.timestamp("us", "UTC"),
-    exp.DataType.Type.TIMESTAMPTZ: pa.timestamp("us", "UTC"),
-    exp.DataType.Type.TIMESTAMPLTZ: pa.timestamp("us", "UTC"),
-    exp.DataType.Type.TIMESTAMPNTZ: pa.timestamp("us"),
-    exp.DataType.Type.DATETIME: pa.timestamp("us"),
-}
 
 
 def parse_predicate(text: str, schema: pa.Schema) -> Predicate:
@@ -162,50 +145,6 @@ def parse_predicate(text: str, schema: pa.Schema) -> Predicate:
     reader = _Reader(text, schema)
     condition = reader.condition(where.this)
     return Predicate(condition, text, reader.may_differ)
-
-
-def parse_columns(text: str) -> pa.Schema:
-    """Columns as Spark's SQL writes them, in Arrow's types: `id bigint, tags array<string>, price decimal(10,2)`.
-
-    Raises InputError for what does not parse, for a type that is not known, and for a column that occurs twice.
-    """
-    try:
-        tree = sqlglot.parse_one(f"CREATE TABLE t ({text})", read=SqlDialect)
-    except SqlglotError as error:
-        raise InputError(f"columns {text!r} do not parse: {parse_reason(error)}", found=text) from error
-    columns = tree.this.expressions if isinstance(tree, exp.Create) and isinstance(tree.this, exp.Schema) else []
-    fields: dict[str, pa.Field] = {}
-    for column in columns:
-        kind = column.args.get("kind") if isinstance(column, exp.ColumnDef) else None
-        found = None if kind is None or column.args.get("constraints") else _arrow_type(kind)
-        if found is None or column.name in fields:
-            reason = f"{column.name} occurs twice" if column.name in fields else f"{column.sql('spark')} is no column"
-            raise InputError(
-                f"columns {text!r}: {reason}",
-                hint="write each as name and type: id bigint, name string, price decimal(10,2), at timestamp",
-                found=column.sql("spark"),
-            )
-        fields[column.name] = pa.field(column.name, found)
-    if not fields:
-        raise InputError(f"{text!r} names no columns", found=text, expected="name type, name type, …")
-    return pa.schema(list(fields.values()))
-
-
-def _arrow_type(kind: exp.DataType) -> pa.DataType | None:
-    """None for a type that is not known."""
-    named = kind.this
-    if named == exp.DataType.Type.DECIMAL:
-        precision, scale = (*(int(part.name) for part in kind.expressions), *((10, 0)[len(kind.expressions) :]))
-        return pa.decimal128(precision, scale)
-    if named not in (exp.DataType.Type.ARRAY, exp.DataType.Type.MAP, exp.DataType.Type.STRUCT):
-        return _CAST_TYPES.get(named)
-    is_struct = named == exp.DataType.Type.STRUCT
-    inner = [_arrow_type(each.args["kind"] if is_struct else each) for each in kind.expressions]
-    if not inner or any(each is None for each in inner):
-        return None
-    if is_struct:
-        return pa.struct([pa.field(each.name, found) for each, found in zip(kind.expressions, inner, strict=True)])
-    return pa.list_(inner[0]) if named == exp.DataType.Type.ARRAY else pa.map_(*inner)
 
 
 def parse_reason(error: SqlglotError) -> str:
@@ -419,9 +358,13 @@ class _Reader:
             raise self.fail(f"{node.sql('spark')} is no {_named(kind)}") from error
 
     def cast_type(self, kind: exp.DataType) -> pa.DataType:
-        known = _arrow_type(kind)
-        if known is None or known.num_fields:
-            raise self.fail(f"a cast to {kind.sql('spark')} is not supported")
+        named = kind.sql("spark")
+        try:
+            known = arrow_type(parse_type(named, named))
+        except SchemaError as error:
+            raise self.fail(f"a cast to {named} is not supported") from error
+        if known.num_fields:
+            raise self.fail(f"a cast to {named} is not supported")
         return known
 
     def arithmetic(self, node: Node) -> Value:
