@@ -61,8 +61,8 @@ def _copy_to_table(context: Context) -> Rows:
         operation = WriteOperation.INSERT_OVERWRITE_TABLE if mode == "overwrite" else WriteOperation.INSERT
         catalog.table(name).write(operation, data, context.settings.hoodie)
     else:
-        made = catalog.create_table(name, data.schema, managed=True)
-        made.write(WriteOperation.BULK_INSERT, data, context.settings.hoodie)
+        with catalog.new_table(name, data.schema, managed=True) as made:
+            made.write(WriteOperation.BULK_INSERT, data, context.settings.hoodie)
     return [[0]]
 
 
