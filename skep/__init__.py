@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from skep.base.history import Commit
     from skep.flows.pipelines import Pipeline, pipeline
     from skep.flows.streams import Streamer
-    from skep.handles.by_path import load, maintain, open_table, write
+    from skep.handles.by_path import load, maintain, open_table
+    from skep.handles.frame_writer import write
     from skep.handles.table import Table
     from skep.jobs.hudi_jobs import HudiJobs, use_for_hudi
     from skep.lake import Lake, connect
@@ -77,7 +78,7 @@ _HOMES = {
     "pipeline": "skep.flows.pipelines",
     "register_source": "skep.query.spark",
     "use_for_hudi": "skep.jobs.hudi_jobs",
-    "write": "skep.handles.by_path",
+    "write": "skep.handles.frame_writer",
 }
 
 

@@ -23,8 +23,9 @@ TESTS = str(Path(__file__).parent)
 CLASSES = {
     "skep.handles.table": ("Table",),
     "skep.lake": ("Lake",),
+    "skep.handles.lake_tables": ("LakeTables",),
     "skep.query.rows": ("Rows",),
-    "skep.handles.by_path": ("FrameWriter",),
+    "skep.handles.frame_writer": ("FrameWriter",),
     "skep.handles.changes": ("MergeBuilder",),
     "skep.query.result": ("SqlResult", "SparkResult"),
     "skep.query.engines": ("DuckResult",),

@@ -4,37 +4,34 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pyarrow as pa
 
 from skep.base.names import is_path
 from skep.base.specs import Text
-from skep.flows.stream_target import check_columns
+from skep.flows.stream_target import DescribedTarget
 from skep.handles.by_path import open_table
-from skep.handles.destination import Destination, Tables
-from skep.handles.writing import writer_for
+from skep.handles.destination import Destination
+from skep.handles.lake_tables import LakeTables
 from skep.query.over_rows import Queries
 from skep.query.rows import Rows
 from skep.query.spark import SparkHolder
 from skep_format.errors import InputError, OptionError
-from skep_format.options import Options
-from skep_format.schema.types import META_FIELDS, Schema
+from skep_format.options import Options, comma_list
+from skep_format.schema.types import META_FIELDS
 from skep_format.timeline.metadata import WriteOperation
-from skep_format.versions import StreamerKeys, format_of_version
 from skep_stream.checkpoints import CheckpointSettings
 from skep_stream.options import CleanedAway
+from skep_stream.plugins import imported
 from skep_stream.protocols import Transformer
 from skep_stream.rounds import Round, Stream
 from skep_stream.sources.hudi import HudiSource
 from skep_stream.status import status
 from skep_stream.transform import OwnFunction
 from skep_table.query.request import ReadRequest
-from skep_table.table import HudiTable
 from skep_table.write.planning.settings import TABLE_VERSION
-from skep_table.write.result import WriteResult
 
 if TYPE_CHECKING:
     from skep.handles.table import Table
@@ -45,17 +42,6 @@ ALL: Final = "<ALL>"
 _CHANGES_NAME, _ALL_NAME = "HOODIE_SRC_TMP_TABLE", "SKEP_SOURCE_TABLE"
 _FROM_THE_START: Final = "0"
 _LISTS, _NUMBERS = ("key", "ordering", "partition_by"), ("max_commits", "table_version")
-
-
-class LakeTables(Tables, Protocol):
-    """What a pipeline needs of a lake."""
-
-    options: Options
-
-    @property
-    def spark_holder(self) -> SparkHolder:
-        """Provides the session of queries that need one."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +101,7 @@ class PipelineSpec:
             raise OptionError(f"[pipeline.{name}] needs {missing}", option=f"pipeline.{name}.{missing}")
         if transforms:
             values["transform"] = _transform(transforms[0], values.pop(transforms[0]))
-        values.update({each: _split(values[each]) for each in _LISTS if each in values})
+        values.update({each: comma_list(values[each]) for each in _LISTS if each in values})
         values.update({each: _number(name, each, values[each]) for each in _NUMBERS if each in values})
         return cls(**values)
 
@@ -186,8 +172,14 @@ class Pipeline:
     def _destination(self) -> Destination:
         name, described = self.spec.target, self.spec.described
         if is_path(name):
-            return Destination.at_path(name, self._options, described)
-        return Destination.in_lake(self._named_lake(name), name, described)
+            there = Destination.at_path(name, self._options, described)
+        else:
+            there = self._named_lake(name).destination(name, **described)
+        return there if described["key"] else replace(there, make=self._no_key)
+
+    def _no_key(self, _schema: object) -> NoReturn:
+        name = self.spec.target
+        raise InputError(f"there is no table {name}", hint="key makes it", option="key", table=name)
 
     @property
     def _version(self) -> int:
@@ -197,46 +189,6 @@ class Pipeline:
         if self._lake is None:
             raise InputError(f"{name} is a name, and no lake is known", hint="lake.pipeline(…)", table=name)
         return self._lake
-
-
-@dataclass(frozen=True, slots=True)
-class DescribedTarget:
-    """The target of a pipeline: a table of a lake or at a path, with its lock, services and syncs."""
-
-    destination: Destination
-    version: int
-
-    def table(self) -> HudiTable | None:
-        """See `StreamTarget`. TableMismatchError where it differs from what is described."""
-        table = self.destination.table()
-        return None if table is None else table.hudi
-
-    def checkpoint_keys(self) -> StreamerKeys:
-        """See `StreamTarget`."""
-        table = self.table()
-        return table.format.streamer_keys if table is not None else format_of_version(self.version).streamer_keys
-
-    def check(self, operation: WriteOperation, schema: Schema) -> None:
-        """See `StreamTarget`."""
-        table = self.table()
-        if table is not None:
-            check_columns(table, operation, schema, table.options)
-
-    def write(
-        self,
-        operation: WriteOperation,
-        frame: pa.Table,
-        schema: Schema | None,  # noqa: ARG002 - that of the rows
-        extra: Mapping[str, str],
-        batch_id: str | None = None,
-    ) -> WriteResult:
-        """See `StreamTarget`."""
-        if self.table() is None and not self.destination.described["key"]:
-            name = self.destination.name
-            raise InputError(f"there is no table {name}", hint="key makes it", option="key", table=name)
-        with self.destination.for_rows(frame.schema) as table:
-            writer = writer_for(frame, table.hudi, table.services())
-            return writer.write(operation, frame, extra_metadata=extra, batch_id=batch_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,16 +269,7 @@ def _transform(kind: str, text: str) -> str | list[Function]:
         from skep_stream.properties import read_text
 
         return read_text(text, Options()).strip().rstrip(";")
-    return [_function(each) for each in _split(text)]
-
-
-def _function(name: str) -> Function:
-    module, _, attribute = name.partition(":")
-    try:
-        found: Function = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise OptionError(f"functions: {name} can't be imported: {error}", option="functions", found=name) from error
-    return found
+    return [imported(each, each, "functions") for each in comma_list(text)]
 
 
 def _number(name: str, key: str, text: str) -> int:
@@ -335,7 +278,3 @@ def _number(name: str, key: str, text: str) -> int:
     except ValueError as error:
         option = f"pipeline.{name}.{key}"
         raise OptionError(f"{option} is no number: {text!r}", option=option, found=text) from error
-
-
-def _split(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlglot import exp
 
 from skep.base.names import TableName
-from skep.flows.pipelines import LakeTables
+from skep.handles.lake_tables import LakeTables
 from skep.metastore.hive_client import HiveClient
 from skep.query.engines import LakeEngine
 from skep.query.over_rows import query_of

@@ -5,16 +5,20 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Mapping
-from dataclasses import replace
+from contextlib import AbstractContextManager
 from typing import Final
 
 import pyarrow as pa
 
 from skep.base.background import wait_for
-from skep.handles.by_path import OPERATION, FrameWriter, removed_when_refused, table_services
+from skep.base.schemas import SchemaLike, schema_of
+from skep.handles.by_path import handle_of
+from skep.handles.destination import Destination, made_at
+from skep.handles.frame_writer import OPERATION, FrameWriter
+from skep.handles.table import Table
 from skep.handles.writing import writer_for
 from skep.query.spark import SparkHolder
-from skep_format.errors import NotATableError, OptionError, SkepError
+from skep_format.errors import OptionError, SkepError
 from skep_format.options import Options
 from skep_format.schema.arrow import nullable, to_arrow
 from skep_format.schema.types import Schema
@@ -23,8 +27,6 @@ from skep_format.timeline.instant import Action
 from skep_format.timeline.metadata import WriteOperation
 from skep_format.versions import MergeSource, StreamerKeys, format_of, format_of_version
 from skep_stream.options import ERROR_FAILURE, ERROR_NAME, ERROR_PATH, ERROR_TABLE, WriteFailure
-from skep_stream.rounds import schema_of_rows
-from skep_table.commit.create import create_table
 from skep_table.events import Events
 from skep_table.table import HudiTable
 from skep_table.write.planning.merge_options import MERGE_MODE, ORDERING, PAYLOAD, STRATEGY
@@ -41,37 +43,31 @@ class OtherNameWarning(UserWarning):
     """The target table has another name than the one given."""
 
 
-class TableTarget:
-    """The target table at a path: made by the first commit, then written with the settings that it has."""
+class DescribedTarget:
+    """A table as it is, or as it is described: with its lock, services and syncs."""
 
-    def __init__(self, path: str, options: Options, spark: SparkHolder, events: Events) -> None:
-        self.path = path
-        self.options = options
-        self._spark = spark
-        self._events = events
+    def __init__(self, destination: Destination, version: int) -> None:
+        self._destination = destination
+        self._version = version
         self._known: HudiTable | None = None
 
     def table(self) -> HudiTable | None:
-        """See `StreamTarget`."""
+        """See `StreamTarget`. TableMismatchError where it differs from what is described."""
         if self._known is not None:
             self._known = self._known.reload()
-            return self._known
-        try:
-            self._known = HudiTable.open(self.path, self.options).with_context(events=self._events)
-        except NotATableError:
-            return None
+        elif (found := self._destination.table()) is not None:
+            self._known = found.hudi
         return self._known
 
     def checkpoint_keys(self) -> StreamerKeys:
         """See `StreamTarget`."""
-        if self._known is not None:
-            return self._known.format.streamer_keys
-        return format_of_version(self.options.value(TABLE_VERSION)).streamer_keys
+        return (format_of_version(self._version) if self._known is None else self._known.format).streamer_keys
 
     def check(self, operation: WriteOperation, schema: Schema) -> None:
         """See `StreamTarget`."""
-        if self._known is not None and operation is not WriteOperation.DELETE_PARTITION:
-            check_columns(self._known, operation, schema, self._options_for(self._known))
+        table = self._known
+        if table is not None and operation is not WriteOperation.DELETE_PARTITION:
+            plan_write(table, operation, nullable(to_arrow(schema)), self._options_for(table))
 
     def write(
         self,
@@ -85,15 +81,39 @@ class TableTarget:
         table = self.table()
         if table is not None:
             frame = frame.cast(nullable(frame.schema))  # rows that are there have no value in a column that is new
-            options = self._options_for(table)
-            check_settings(table.config, table.storage.root, options)
-            return self._written(table.with_options(options), operation, frame, extra, batch_id)
-        options = self._options_of_new(frame)
-        name = options.value(TABLE_NAME)
-        spec = spec_of(options, name, schema or schema_of_rows(frame, name))
-        table = create_table(open_storage(self.path, options), spec, options).with_context(events=self._events)
-        with removed_when_refused(table):
-            return self._written(table, operation, frame, extra, batch_id)
+        with self._destination.for_rows(schema or frame.schema) as made:
+            table = table or made.hudi
+            writer = writer_for(frame, table.with_options(self._options_for(table)), made.services())
+            if operation is WriteOperation.DELETE_PARTITION:
+                result = writer.delete_partitions(writer.partitions_of(frame), extra_metadata=extra, batch_id=batch_id)
+            else:
+                result = writer.write(operation, frame, extra_metadata=extra, batch_id=batch_id)
+        self._known = (result.table or table).in_context_of(table)
+        return result
+
+    def _options_for(self, table: HudiTable) -> Options:
+        return table.options
+
+
+class TableTarget(DescribedTarget):
+    """The target table at a path: made by the first commit, then written with the settings that it has."""
+
+    def __init__(self, path: str, options: Options, spark: SparkHolder, events: Events) -> None:
+        super().__init__(Destination(path, self._opened, self._made), options.value(TABLE_VERSION))
+        self.path = path
+        self.options = options
+        self._spark = spark
+        self._events = events
+
+    def _opened(self) -> Table:
+        return handle_of(HudiTable.open(self.path, self.options), self._events, self._spark)
+
+    def _made(self, schema: SchemaLike) -> AbstractContextManager[Table]:
+        name = self.options.value(TABLE_NAME)
+        columns = schema_of(schema, name)
+        options = self._options_of_new(columns)
+        storage = open_storage(self.path, options)
+        return made_at(storage, spec_of(options, name, columns), options, events=self._events, spark=self._spark)
 
     def wait_for_services(self, compactions: int, clusterings: int) -> None:
         """Waits for the services in the background where so many plans are pending; 0 waits for all."""
@@ -104,22 +124,6 @@ class TableTarget:
         most = ((compactions, (Action.COMPACTION,)), (clusterings, (Action.CLUSTERING, Action.REPLACE_COMMIT)))
         if any(len(pending.of(*actions)) >= limit for limit, actions in most):
             wait_for(table.storage.root)
-
-    def _written(
-        self,
-        table: HudiTable,
-        operation: WriteOperation,
-        frame: pa.Table,
-        extra: Mapping[str, str],
-        batch_id: str | None,
-    ) -> WriteResult:
-        writer = writer_for(frame, table, replace(table_services(table), spark=self._spark))
-        if operation is WriteOperation.DELETE_PARTITION:
-            result = writer.delete_partitions(writer.partitions_of(frame), extra_metadata=extra, batch_id=batch_id)
-        else:
-            result = writer.write(operation, frame, extra_metadata=extra, batch_id=batch_id)
-        self._known = (result.table or table).in_context_of(table)
-        return result
 
     def _options_for(self, table: HudiTable) -> Options:
         """As given; the name is the table's, and its payload class, where it could name one and does not, Hudi's."""
@@ -135,22 +139,19 @@ class TableTarget:
         by_class = format_of(config).merge_source is MergeSource.PAYLOAD_CLASS
         if by_class and config.payload_class is None and not _merges(given):
             more[PAYLOAD.key] = _PAYLOAD_OF_0_15
-        return given.with_values(more)
+        options = given.with_values(more)
+        check_settings(config, table.storage.root, options)
+        return options
 
-    def _options_of_new(self, frame: pa.Table) -> Options:
+    def _options_of_new(self, schema: Schema) -> Options:
         given = self.options
         more: dict[str, object] = {}
-        if not given.is_set(ORDERING) and _ORDERING_OF_0_15 in frame.schema.names:
+        if not given.is_set(ORDERING) and _ORDERING_OF_0_15 in schema.names():
             more[ORDERING.key] = _ORDERING_OF_0_15
         by_class = format_of_version(given.value(TABLE_VERSION)).merge_source is MergeSource.PAYLOAD_CLASS
         if by_class and not _merges(given):
             more[PAYLOAD.key] = _PAYLOAD_OF_0_15
         return given.with_values(more)
-
-
-def check_columns(table: HudiTable, operation: WriteOperation, schema: Schema, options: Options) -> None:
-    """SchemaError where a write of rows with these columns would be refused."""
-    plan_write(table, operation, nullable(to_arrow(schema)), options)
 
 
 def _merges(options: Options) -> bool:

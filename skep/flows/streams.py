@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from skep.flows.stream_catalog import MetastoreColumns
@@ -25,7 +24,7 @@ from skep_stream.flags import Flags, FlagWarning, pairs_of, parse
 from skep_stream.lag import LagWatch
 from skep_stream.metrics_options import LAG_SECONDS, METRICS_ON, METRICS_PORT, METRICS_REPORTER
 from skep_stream.options import FORCE_SKIP, MULTIWRITER_ID, NO_DATA_ROUNDS, PROVIDER_PATH
-from skep_stream.plugins import provider_of, source_of, transformers_of
+from skep_stream.plugins import imported, provider_of, source_of, transformers_of
 from skep_stream.properties import layered, load_properties
 from skep_stream.protocols import Shaping, Source, StreamContext, Successor
 from skep_stream.rounds import UNLIMITED, Round, Stream
@@ -269,13 +268,9 @@ def _without_metrics(options: Options, *, served: bool) -> Options:
 
 
 def _function(name: str, flag: str) -> Any:
-    module, colon, attribute = name.partition(":")
-    if not colon:
+    if ":" not in name:
         raise UnsupportedError(f"{flag} {name} is not built", hint="module:function names one", option=flag, found=name)
-    try:
-        return getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise OptionError(f"{flag}: {name} can't be imported: {error}", option=flag, found=name) from error
+    return imported(name, name, flag)
 
 
 def _first_checkpoint(name: str, options: Options) -> str | None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from skep.base.display import print_table
 from skep.base.names import TableName
+from skep.base.specs import check_same
+from skep.handles.lake_tables import LakeTables
+from skep.handles.new_tables import is_left_over
 from skep.handles.table import Table
 from skep.query.engines import EngineChoice, LakeEngine
 from skep.query.path_rows import files_at
@@ -17,12 +21,11 @@ from skep.query.rows import EMBEDDED_BYTES, Rows
 from skep.query.views import drop_view, put_view, view_names, view_of_entry
 from skep_catalog.entities import Database
 from skep_format.errors import InputError, NoSuchTableError, NotATableError
-from skep_format.names import META_FOLDER
 from skep_format.storage import open_storage
 from skep_sql.answer import Answer
 from skep_sql.parsing.parameters import with_parameters
 from skep_sql.parsing.statements import Query, Statement
-from skep_sql.protocols import EntryFacts, Relation, StoredView, TargetTable
+from skep_sql.protocols import EntryFacts, Relation, StoredView
 from skep_sql.session import Session
 from skep_sql.settings import SessionSettings
 from skep_table.query.request import ReadRequest
@@ -30,60 +33,16 @@ from skep_table.table import HudiTable
 from skep_table.write.result import WriteResult
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from skep.query.spark import SparkHolder
-    from skep_catalog.client import Metastore
-    from skep_catalog.entities import TableEntry as Entry
-    from skep_format.options import Options
+    from pyspark.sql import DataFrame
 
 
 _MANAGED: Final = "skep.sql.managed"  # of the entry of a table whose files are deleted when it is dropped
 
 
-class StatementLake(Protocol):
-    """The lake whose tables the statements name."""
-
-    database: str
-    warehouse: str
-    options: Options
-    metastore: Metastore
-
-    @property
-    def spark(self) -> SparkSession:
-        """The session, which is started now."""
-
-    @property
-    def spark_holder(self) -> SparkHolder:
-        """Provides the session."""
-
-    def entries(self, database: str | None = None) -> Iterator[Entry]:
-        """The entries of Hudi tables of a database."""
-
-    def table(self, name: str, *, as_view: bool = False) -> Table:
-        """NoSuchTableError when there is none."""
-
-    @property
-    def create_table(self) -> Callable[..., Table]:
-        """Makes a new table, registered."""
-
-    def set_parameters(self, name: TableName, changes: Mapping[str, str | None]) -> None:
-        """Parameters of an entry; None removes one."""
-
-    def register(self, path: str, name: str | None = None) -> Table:
-        """A table that lies at a path, registered."""
-
-    def drop_table(self, name: str, *, purge: bool = False) -> None:
-        """Its entries, and with `purge` its files."""
-
-    def rename_table(self, name: str, new_name: str) -> Table:
-        """Its entries."""
-
-
 class StatementResult(Result):
     """What a statement answered: its rows, which are here, and what its writes changed."""
 
-    def __init__(self, answer: Answer, lake: StatementLake) -> None:
+    def __init__(self, answer: Answer, lake: LakeTables) -> None:
         self._answer = answer
         self._lake = lake
 
@@ -119,7 +78,7 @@ class StatementResult(Result):
 class LakeSession:
     """The statements of one lake: settings and temporary views last as long as it."""
 
-    def __init__(self, lake: StatementLake) -> None:
+    def __init__(self, lake: LakeTables) -> None:
         self._lake = lake
         settings = SessionSettings()
         self._engine = LakeEngine(lake.spark_holder, settings, lambda: lake.options.value(EMBEDDED_BYTES))
@@ -182,7 +141,7 @@ def _value(given: object) -> object:
 class LakeCatalog:
     """The tables of a lake by name; see `skep_sql.protocols.TableCatalog`."""
 
-    def __init__(self, lake: StatementLake) -> None:
+    def __init__(self, lake: LakeTables) -> None:
         self._lake = lake
 
     @property
@@ -227,6 +186,11 @@ class LakeCatalog:
             tuple((each.name, each.type) for each in (*entry.storage.columns, *entry.partition_keys)),
             tuple(each.name for each in entry.partition_keys),
         )
+
+    def taken(self, name: str) -> EntryFacts | None:
+        """The same of a table that a new one would be in the way of."""
+        found = self.facts(name)
+        return None if found is None or self._lake.is_left_over(self._full(name)) else found
 
     def table_names(self, database: str | None) -> list[str]:
         """The Hudi tables of a database."""
@@ -292,35 +256,25 @@ class LakeCatalog:
             self.drop_table(f"{name}.{table}", purge=facts is not None and facts.is_managed)
         metastore.drop_database(name, cascade=cascade)
 
-    def create_table(self, name: str, schema: pa.Schema, *, managed: bool, **spec: Any) -> Table:
+    @contextmanager
+    def new_table(self, name: str, schema: pa.Schema, *, managed: bool, **spec: Any) -> Iterator[Table]:
         """A new table. To the metastore a managed one is external, too: no other engine is to delete files."""
-        full = self._full(name)
-        table = self._lake.create_table(str(full), schema, **spec)
-        if managed:
-            self.set_parameters(str(full), {_MANAGED: "true"})
-        return table
+        with self._lake.new_table(str(self._full(name)), schema, **spec) as table:
+            if managed:
+                self.set_parameters(name, {_MANAGED: "true"})
+            yield table
 
     def holds_table(self, location: str) -> bool:
         """Whether a Hudi table lies there."""
         try:
-            HudiTable.open(open_storage(location, self._lake.options))
+            return not is_left_over(HudiTable.open(location, self._lake.options))
         except NotATableError:
             return False
-        return True
 
     def register(self, location: str, name: str, expected: Mapping[str, Any]) -> Table:
         """TableMismatchError where the table differs from what is expected."""
-        from skep.base.specs import check_same
-
         check_same(HudiTable.open(open_storage(location, self._lake.options)), **expected)
         return self._lake.register(location, str(self._full(name)))
-
-    def remove_unwritten(self, name: str, target: TargetTable) -> None:
-        """The entry, and the settings on storage, of a table without commits."""
-        hudi = target.hudi
-        if not hudi.timeline.data().completed().instants:
-            self._lake.drop_table(str(self._full(name)))
-            hudi.storage.delete_folder(META_FOLDER)
 
     def drop_table(self, name: str, *, purge: bool) -> None:
         """Entries, and files by `purge`."""

@@ -5,13 +5,16 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
+from contextlib import AbstractContextManager
+from functools import partial, wraps
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
-from skep.base.names import parts_of
-from skep.handles.by_path import OPERATION, FrameWriter, Operation, rows_at
+from skep.base.names import TableName, parts_of
+from skep.handles.by_path import rows_at
+from skep.handles.destination import Destination
+from skep.handles.frame_writer import OPERATION, FrameWriter, Operation, spec_for
 from skep.lake import Lake, connect
 from skep.query.spark import SparkHolder
 from skep_catalog.embedded import FOLDER, local_folder
@@ -41,6 +44,7 @@ from skep_table.write.planning.settings import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from skep.handles.table import Table
     from skep.jobs.hudi_statements import Statements
     from skep_sql.bind import NamedQuery
     from skep_writer.routed import JobSettings
@@ -186,27 +190,28 @@ class HudiJobs:
         for key, value in named.items():
             options.setdefault(key, value)
         path = asked.options.get("path")
-        lake, is_there = statements.lake, statements.is_hudi(parts)
-        if not is_there or mode == "overwrite":
+        lake, is_hudi = statements.lake, statements.is_hudi(parts)
+        full = TableName.parse(name, lake.database)
+
+        def make(rows: object) -> AbstractContextManager[Table]:
+            if not is_hudi and spark.catalog.tableExists(name):
+                hint = f"DROP TABLE {name}"
+                raise TableExistsError(f"table {name} exists, and is no Hudi table", hint=hint, table=name)
+            given = Options(_hudis({TABLE_NAME.key: full.name, **options}))
+            place = str(path) if path is not None else statements.catalog.location_of(name)
+            return lake.making(full, open_storage(place, given), partial(spec_for, rows, given), {})
+
+        there = Destination(name, partial(lake.table, name), make)
+        table = there.table() if is_hudi else None
+        if table is None or mode == "overwrite":
             options.setdefault(HIVE_STYLE.key, True)
             if OPERATION.key not in options and batch is None:
                 options[OPERATION.key] = Operation.BULK_INSERT.value
-        if is_there:
-            if mode == "ignore":
-                return
-            table = lake.table(name)
-            if path is not None and open_storage(str(path)).root != open_storage(table.path).root:
+        if table is not None:
+            if path is not None and mode != "ignore" and open_storage(str(path)).root != open_storage(table.path).root:
                 raise OptionError(f"table {name} lies at {table.path}, not at {path}", option="path", found=str(path))
             options = {TABLE_NAME.key: table.hudi.config.name, **path_settings(table.hudi.options), **options}
-            writer = FrameWriter(frame, table.services()).options(**_hudis(options)).mode(mode)
-            writer.save(table.path, batch_id=batch)
-            return
-        if spark.catalog.tableExists(name):
-            raise TableExistsError(f"table {name} exists, and is no Hudi table", hint=f"DROP TABLE {name}", table=name)
-        place = str(path) if path is not None else statements.catalog.location_of(name)
-        options.setdefault(TABLE_NAME.key, parts[-1].lower())
-        FrameWriter(frame).options(**_hudis(options)).mode(mode).save(place, batch_id=batch)
-        lake.register(place, name)
+        FrameWriter(frame).options(**_hudis(options)).mode(mode).save_to(there, batch_id=batch)
 
     @_alone
     def insert_into(self, frame: DataFrame, asked: JobSettings, name: str, *, by_name: bool = False) -> None:

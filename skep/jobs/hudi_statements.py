@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -158,12 +159,14 @@ class SessionCatalog(LakeCatalog):
             return SessionTable(self._session, own)  # type: ignore[return-value]
         return super().table(name)
 
-    def create_table(
+    @contextmanager
+    def new_table(
         self, name: str, schema: pa.Schema, *, managed: bool, location: str | None = None, **spec: Any
-    ) -> Table:
+    ) -> Iterator[Table]:
         """Without a location the table is where Spark has its database."""
         place = location or self.location_of(name)
-        return super().create_table(name, schema, managed=managed, location=place, **spec)
+        with super().new_table(name, schema, managed=managed, location=place, **spec) as made:
+            yield made
 
     def location_of(self, name: str) -> str:
         """Where a new table is put. NoSuchTableError for an unknown database."""

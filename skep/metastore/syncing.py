@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 
 from skep_format.errors import SkepError
@@ -36,15 +36,10 @@ def open_queue(options: Mapping[str, object], warehouse: str | None = None) -> S
     return SyncQueue(open_storage(place, given)) if place else None
 
 
-def settling(queue: SyncQueue | None, target: str, base_path: str, entry: str | None) -> AbstractContextManager[None]:
-    """Around a sync: when it succeeds, entries of the table are removed from the queue, where there is one."""
-    return nullcontext() if queue is None else queue.settling(target, base_path, entry)
-
-
-def queue_if_any(options: Mapping[str, object], warehouse: str | None = None) -> SyncQueue | None:
-    """The same as `open_queue`, for a sync, which one that can't be opened must not fail."""
+def queue_if_any(queue: Callable[[], SyncQueue | None]) -> SyncQueue | None:
+    """A queue for a sync, which one that can't be opened must not fail."""
     with suppress(SkepError, OSError):
-        return open_queue(options, warehouse)
+        return queue()
     return None
 
 
@@ -59,12 +54,11 @@ class TableSyncs:
 
     def outcomes(self, table: HudiTable | str, entry: str | None = None, *, full: bool = False) -> list[Outcome]:
         """Syncs a table, or what lies at a path now, to all targets."""
-
-        queue = self._queue_or_none()
+        queue = queue_if_any(self.queue)
         base_path = table if isinstance(table, str) else table.storage.root
 
         def sync(target: Target) -> SyncReport:
-            with settling(queue, target.name, base_path, entry):
+            with nullcontext() if queue is None else queue.settling(target.name, base_path, entry):
                 report = sync_target(target, self.clients, table, entry, full=full, events=self.events)
             self.events.emit("sync.report", report=report, target=target.name)
             return report
@@ -99,13 +93,6 @@ class TableSyncs:
         what = f"commit {missed.instant} of {missed.table} is complete" if missed.instant else f"{missed.table} exists"
         where = "the metastore" if len(self.targets) == 1 else f"target {outcome.target}"
         warnings.warn(f"{what}, but {where} is not up to date: {error.message}", SyncWarning, stacklevel=3)
-
-    def _queue_or_none(self) -> SyncQueue | None:
-        """A queue that can't be opened holds no sync up."""
-        try:
-            return self.queue()
-        except (SkepError, OSError):
-            return None
 
     def _remember(self, target: str, error: SkepError, missed: _Missed) -> None:
         try:

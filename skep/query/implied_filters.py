@@ -7,7 +7,6 @@ row of the answer that the row is part of, also where the query joins.
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,10 +19,10 @@ from sqlglot import exp
 from skep_format.errors import SkepError
 from skep_format.expressions import expression_of
 from skep_format.schema.arrow import arrow_type, from_arrow_type
+from skep_sql.translation.expressions import is_date
 from skep_table.query.filters.functions import function_call
 from skep_table.query.filters.text import SqlDialect
 
-_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _PLAIN_TEXT: Final = re.compile(r"[^'\"\\\x00-\x1f]*")
 _COMPARISONS: Final = (exp.EQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 _ASCII: Final = re.compile(r"[\x20-\x7e]*")
@@ -167,7 +166,7 @@ def _constant(node: Node, side: _Side) -> Node | None:
     t, kind = pa.types, side.type
     if t.is_date32(kind):
         text = node.this if isinstance(node, exp.Cast) and node.to.this == exp.DataType.Type.DATE else node
-        fits = isinstance(text, exp.Literal) and text.is_string and _is_date(text.this)
+        fits = isinstance(text, exp.Literal) and text.is_string and is_date(text.this)
         return text.copy() if fits else None
     if t.is_string(kind):
         plain = _ASCII if side.equal_only else _PLAIN_TEXT
@@ -179,10 +178,3 @@ def _constant(node: Node, side: _Side) -> Node | None:
             return None
         return node.copy() if int(number.this) < 1 << (kind.bit_width - 1) else None
     return None
-
-
-def _is_date(text: str) -> bool:
-    try:
-        return bool(_DATE.fullmatch(text) and dt.date.fromisoformat(text))
-    except ValueError:
-        return False

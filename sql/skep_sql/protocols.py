@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -170,6 +171,9 @@ class TableCatalog(Protocol):
     def facts(self, name: str) -> EntryFacts | None:
         """What the catalog keeps about a table; None when there is none."""
 
+    def taken(self, name: str) -> EntryFacts | None:
+        """The same of a name that a new table can't have: one whose maker died does not count."""
+
     def table_names(self, database: str | None) -> list[str]:
         """The Hudi tables of a database, None for the current one."""
 
@@ -197,17 +201,19 @@ class TableCatalog(Protocol):
     def drop_database(self, name: str, if_exists: bool, cascade: bool) -> None:
         """InputError for a database that has tables, unless `cascade`."""
 
-    def create_table(self, name: str, schema: pa.Schema, *, managed: bool, **spec: Any) -> TargetTable:
-        """A new table; `spec` is what `Lake.create_table` takes. A managed one loses its files when it is dropped."""
+    def new_table(
+        self, name: str, schema: pa.Schema, *, managed: bool, **spec: Any
+    ) -> AbstractContextManager[TargetTable]:
+        """A new table for a block, which undoes it where it fails; `spec` is what `Lake.create_table` takes.
+
+        A managed one loses its files when it is dropped.
+        """
 
     def holds_table(self, location: str) -> bool:
         """Whether a Hudi table lies there."""
 
     def register(self, location: str, name: str, expected: Mapping[str, Any]) -> TargetTable:
         """A table that lies at `location`. TableMismatchError where it differs from what is expected."""
-
-    def remove_unwritten(self, name: str, target: TargetTable) -> None:
-        """Undoes `create_table` for a table that has no commit."""
 
     def drop_table(self, name: str, *, purge: bool) -> None:
         """Its entries, and with `purge` its files."""

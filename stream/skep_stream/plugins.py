@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Final
 
-from skep_format.errors import InputError, OptionError, UnsupportedError
+from skep_format.errors import OptionError, UnsupportedError
 from skep_stream.protocols import SchemaProvider, Source, StreamContext, Transformer
 
 _FILES: Final = "skep_stream.files.source"
@@ -109,20 +109,19 @@ def _named(group: str) -> Mapping[str, Any]:
     return {each.name: each for each in entry_points(group=group)}
 
 
-def _found(name: str, kind: str, built: Mapping[str, str], group: str) -> Callable[..., Any]:
+def _found(name: str, kind: str, built: Mapping[str, str], group: str) -> Any:
     """What makes it: an entry point of that very name, a class of Hudi's, a function `module:function`."""
     own = _named(group)
     if name in own:
-        loaded: Callable[..., Any] = own[name].load()
-        return loaded
+        return own[name].load()
     if _short(name) in built:
-        return _loaded(built[_short(name)], name)
+        return imported(built[_short(name)], name)
     if _short(name) in _UNBUILT:
         raise UnsupportedError(
             f"{kind} {_short(name)} is known, and not built yet", found=name, expected=", ".join(built)
         )
     if ":" in name:
-        return _loaded(name, name)
+        return imported(name, name)
     raise OptionError(
         f"{kind} {name} is not known",
         hint=f"there are {', '.join([*built, *own])}; another is an entry point of group {group}, or module:function",
@@ -130,10 +129,11 @@ def _found(name: str, kind: str, built: Mapping[str, str], group: str) -> Callab
     )
 
 
-def _loaded(place: str, name: str) -> Callable[..., Any]:
+def imported(place: str, name: str, option: str | None = None) -> Any:
+    """What `module:attribute` names. OptionError where it can't be imported, for the `name` that was given."""
     module, _, attribute = place.partition(":")
     try:
-        found: Callable[..., Any] = getattr(import_module(module), attribute)
+        return getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise InputError(f"{name} can't be imported: {error}", found=name) from error
-    return found
+        where = f"{option}: " if option else ""
+        raise OptionError(f"{where}{name} can't be imported: {error}", option=option, found=name) from error

@@ -12,7 +12,7 @@ import pytest
 
 import skep
 import skep.handles.by_path
-from skep.handles.by_path import FrameWriter
+from skep.handles.frame_writer import FrameWriter
 from skep.handles.table import Table
 from skep_format.errors import InputError, KeywordError, OptionError
 from skep_format.options import UnknownOptionWarning

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import skep
 from skep.cli.main import app
-from skep.handles.by_path import create_at
+from skep.handles.destination import create_at
 from skep.lake import Lake
 from skep_format.errors import ChangesCleanedError, InputError, OptionError
 from skep_stream.checkpoints import entries

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from skep.handles.by_path import create_at
+from skep.handles.destination import create_at
 from skep.handles.table import Table
 from skep.lake import Lake
 from skep_format.errors import InputError, OptionError, TableMismatchError

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from skep.handles.by_path import create_at
+from skep.handles.destination import create_at
 from skep.handles.table import Table
 from skep_format.errors import CommitConflictError, InputError, UnsupportedError
 from skep_sql.execution import merge

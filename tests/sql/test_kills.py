@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 from faulty_storage import FaultyStorage
 
-from skep.handles.by_path import create_at, open_table
+from skep.handles.by_path import open_table
+from skep.handles.destination import create_at
 from skep.handles.table import Table
 from skep.services.runner import Services
 from skep_format.errors import SkepError

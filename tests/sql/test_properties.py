@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sql_lakes import NoSession
 
-from skep.handles.by_path import create_at
+from skep.handles.destination import create_at
 from skep.handles.table import Table
 from skep.services.runner import Services
 from skep_format.runner import ThreadRunner

@@ -13,7 +13,7 @@ import boto3
 import pyarrow as pa
 import pytest
 
-from skep.handles.by_path import create_at
+from skep.handles.destination import create_at
 from skep_format.errors import LockError, StorageError
 from skep_format.runner import ThreadRunner
 from skep_format.storage import LocalStorage

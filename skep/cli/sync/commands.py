@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,7 +19,7 @@ from skep_table.events import Events
 
 if TYPE_CHECKING:
     from skep_sync.following.watch import WatchedTable
-    from skep_sync.targets import Outcome, Target
+    from skep_sync.targets import Outcome
     from skep_table.events import Event
 
 DRIFT = 1
@@ -92,27 +93,21 @@ def _sync_one(table: str, scope: EntryScope, output: Output, *, full: bool) -> N
 
 
 def _all_targets(opened: SyncTable, full: bool) -> list[Outcome]:
-    from skep.metastore.syncing import queue_if_any, settling
+    from skep.metastore.syncing import TableSyncs, open_queue
     from skep_sync.planning.planner import target_of
-    from skep_sync.targets import each_target, sync_target
 
     entry = ".".join(target_of(opened.table, *opened.names))
-    queue = queue_if_any(opened.targets[0].options, opened.warehouse)
-
+    queue = partial(open_queue, opened.targets[0].options, opened.warehouse)
     with listening("sync") as listener:
-
-        def sync(target: Target) -> Any:
-            with settling(queue, target.name, opened.table.storage.root, entry):
-                return sync_target(target, opened.clients, opened.table, entry, full=full, events=Events(listener))
-
-        return each_target(opened.targets, sync)
+        syncs = TableSyncs(opened.targets, opened.clients, queue, Events(listener))
+        return syncs.outcomes(opened.table, entry, full=full)
 
 
 def _each(many: Many, *, full: bool) -> Iterator[tuple[str, Outcome]]:
-    from skep.metastore.syncing import queue_if_any
+    from skep.metastore.syncing import open_queue, queue_if_any
     from skep_sync.following.pending import KnownTables, sync_all
 
-    queue = queue_if_any(many.options, many.warehouse)
+    queue = queue_if_any(partial(open_queue, many.options, many.warehouse))
     tables = KnownTables(many.metastore, many.database)()
     with listening("sync") as listener:
         yield from sync_all(tables, many.targets, many.clients, full=full, queue=queue, events=Events(listener))

@@ -17,6 +17,7 @@ from skep.cli.opened import Given, TableTarget
 from skep.cli.progress import listening
 from skep.cli.scope import settings_of
 from skep_format.errors import InputError
+from skep_format.options import comma_list
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -122,9 +123,9 @@ def write(
 
     with listening(f"write {table}", as_json=events) as listener:
         described = {
-            "key": None if key is None else _split(key),
-            "ordering": None if ordering is None else _split(ordering),
-            "partition_by": _split(partition_by or ""),
+            "key": None if key is None else comma_list(key),
+            "ordering": None if ordering is None else comma_list(ordering),
+            "partition_by": comma_list(partition_by or ""),
             "type": kind,
             "hive_style": hive_style,
             "table_version": table_version,
@@ -191,7 +192,7 @@ def _destination(target: str, described: Mapping[str, Any], given: Given) -> Ite
             there = Destination.at_path(target, options, described, opened)
         else:
             lake = stack.enter_context(connect(given.metastore, given.warehouse, options=options))
-            there = Destination.in_lake(lake, target, described)
+            there = lake.destination(target, **described)
         if there.table() is None and described["key"] is None:
             missing = there.missing
             assert missing is not None
@@ -217,10 +218,6 @@ def _print(result: WriteResult, given: Given) -> None:
         "seconds": round(result.seconds, 2),
     }
     given.print([fact], _COLUMNS)
-
-
-def _split(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def register(app: typer.Typer) -> None:

@@ -61,7 +61,7 @@ def create_table(
         )
     if len(statement.name.parts) > 2:
         raise InputError(f"tables are named database.table, found {name}", found=name)
-    facts = catalog.facts(name)
+    facts = catalog.taken(name)
     if facts is not None:
         if statement.if_not_exists:
             return ()
@@ -84,15 +84,9 @@ def create_table(
     schema = _schema(statement, engine, bound)
     spec = _spec(statement, schema)
     spec["table_version"] = spec["table_version"] or _version(settings.hoodie)
-    target = catalog.create_table(name, schema, managed=location is None, location=location, **spec)
-    try:
+    with catalog.new_table(name, schema, managed=location is None, location=location, **spec) as target:
         _describe(catalog, name, statement)
-        if bound is None:
-            return ()
-        return (_first_rows(target, schema, bound, engine, settings),)
-    except BaseException:
-        catalog.remove_unwritten(name, target)
-        raise
+        return () if bound is None else (_first_rows(target, schema, bound, engine, settings),)
 
 
 def _first_rows(
@@ -252,13 +246,9 @@ def _create_like(statement: CreateTable, scope: Scope) -> None:
         "table_version": own["table_version"] or config.version,
         "properties": {**_kept_like(config), **stated},
     }
-    catalog.create_table(
-        str(statement.name),
-        columns_in_order(source),
-        managed=statement.location is None,
-        location=statement.location,
-        **spec,
-    )
+    place, managed = statement.location, statement.location is None
+    with catalog.new_table(str(statement.name), columns_in_order(source), managed=managed, location=place, **spec):
+        pass
 
 
 def _kept_like(config: TableConfig) -> dict[str, str]:

@@ -45,8 +45,8 @@ def _copy_to_table(context: Context) -> Rows:
     data = rows.select(chosen or [each for each in rows.schema.names if not each.startswith("_hoodie_")])
     catalog = context.scope.catalog
     if catalog.facts(name) is None:
-        made = catalog.create_table(name, data.schema, managed=True)
-        made.write(WriteOperation.BULK_INSERT, data, context.options())
+        with catalog.new_table(name, data.schema, managed=True) as made:
+            made.write(WriteOperation.BULK_INSERT, data, context.options())
     elif mode in ("error", "errorifexists"):
         raise EntryExistsError(f"table {name} already exists", option="save_mode")
     elif mode != "ignore":

@@ -598,12 +598,13 @@ def _as_date(value: DuckValue) -> DuckValue:
     """A text that is a date, as that date."""
     if value.type != pa.string():
         return value
-    if value.literal is None or not _is_date(value.literal):
+    if value.literal is None or not is_date(value.literal):
         raise DiffersError(f"{value.text} (compared with a date)")
     return DuckValue(f"DATE {literal_text(value.literal)}", pa.date32())
 
 
-def _is_date(text: str) -> bool:
+def is_date(text: str) -> bool:
+    """Whether it is a day as Spark writes it."""
     try:
         return bool(_DATE.fullmatch(text) and dt.date.fromisoformat(text))
     except ValueError:
@@ -611,7 +612,7 @@ def _is_date(text: str) -> bool:
 
 
 def _cast_text(node: Node, text: str, kind: pa.DataType) -> DuckValue:
-    if t.is_date(kind) and _is_date(text):
+    if t.is_date(kind) and is_date(text):
         return DuckValue(f"DATE {literal_text(text)}", kind, None)
     if kind == pa.string() and _PLAIN_TEXT.fullmatch(text):
         return DuckValue(f"CAST({literal_text(text)} AS VARCHAR)", kind, None)

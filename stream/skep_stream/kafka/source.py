@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 import pyarrow as pa
 
 from skep_format.errors import DataLossError, InputError
 from skep_stream.checkpoints import STATE_PREFIX
 from skep_stream.kafka import messages, offsets
+from skep_stream.kafka.client import Topic
 from skep_stream.kafka.offsets import Log, OffsetRange, Offsets
 from skep_stream.kafka.options import FAIL_ON_LOSS, CheckpointType, Start
 from skep_stream.kafka.shape import OfTarget, WithOffsets
@@ -33,43 +34,6 @@ _DIGITS_OF_SECONDS, _DIGITS_OF_MILLISECONDS = 10, 13
 
 class DataLossWarning(UserWarning):
     """Records between a checkpoint and what a topic holds are not there any more."""
-
-
-class Reader(Protocol):
-    """What is used of a topic."""
-
-    @property
-    def name(self) -> str:
-        """The topic."""
-        ...
-
-    def logs(self) -> dict[int, Log]:
-        """What each partition holds."""
-        ...
-
-    def identity(self) -> str:
-        """What distinguishes this topic from one of its name that was there before; empty where that is not known."""
-        ...
-
-    def at_time(self, milliseconds: int, logs: Mapping[int, Log]) -> dict[int, int]:
-        """Of each partition the first offset of that time or later."""
-        ...
-
-    def committed(self, partitions: list[int]) -> dict[int, int]:
-        """The offsets committed for the group."""
-        ...
-
-    def commit(self, offsets: Offsets) -> None:
-        """Commits offsets for the group."""
-        ...
-
-    def read(self, ranges: Mapping[int, OffsetRange]) -> Generator[pa.RecordBatch, None, None]:
-        """The messages of these ranges, as they arrive."""
-        ...
-
-    def oldest(self, ranges: Mapping[int, OffsetRange]) -> int | None:
-        """The least time of the first messages of these ranges, in ms."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +56,7 @@ class KafkaSource:
     committed for the group as well; `flattens`: the schema of messages is not that of rows.
     """
 
-    topic: Reader
+    topic: Topic
     decoder: Callable[[], Decode]
     rule: OffsetRule
     rejected: Rejected = field(default_factory=Rejected)

@@ -1,0 +1,453 @@
+"""The tables of one metastore below one warehouse by their names, with writer, locks and sync."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from skep.base.arguments import checks_arguments
+from skep.base.background import wait_for
+from skep.base.names import TableName
+from skep.base.schemas import SchemaLike
+from skep.base.specs import Text, check_same, table_spec
+from skep.handles.destination import Destination
+from skep.handles.new_tables import is_left_over, new_table, remove_unwritten
+from skep.handles.table import Table
+from skep.metastore.entries import VIEWS, hudi_entries, named_entry
+from skep.metastore.locking import checked, lock_of
+from skep.metastore.registration import Registration
+from skep.metastore.syncing import SYNC, SyncWarning, TableSyncs, open_queue
+from skep.query.spark import SparkHolder
+from skep.services.runner import Services
+from skep_catalog.client import Metastore
+from skep_catalog.entries import View, view_of
+from skep_format.errors import InputError, NotATableError, SkepError, TableExistsError, TableMismatchError
+from skep_format.options import Options
+from skep_format.storage import Storage, open_storage
+from skep_sync.planning.locations import registered_there, same_location
+from skep_sync.planning.planner import is_hudi
+from skep_sync.sync import SyncReport
+from skep_sync.targets import Clients, targets_of
+from skep_table.commit.create import TableSpec
+from skep_table.events import Events
+from skep_table.hooks import CommitHook, Committed
+from skep_table.lock import GuardedLock, Lock
+from skep_table.query.options import QueryType
+from skep_table.table import HudiTable
+from skep_table.write.planning.settings import path_settings, settings_among
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from typing_extensions import Self
+
+    from skep_catalog.embedded import EmbeddedMetastore
+    from skep_catalog.entities import TableEntry as Entry
+
+
+@checks_arguments
+class LakeTables:
+    """Tables by name. A context manager; `close` stops what was started for it, and only that."""
+
+    def __init__(
+        self,
+        metastore: Metastore,
+        warehouse: str,
+        spark: SparkHolder | None = None,
+        database: str = "default",
+        options: Options | None = None,
+        events: Events | None = None,
+    ) -> None:
+        self.metastore = metastore
+        self.warehouse = warehouse.rstrip("/") or "/"
+        self.database = database.lower()
+        self.options = options or Options()
+        self.events = events or Events()
+        self._spark = spark or SparkHolder()
+        self._embedded: EmbeddedMetastore | None = None  # which ends with it
+        self._closed = False
+        queue = partial(open_queue, self.options, self.warehouse)
+        self._syncs = TableSyncs(targets_of(self.options), Clients(metastore), queue, self.events)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.metastore.uri}, {self.warehouse})"
+
+    def __getitem__(self, name: str) -> Table:
+        return self.table(name)
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            full = TableName.parse(str(name), self.database)
+        except InputError:
+            return False
+        self._ensure_open()
+        entry = self.metastore.find_table(full.database, full.name)
+        return entry is not None and is_hudi(entry)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tables())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stops the Spark session and the metastore that this lake started, once the services that run beside writes
+        have ended. Calling it again is no error.
+
+        Its tables can still be read here, without Spark; everything else is then an InputError. A write that another
+        thread has under way fails and is rolled back.
+        """
+        with ExitStack() as stack:  # whatever fails of it, or is interrupted, the rest is done
+            if self._embedded is not None:
+                stack.callback(self._embedded.stop)
+            stack.callback(self.metastore.close)
+            stack.callback(self._syncs.clients.close)
+            stack.callback(self._spark.stop)
+            stack.callback(setattr, self, "_closed", True)
+            wait_for()
+
+    def _ensure_open(self) -> None:
+        if self._closed:
+            raise InputError(f"the lake at {self.warehouse} is closed", hint="connect again: skep.connect(…)")
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session that was given, else one that is started now."""
+        self._ensure_open()
+        return self._spark.session
+
+    # -- tables
+
+    def tables(self, database: str | None = None) -> list[str]:
+        """Full names of the Hudi tables of one database, or of all. Views of merge-on-read tables are not listed."""
+        return [entry.full_name for entry in self.entries(database)]
+
+    def entries(self, database: str | None = None) -> Iterator[Entry]:
+        """The metastore's entries of these tables, in the order of their names."""
+        self._ensure_open()
+        return hudi_entries(self.metastore, database)
+
+    def table(self, name: str, *, as_view: bool = False) -> Table:
+        """A table by its name. NoSuchTableError when the metastore has none; NotATableError when it is not Hudi's.
+
+        By the name of a view (`t_ro`, `t_rt`) it is the same table; reads of `t_ro` are read-optimized unless they
+        name another query type. With `as_view` those of `t` are too, where the sync gave the read-optimized view that
+        name: as engines answer.
+        """
+        self._ensure_open()
+        full = TableName.parse(name, self.database)
+        entry = named_entry(self.metastore, full)
+        options = Options(path_settings(entry.parameters)).with_values(self.options)
+        hudi = HudiTable.open(self._location(full, entry), options)
+        own = self._own_name(full, entry, hudi)
+        is_optimized = (as_view or own != full) and view_of(entry, hudi.config) is View.READ_OPTIMIZED
+        query = QueryType.READ_OPTIMIZED if is_optimized else QueryType.SNAPSHOT
+        return self._table(own, hudi, registered=True if own == full else None, query=query)
+
+    def _own_name(self, name: TableName, entry: Entry, hudi: HudiTable) -> TableName:
+        """That of the table whose view an entry is: locks and syncs use it."""
+        own = next((name.name.removesuffix(view) for view in VIEWS if name.name.endswith(view)), name.name)
+        if own == name.name or not hudi.config.is_mor:
+            return name
+        if own != hudi.config.name.lower():
+            other = self.metastore.find_table(name.database, own)
+            if other is None or other.storage.location != entry.storage.location:
+                return name
+        return replace(name, name=own)
+
+    def create_table(
+        self,
+        name: str,
+        schema: SchemaLike,
+        *,
+        key: Text = (),
+        ordering: Text | None = None,
+        partition_by: Text = (),
+        type: str | None = None,
+        location: str | None = None,
+        hive_style: bool | None = None,
+        url_encode: bool | None = None,
+        table_version: int | None = None,
+        changes: str | None = None,
+        if_not_exists: bool = False,
+        properties: Mapping[str, str] | None = None,
+    ) -> Table:
+        """Makes a table and registers it in the metastore; a database that is not there is made too.
+
+        `schema` is an Arrow, Spark or Avro schema, or a frame as an example. `key` names the columns that identify a
+        row; of two rows with one key the one with the greater `ordering` value wins, without it the last one written.
+        Of several `ordering` columns (table version 9) the first that differs decides.
+        `partition_by` names the columns whose values make the folders; `type` is cow (the default) or mor, and
+        `table_version` Hudi's table version, 6 (the default), 8 or 9 (docs/versions.md). `changes` is what the table
+        keeps of each change for CDC queries: data_before_after, data_before or op_key_only (docs/cdc.md). With
+        `if_not_exists` a table that is there is taken as it is; TableMismatchError when it has another key, ordering,
+        partitioning, type, version or location than the one described. Nothing is left behind when this fails.
+        `hive_style` names folders `column=value`, `url_encode` encodes what is special in them. `properties` are
+        Hudi's, or words of SQL (`primaryKey`); those with other names are the metastore entry's.
+        """
+        described: dict[str, Any] = {
+            "key": key,
+            "ordering": ordering,
+            "partition_by": partition_by,
+            "type": type,
+            "hive_style": hive_style,
+            "url_encode": url_encode,
+            "table_version": table_version,
+            "changes": changes,
+            "properties": properties,
+        }
+        if if_not_exists and (found := self._same(name, location, described)) is not None:
+            return found
+        with self.new_table(name, schema, location=location, **described) as made:
+            return made
+
+    def _same(self, name: str, location: str | None, described: Mapping[str, Any]) -> Table | None:
+        """The table that is there. TableMismatchError where it differs."""
+        self._ensure_open()
+        full = TableName.parse(name, self.database)
+        entry = self.metastore.find_table(full.database, full.name)
+        if entry is None or self._is_left_over(entry):
+            return None
+        found = self.table(name)
+        if location is not None and not same_location(open_storage(location, self.options).root, found.path):
+            raise TableMismatchError(
+                f"table {full} lies at {found.path}, not at {location}",
+                option="location",
+                found=found.path,
+                expected=location,
+            )
+        check_same(found.hudi, **described)
+        for key, value in settings_among(described["properties"] or {})[1].items():
+            if entry.parameters.get(key) != value:
+                raise TableMismatchError(
+                    f"table {full} has property {key} {entry.parameters.get(key, 'unset')}, not {value}",
+                    option=key,
+                    found=entry.parameters.get(key),
+                    expected=value,
+                )
+        return found
+
+    @contextmanager
+    def new_table(
+        self,
+        name: str,
+        schema: SchemaLike,
+        *,
+        location: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        **described: Any,
+    ) -> Iterator[Table]:
+        """Makes a table as `create_table` does, for a block that writes its first rows: see `new_tables.new_table`."""
+        self._ensure_open()
+        full = TableName.parse(name, self.database)
+        given = {"database": full.database, "options": self.options, "properties": properties, **described}
+        spec = partial(table_spec, full.name, schema, **given)
+        storage = open_storage(location or self._default_location(full), self.options)
+        with self.making(full, storage, spec, settings_among(properties or {})[1]) as made:
+            yield made
+
+    @contextmanager
+    def making(
+        self, name: TableName, storage: Storage, spec: Callable[[], TableSpec], parameters: Mapping[str, str]
+    ) -> Iterator[Table]:
+        """The same for a table whose settings are known; `parameters` are those of its entry."""
+        entry = self.metastore.find_table(name.database, name.name)
+        if entry is not None:
+            if not self._is_left_over(entry):
+                raise TableExistsError(f"table {name} exists, at {entry.storage.location}", table=str(name))
+            left = open_storage(entry.storage.location or "", self.options)
+            remove_unwritten(left, self.options, partial(self._drop_entries, name, left))
+        with new_table(storage, spec(), self.options, partial(self._drop_entries, name, storage)) as hudi:
+            self._sync(name, hudi)
+            self.set_parameters(name, parameters)
+            yield self._table(name, hudi)
+
+    def destination(self, name: str, **described: Any) -> Destination:
+        """The table of this name, which is made once there are rows for it; `described` is as of `create_table`."""
+        return Destination(name, partial(self.table, name), partial(self.new_table, name, **described), described)
+
+    def is_left_over(self, name: TableName) -> bool:
+        """Whether the maker of a table died before it was whole: a new one takes its place."""
+        entry = self.metastore.find_table(name.database, name.name)
+        return entry is not None and self._is_left_over(entry)
+
+    def _is_left_over(self, entry: Entry) -> bool:
+        if not is_hudi(entry) or not entry.storage.location:
+            return False
+        try:
+            return is_left_over(HudiTable.open(entry.storage.location, self.options))
+        except NotATableError:
+            return False
+
+    def _drop_entries(self, name: TableName, storage: Storage) -> None:
+        """Those of a table that lies there, and of its views."""
+        for view in ("", *VIEWS):
+            found = self.metastore.find_table(name.database, name.name + view)
+            if found is not None and registered_there(found.storage.location, storage.uri("")):
+                self.metastore.drop_table(name.database, name.name + view)
+
+    def set_parameters(self, name: TableName, changes: Mapping[str, str | None]) -> None:
+        """Parameters of the metastore's entry; None removes one."""
+        if not changes:
+            return
+        entry = self.metastore.table(name.database, name.name)
+        parameters = {key: value for key, value in {**entry.parameters, **changes}.items() if value is not None}
+        self.metastore.alter_table(name.database, name.name, replace(entry, parameters=parameters))
+
+    def register(self, path: str, name: str | None = None) -> Table:
+        """Puts a Hudi table that lies at `path` into the metastore, under its own name or another."""
+        self._ensure_open()
+        hudi = HudiTable.open(path, self.options)
+        own = f"{hudi.config.database or self.database}.{hudi.config.name}"
+        full = TableName.parse(name or own, self.database)
+        self._sync(full, hudi)
+        return self._table(full, hudi)
+
+    def drop_table(self, name: str, *, purge: bool = False) -> None:
+        """Takes a table out of the metastore, its views too. `purge` also deletes its files, which can't be undone."""
+        self._ensure_open()
+        full = TableName.parse(name, self.database)
+        entry = named_entry(self.metastore, full)
+        storage = open_storage(self._location(full, entry), self.options)
+        try:
+            HudiTable.open(storage)
+        except NotATableError:
+            if not is_hudi(entry) or (purge and not _is_empty(storage)):
+                raise
+            purge = False  # only the entry is there
+        self._drop_entries(full, storage)
+        if purge:
+            storage.delete_folder("")
+
+    def rename_table(self, name: str, new_name: str) -> Table:
+        """Renames the metastore's entry (and views). The files stay where they are, under the table's own name.
+
+        Handles that were opened under the old name can't write any more.
+        """
+        self._ensure_open()
+        old, new = TableName.parse(name, self.database), TableName.parse(new_name, self.database)
+        entry = named_entry(self.metastore, old)
+        if self.metastore.find_table(new.database, new.name) is not None:
+            raise TableExistsError(f"table {new} exists", table=str(new))
+        hudi = HudiTable.open(self._location(old, entry), self.options)
+        # Writers lock the name: no commit is completed under the old one while the new one comes up.
+        lock = self._lock_of(old, hudi, self._check_of(old, hudi))(self.options)
+        with hudi.with_context(lock=lock).context.locked():
+            for view in ("", *VIEWS):
+                found = self.metastore.find_table(old.database, old.name + view)
+                if found is not None and found.storage.location == entry.storage.location:
+                    renamed = replace(found, database=new.database, name=new.name + view)
+                    self.metastore.alter_table(old.database, old.name + view, renamed)
+        return self.table(str(new))
+
+    @property
+    def spark_holder(self) -> SparkHolder:
+        """Provides the session, which is started when it is first needed."""
+        return self._spark
+
+    # -- how
+
+    def _table(
+        self,
+        name: TableName,
+        hudi: HudiTable,
+        *,
+        registered: bool | None = None,
+        query: QueryType = QueryType.SNAPSHOT,
+    ) -> Table:
+        """`registered`: whether the metastore has an entry of this name, None when it has to be asked: options of the
+        sync may leave it at the views of a merge-on-read table."""
+        if registered is None:
+            registered = self.metastore.find_table(name.database, name.name) is not None
+        check = self._check_of(name, hudi) if registered else self._ensure_open
+        hooks = [self._after_commit(name, check)] if self.options.value(SYNC) else []
+        hudi = hudi.with_context(events=self.events)
+        services = Services(self._lock_of(name, hudi, check), self._spark, hooks)
+        return Table(hudi, services, name=str(name), sync=partial(self._sync_now, name, hudi, check), query=query)
+
+    def _check_of(self, name: TableName, hudi: HudiTable) -> Callable[[], None]:
+        """A check for handles under this name: raises when the table has another name, or the lake is closed."""
+        registration = Registration(self.metastore, name, hudi)
+
+        def check() -> None:
+            self._ensure_open()
+            registration.ensure()
+
+        return check
+
+    def _lock_of(self, name: TableName, hudi: HudiTable, check: Callable[[], None]) -> Callable[[Options], Lock]:
+        make = partial(lock_of, hudi.storage, name, metastore=self.metastore, default="metastore", events=self.events)
+
+        def guarded(options: Options) -> Lock:
+            self._ensure_open()
+            return GuardedLock(make(options), check)
+
+        return checked(guarded, self.options)
+
+    def _after_commit(self, name: TableName, check: Callable[[], None]) -> CommitHook:
+        sync = self._syncs.after_commit(str(name))
+
+        def hook(committed: Committed) -> None:
+            try:
+                check()
+            except SkepError as error:
+                what = f"commit {committed.instant.requested_time} of {name} is complete, and is not synced"
+                warnings.warn(f"{what}: {error.message}", SyncWarning, stacklevel=2)
+                return
+            sync(committed)
+
+        return hook
+
+    def _sync(self, name: TableName, hudi: HudiTable) -> SyncReport:
+        return self._syncs.sync(hudi, str(name))
+
+    def _sync_now(self, name: TableName, hudi: HudiTable, check: Callable[[], None]) -> SyncReport:
+        check()
+        return self._sync(name, hudi.reload())
+
+    def _default_location(self, name: TableName) -> str:
+        """As Hive lays out a warehouse."""
+        folder = "" if name.database == "default" else f"/{name.database}.db"
+        return f"{self.warehouse}{folder}/{name.name}"
+
+    def _location(self, name: TableName, entry: Entry) -> str:
+        location = entry.storage.location
+        if entry.table_type == "VIRTUAL_VIEW":
+            raise NotATableError(f"{name} is a view, which queries read", table=str(name), found="view")
+        other = _kind_of(entry)
+        if other is not None:
+            raise NotATableError(
+                f"{name} is a table of {other}, and not of Hudi",
+                hint=f"read and change it with {other}",
+                table=str(name),
+                found=other,
+                expected="hudi",
+            )
+        if not location:
+            raise NotATableError(f"table {name} has no location in the metastore", table=str(name))
+        return location
+
+
+def _kind_of(entry: Entry) -> str | None:
+    """Whose table it is where its entry names another format: at its location a Hudi table may lie, too."""
+    if is_hudi(entry):
+        return None
+    given = {key.lower(): value for key, value in entry.parameters.items()}
+    if given.get("table_type", "").upper() == "ICEBERG":
+        return "iceberg"
+    found = given.get("spark.sql.sources.provider") or given.get("storage_handler")
+    return None if found is None or "hudi" in found.lower() else found
+
+
+def _is_empty(storage: Storage) -> bool:
+    found = storage.list_folder("")
+    return not found.files and not found.folders
