@@ -1,0 +1,510 @@
+"""Queries that mean the same to DataFusion as to Spark, rewritten for it. What is not known to is left to Spark.
+
+The rewritten query names every column by its table, every type and every order of nulls, so that nothing is left to the
+habits of an engine. Its own columns are c0, c1, …: their names and types in Spark's answer are kept beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from benchmarks.engine_choice.datafusion.calls import parsed_plainly
+from benchmarks.engine_choice.datafusion.expressions import (
+    DiffersError,
+    EngineValue,
+    Translator,
+    as_type,
+    check_only,
+    differs,
+)
+from benchmarks.engine_choice.datafusion.spark_types import common, is_exact, quoted, spark_type
+from skep_format.errors import InputError
+from skep_format.nearest import did_you_mean
+from skep_sql.parsing.statements import Node
+
+__all__ = ["DiffersError", "EngineQuery", "engine_query"]
+
+_SELECT: Final = (
+    *("expressions", "from", "from_", "joins", "where", "group", "having", "order", "limit", "offset", "distinct"),
+    *("with", "with_", "kind"),
+)
+# What Spark answers without a column of that name: columns of windows over time, functions without parentheses.
+_OF_SPARK: Final = (
+    *("window", "session_window", "grouping__id", "user", "current_user", "session_user", "current_date"),
+    *("current_time", "current_timestamp", "localtime", "localtimestamp", "current_catalog", "current_database"),
+    "current_schema",
+)
+_SIDES: Final = {"": "", "LEFT": "LEFT ", "RIGHT": "RIGHT ", "FULL": "FULL "}
+
+
+@dataclass(frozen=True, slots=True)
+class EngineQuery:
+    """A query for DataFusion: its text, and the columns of the answer as Spark names and types them."""
+
+    text: str
+    schema: pa.Schema
+
+
+def engine_query(query: exp.Query, schemas: Mapping[str, pa.Schema]) -> EngineQuery:
+    """The query over tables of these names and schemas. DiffersError names a part that is left to Spark.
+
+    InputError for a column that no table of the query has.
+    """
+    made = _Queries(schemas).query(parsed_plainly(query), None, {})
+    fields = []
+    for value in made.columns:
+        if value.name is None:
+            raise DiffersError("a column without a name: give it one by AS")
+        fields.append(pa.field(value.name, value.type))
+    return EngineQuery(made.text, pa.schema(fields))
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A query whose columns are c0, c1, …"""
+
+    text: str
+    columns: tuple[EngineValue, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What a FROM names: `columns` as its name and expression."""
+
+    alias: str
+    columns: tuple[tuple[str, EngineValue], ...]
+
+
+@dataclass(slots=True)
+class _Scope:
+    """The tables that expressions of a SELECT see; those of the queries around it after them."""
+
+    queries: _Queries
+    outer: _Scope | None
+    common: Mapping[str, _Made]
+    sources: list[_Source] = field(default_factory=list)
+    hidden: set[tuple[int, str]] = field(default_factory=set)  # source and column that USING made one of another's
+    aliases: Mapping[str, EngineValue] = field(default_factory=dict)
+
+    def column(self, node: Node) -> EngineValue:
+        """See `Names`."""
+        if isinstance(node, exp.Dot):
+            return self._member(self.column(node.this), node.expression.name, node)
+        if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star) or node.args.get("catalog"):
+            raise differs(node)
+        if node.args.get("db"):
+            if not any(source.alias.lower() == node.text("db").lower() for source in self.sources):
+                raise differs(node)
+            whole = exp.column(node.args["table"].copy(), table=node.args["db"].copy())
+            return self._member(self.column(whole), node.name, node)
+        scope: _Scope | None = self
+        while scope is not None:
+            found = scope._own(node)
+            if found is not None:
+                return found
+            scope = scope.outer
+        raise self._unknown(node)
+
+    def _own(self, node: Node) -> EngineValue | None:
+        name, table = node.name.lower(), node.table.lower()
+        if not table:
+            found = self._only(node, name)
+            return self.aliases.get(name) if found is None else found
+        of_table = [source for source in self.sources if source.alias.lower() == table]
+        if len(of_table) == 1:
+            values = [value for own, value in of_table[0].columns if own.lower() == name]
+            if len(values) == 1:
+                return replace(values[0], name=node.name)
+        if of_table:
+            raise differs(node)
+        whole = self._only(node, table)
+        return None if whole is None else self._member(whole, node.name, node)
+
+    def _only(self, node: Node, name: str) -> EngineValue | None:
+        """The column of a name without its table."""
+        found = [
+            value
+            for at, source in enumerate(self.sources)
+            for own, value in source.columns
+            if own.lower() == name and (at, name) not in self.hidden
+        ]
+        if len(found) > 1:
+            raise differs(node, "more than one column of this name")
+        return replace(found[0], name=node.name) if found else None
+
+    @staticmethod
+    def _member(value: EngineValue, name: str, node: Node) -> EngineValue:
+        if not pa.types.is_struct(value.type):
+            raise differs(node)
+        found = [each for each in value.type if each.name.lower() == name.lower()]
+        if len(found) != 1:
+            raise differs(node)
+        text = f"get_field({value.text}, '{found[0].name}')"
+        if not found[0].name.replace("_", "a").isalnum():
+            raise differs(node)
+        return EngineValue(text, found[0].type, name)
+
+    def _unknown(self, node: Node) -> Exception:
+        """An error for a name that nothing in the whole query has; it may be an alias to Spark otherwise."""
+        name = node.name
+        if not node.table and name.lower() not in self.queries.names and name.lower() not in _OF_SPARK:
+            return InputError(
+                f"the query does not fit the tables: there is no column {name}",
+                hint=did_you_mean(name, sorted(self.queries.names)),
+                column=name,
+                found=name,
+            )
+        return differs(node)
+
+    def subquery(self, query: Node) -> tuple[str, tuple[EngineValue, ...]]:
+        """See `Names`."""
+        inner = query.this if isinstance(query, exp.Subquery) else query
+        if not isinstance(inner, exp.Query):
+            raise differs(query)
+        made = self.queries.query(inner, self, self.common)
+        return made.text, made.columns
+
+    def visible(self) -> Iterator[tuple[str, EngineValue]]:
+        """The columns that `*` means, in their order: those of USING come first."""
+        using = {name for _, name in self.hidden}
+        for at, source in enumerate(self.sources):
+            yield from (
+                pair for pair in source.columns if pair[0].lower() in using and (at, pair[0].lower()) not in self.hidden
+            )
+        for source in self.sources:
+            yield from (pair for pair in source.columns if pair[0].lower() not in using)
+
+
+class _Queries:
+    """Translates queries; every table gets a name of its own."""
+
+    def __init__(self, schemas: Mapping[str, pa.Schema]) -> None:
+        self._schemas = {name.lower(): (name, schema) for name, schema in schemas.items()}
+        self._numbers = count()
+        self.names = {name.lower() for schema in schemas.values() for name in schema.names}
+        """All names that a column of the query may have, aliases too."""
+
+    def query(self, query: Node, outer: _Scope | None, common_tables: Mapping[str, _Made]) -> _Made:
+        """A query within `outer`, whose rows it may name."""
+        if outer is None:
+            self.names |= {each.alias.lower() for each in query.find_all(exp.Alias, exp.CTE)}
+            self.names |= {each.name.lower() for alias in query.find_all(exp.TableAlias) for each in alias.columns}
+        if isinstance(query, exp.Subquery):
+            check_only(query, "this", "alias")
+            return self.query(query.this, outer, common_tables)
+        tables = self._with(query, outer, common_tables)
+        if isinstance(query, exp.Select):
+            return self._select(query, outer, tables)
+        if isinstance(query, (exp.Union, exp.Except, exp.Intersect)):
+            return self._set_operation(query, outer, tables)
+        raise differs(query)
+
+    def _with(self, query: Node, outer: _Scope | None, known: Mapping[str, _Made]) -> Mapping[str, _Made]:
+        clause = query.args.get("with_") or query.args.get("with")
+        if clause is None:
+            return known
+        check_only(clause, "expressions")
+        tables = dict(known)
+        for each in clause.expressions:
+            check_only(each, "this", "alias")
+            made = self.query(each.this, outer, tables)
+            tables[each.alias.lower()] = _renamed(made, each.args["alias"])
+        return tables
+
+    def _set_operation(self, query: Node, outer: _Scope | None, tables: Mapping[str, _Made]) -> _Made:
+        check_only(query, "this", "expression", "distinct", "with", "with_", "order", "limit", "offset")
+        sides = [self.query(each, outer, tables) for each in (query.this, query.expression)]
+        left, right = (side.columns for side in sides)
+        word = type(query).__name__.upper() + ("" if query.args.get("distinct") else " ALL")
+        if len(left) != len(right):
+            raise differs(query)
+        kinds = []
+        for one, other in zip(left, right, strict=True):
+            kind = common((one.type, other.type))
+            if kind is None or not (is_exact(kind) or word == "UNION ALL"):
+                raise differs(query, "types")
+            kinds.append(kind)
+        parts = []
+        for side in sides:
+            pairs = enumerate(zip(side.columns, kinds, strict=True))
+            casts = ", ".join(f"{as_type(replace(each, text=f'c{at}'), kind)} AS c{at}" for at, (each, kind) in pairs)
+            parts.append(f"SELECT {casts} FROM ({side.text}) AS {self._fresh()}")
+        columns = tuple(
+            EngineValue(f"c{at}", kind, one.name) for at, (kind, one) in enumerate(zip(kinds, left, strict=True))
+        )
+        text = f"SELECT * FROM (({parts[0]}) {word} ({parts[1]})) AS {self._fresh()}"
+        return _Made(text + self._end(query, columns, None), columns)
+
+    def _fresh(self) -> str:
+        return f"t{next(self._numbers)}"
+
+    # -- SELECT
+
+    def _select(self, query: Node, outer: _Scope | None, tables: Mapping[str, _Made]) -> _Made:
+        check_only(query, *_SELECT)
+        if query.args.get("kind"):
+            raise differs(query)
+        scope = _Scope(self, outer, tables)
+        source = self._from(query, scope)
+        translator = Translator(scope)
+        parts = [] if source is None else [f"FROM {source}"]
+        where = query.args.get("where")
+        if where is not None:
+            condition = translator.condition(where.this)
+            if condition.has_aggregate:
+                raise differs(where)
+            parts.append(f"WHERE {condition.text}")
+        columns = list(self._columns(query, scope, translator))
+        scope.aliases = _aliases(query, columns)
+        group = query.args.get("group")
+        if group is not None:
+            parts.append(f"GROUP BY {', '.join(self._groups(group, scope, columns))}")
+        having = query.args.get("having")
+        if having is not None:
+            parts.append(f"HAVING {translator.condition(having.this).text}")
+        distinct = query.args.get("distinct")
+        if distinct is not None:
+            check_only(distinct)
+            if not all(is_exact(value.type) for value in columns):
+                raise differs(query, "not grouped alike")
+        scope.aliases = {}
+        end = self._end(query, columns, None if distinct is not None else scope)
+        listed = ", ".join(f"{value.text} AS c{at}" for at, value in enumerate(columns))
+        words = "SELECT DISTINCT" if distinct is not None else "SELECT"
+        made = tuple(EngineValue(f"c{at}", value.type, value.name) for at, value in enumerate(columns))
+        return _Made(" ".join([words, listed, *parts]) + end, made)
+
+    def _columns(self, query: Node, scope: _Scope, translator: Translator) -> Iterator[EngineValue]:
+        for each in query.expressions:
+            if isinstance(each, exp.Star) or (isinstance(each, exp.Column) and isinstance(each.this, exp.Star)):
+                yield from self._star(each, scope)
+            elif isinstance(each, exp.Alias):
+                check_only(each, "this", "alias")
+                yield replace(translator.value(each.this), name=each.alias)
+            else:
+                yield translator.value(each)
+
+    def _star(self, node: Node, scope: _Scope) -> Iterator[EngineValue]:
+        star = node if isinstance(node, exp.Star) else node.this
+        if any(star.args.values()) or not scope.sources:
+            raise differs(node)
+        if isinstance(node, exp.Star):
+            pairs = list(scope.visible())
+        else:
+            found = [source for source in scope.sources if source.alias.lower() == node.table.lower()]
+            if len(found) != 1:
+                raise differs(node)
+            if scope.hidden:
+                raise differs(node, "after USING")
+            pairs = list(found[0].columns)
+        yield from (replace(value, name=name or None) for name, value in pairs)
+
+    def _groups(self, group: Node, scope: _Scope, columns: Sequence[EngineValue]) -> Iterator[str]:
+        check_only(group, "expressions")
+        translator = Translator(scope)
+        for each in group.expressions:
+            if isinstance(each, exp.Literal):
+                if each.is_string or not each.this.isdecimal() or not 1 <= int(each.this) <= len(columns):
+                    raise differs(each)
+                value = columns[int(each.this) - 1]
+            else:
+                value = translator.value(each)
+            if value.has_aggregate or value.literal is not None or not is_exact(value.type):
+                raise differs(each, "not grouped alike")
+            yield f"({value.text})"
+
+    def _end(self, query: Node, columns: Sequence[EngineValue], scope: _Scope | None) -> str:
+        """ORDER BY, LIMIT and OFFSET. `scope` is None where rows can be ordered by columns of the answer only."""
+        parts = []
+        order = query.args.get("order")
+        if order is not None:
+            check_only(order, "expressions")
+            parts.append(f" ORDER BY {', '.join(self._ordered(each, columns, scope) for each in order.expressions)}")
+        for name in ("limit", "offset"):
+            clause = query.args.get(name)
+            if clause is not None:
+                check_only(clause, "expression")
+                number = clause.expression
+                if not isinstance(number, exp.Literal) or number.is_string or not number.this.isdecimal():
+                    raise differs(clause)
+                parts.append(f" {name.upper()} {number.this}")
+        return "".join(parts)
+
+    @staticmethod
+    def _ordered(node: Node, columns: Sequence[EngineValue], scope: _Scope | None) -> str:
+        inner = node.this
+        translator = Translator(scope or _NoNames())
+        if isinstance(inner, exp.Literal):
+            if inner.is_string or not inner.this.isdecimal() or not 1 <= int(inner.this) <= len(columns):
+                raise differs(node)
+            position = int(inner.this)
+            return translator.ordered(node, (position, columns[position - 1]))[0]
+        names = [(value.name or "").lower() for value in columns]
+        if isinstance(inner, exp.Column) and not inner.table and names.count(inner.name.lower()) == 1:
+            position = names.index(inner.name.lower()) + 1
+            return translator.ordered(node, (position, columns[position - 1]))[0]
+        if scope is None:
+            # By an expression that is a column of the answer, such as count(*), or not at all.
+            raise differs(node)
+        for each in inner.find_all(exp.Column):
+            # Spark takes such a name as the answer's column, DataFusion as the table's.
+            if not each.table and each.name.lower() in names:
+                own = scope.column(each)
+                if any(n == each.name.lower() and v.text != own.text for n, v in zip(names, columns, strict=True)):
+                    raise differs(node)
+        return translator.ordered(node)[0]
+
+    # -- FROM
+
+    def _from(self, query: Node, scope: _Scope) -> str | None:
+        clause = query.args.get("from_") or query.args.get("from")
+        if clause is None:
+            if query.args.get("joins"):
+                raise differs(query)
+            return None
+        check_only(clause, "this")
+        text = self._source(clause.this, scope)
+        joins = [*self._joins_of(clause.this), *(query.args.get("joins") or ())]
+        for at, join in enumerate(joins):
+            if join.side in ("RIGHT", "FULL") and any((each.kind or "").upper() == "CROSS" for each in joins[:at]):
+                raise differs(join, "after a comma")  # which binds less than it
+            text = f"{text} {self._join(join, scope)}"
+        return text
+
+    @staticmethod
+    def _joins_of(node: Node) -> Sequence[Node]:
+        return node.args.get("joins") or ()
+
+    def _join(self, join: Node, scope: _Scope) -> str:
+        check_only(join, "this", "on", "using", "side", "kind")
+        side, kind = (join.side or "").upper(), (join.kind or "").upper()
+        if self._joins_of(join.this) or side not in _SIDES or kind not in ("", "INNER", "OUTER", "CROSS"):
+            raise differs(join)
+        source = self._source(join.this, scope)
+        on, using = join.args.get("on"), join.args.get("using")
+        if on is not None:
+            condition = Translator(scope).condition(on).text
+        elif using:
+            if side not in ("", "LEFT"):
+                raise differs(join)
+            condition = " AND ".join(self._using(each, scope, join) for each in using)
+        elif side or kind == "OUTER":
+            raise differs(join)
+        else:
+            return f"CROSS JOIN {source}"
+        return f"{_SIDES[side]}JOIN {source} ON {condition}"
+
+    @staticmethod
+    def _using(node: Node, scope: _Scope, join: Node) -> str:
+        name, last = node.name.lower(), len(scope.sources) - 1
+        left = [
+            v
+            for at, s in enumerate(scope.sources[:-1])
+            for n, v in s.columns
+            if n.lower() == name and (at, name) not in scope.hidden
+        ]
+        right = [v for n, v in scope.sources[-1].columns if n.lower() == name]
+        if len(left) != 1 or len(right) != 1 or left[0].type != right[0].type or not is_exact(left[0].type):
+            raise differs(join)
+        scope.hidden.add((last, name))
+        return f"({left[0].text} = {right[0].text})"
+
+    def _source(self, node: Node, scope: _Scope) -> str:
+        """A table, subquery or list of values; its columns become known to the scope."""
+        alias = node.args.get("alias")
+        name = self._fresh()
+        if isinstance(node, exp.Values):
+            check_only(node, "expressions", "alias")
+            made = self._values(node)
+        elif isinstance(node, exp.Subquery):
+            check_only(node, "this", "alias", "joins")
+            made = self.query(node.this, scope.outer, scope.common)
+        elif isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier) and not node.db:
+            check_only(node, "this", "alias", "joins")
+            found = self._schemas.get(node.name.lower())
+            if found is not None:
+                return self._table(node, found, name, scope)
+            if node.name.lower() not in scope.common:
+                raise differs(node)
+            made = scope.common[node.name.lower()]
+        else:
+            raise differs(node)
+        if alias is not None:
+            made = _renamed(made, alias)
+        own = alias.name if alias is not None else node.name if isinstance(node, exp.Table) else ""
+        columns = tuple((v.name or "", replace(v, text=f"{name}.c{at}")) for at, v in enumerate(made.columns))
+        scope.sources.append(_Source(own, columns))
+        return f"({made.text}) AS {name}"
+
+    @staticmethod
+    def _table(node: Node, found: tuple[str, pa.Schema], name: str, scope: _Scope) -> str:
+        table, schema = found
+        columns = []
+        for each in schema:
+            kind = spark_type(each.type)
+            if kind is None:
+                raise DiffersError(f"{each.name} ({each.type})")
+            columns.append((each.name, EngineValue(f"{name}.{quoted(each.name)}", kind, each.name)))
+        alias = node.args.get("alias")
+        if alias is not None and alias.columns:
+            if len(alias.columns) != len(columns):
+                raise differs(node)
+            columns = [(new.name, value) for new, (_, value) in zip(alias.columns, columns, strict=True)]
+        scope.sources.append(_Source(node.alias_or_name, tuple(columns)))
+        return f"{quoted(table)} AS {name}"
+
+    @staticmethod
+    def _values(node: Node) -> _Made:
+        translator = Translator(_NoNames())
+        rows = [each.expressions if isinstance(each, exp.Tuple) else [each] for each in node.expressions]
+        if len({len(row) for row in rows}) != 1:
+            raise differs(node)
+        values = [[translator.value(each) for each in row] for row in rows]
+        kinds = []
+        for column in zip(*values, strict=True):
+            kind = common(value.type for value in column)
+            if kind is None:
+                raise differs(node, "types")
+            kinds.append(kind)
+        listed = ("(" + ", ".join(as_type(v, k) for v, k in zip(row, kinds, strict=True)) + ")" for row in values)
+        names = ", ".join(f"c{at}" for at in range(len(kinds)))
+        columns = tuple(EngineValue(f"c{at}", kind, f"col{at + 1}") for at, kind in enumerate(kinds))
+        return _Made(f"SELECT * FROM (VALUES {', '.join(listed)}) AS v({names})", columns)
+
+
+class _NoNames:
+    """Where expressions see no table."""
+
+    def column(self, node: Node) -> EngineValue:
+        """DiffersError."""
+        raise differs(node)
+
+    def subquery(self, query: Node) -> tuple[str, tuple[EngineValue, ...]]:
+        """DiffersError."""
+        raise differs(query)
+
+
+def _renamed(made: _Made, alias: Node) -> _Made:
+    """With the names of the columns that an alias lists."""
+    names = [each.name for each in alias.columns]
+    if not names:
+        return made
+    if len(names) != len(made.columns):
+        raise differs(alias)
+    return replace(made, columns=tuple(replace(v, name=n) for v, n in zip(made.columns, names, strict=True)))
+
+
+def _aliases(query: Node, columns: Sequence[EngineValue]) -> Mapping[str, EngineValue]:
+    """What GROUP BY and HAVING may name besides columns of the tables: expressions of the SELECT by their aliases."""
+    if any(isinstance(each, exp.Star) or isinstance(each.this, exp.Star) for each in query.expressions):
+        return {}
+    found = {
+        each.alias.lower(): v for each, v in zip(query.expressions, columns, strict=True) if isinstance(each, exp.Alias)
+    }
+    return found if len(found) == sum(isinstance(each, exp.Alias) for each in query.expressions) else {}

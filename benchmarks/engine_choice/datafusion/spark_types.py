@@ -1,0 +1,144 @@
+"""Spark's rules for the types of expressions, over Arrow types, as far as DataFusion can be made to follow them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import reduce
+from typing import Final
+
+import pyarrow as pa
+
+from skep_format.schema.arrow import is_any_list
+
+t = pa.types
+MOST_DIGITS: Final = 38
+EXACT_DIGITS: Final = 15  # of a decimal whose nearest double every engine finds
+
+_NAMES: Final = {
+    pa.bool_(): "Boolean",
+    pa.int8(): "Int8",
+    pa.int16(): "Int16",
+    pa.int32(): "Int32",
+    pa.int64(): "Int64",
+    pa.float32(): "Float32",
+    pa.float64(): "Float64",
+    pa.string(): "Utf8",
+    pa.binary(): "Binary",
+    pa.date32(): "Date32",
+    pa.timestamp("us"): "Timestamp(Microsecond, None)",
+    pa.timestamp("us", "UTC"): 'Timestamp(Microsecond, Some("UTC"))',
+    pa.null(): "Null",
+}
+
+
+def spark_type(kind: pa.DataType) -> pa.DataType | None:
+    """The type in which Spark hands a column over; None for one that only Spark is left to convert."""
+    if kind in _NAMES or t.is_decimal128(kind):
+        return kind
+    if t.is_large_string(kind) or t.is_string_view(kind):
+        return pa.string()
+    if t.is_large_binary(kind) or t.is_fixed_size_binary(kind):
+        return pa.binary()
+    if t.is_timestamp(kind):
+        return pa.timestamp("us", None if kind.tz is None else "UTC")
+    if t.is_dictionary(kind):
+        return spark_type(kind.value_type)
+    if is_any_list(kind):
+        inner = spark_type(kind.value_type)
+        return None if inner is None else list_of(inner)
+    if t.is_map(kind):
+        key, item = spark_type(kind.key_type), spark_type(kind.item_type)
+        return None if key is None or item is None else pa.map_(key, item)
+    if t.is_struct(kind):
+        fields = [(field.name, spark_type(field.type)) for field in kind]
+        return None if any(found is None for _, found in fields) else pa.struct(fields)
+    return None
+
+
+def list_of(kind: pa.DataType) -> pa.DataType:
+    """An array as Spark names its elements."""
+    return pa.list_(pa.field("element", kind))
+
+
+def cast(text: str, kind: pa.DataType) -> str:
+    """An expression in another type. DataFusion fails for values that it does not hold."""
+    if t.is_decimal(kind):
+        return f"arrow_cast({text}, 'Decimal128({kind.precision}, {kind.scale})')"
+    if kind not in _NAMES:  # nested ones are of that type already
+        return text
+    return f"arrow_cast({text}, '{_NAMES[kind]}')"
+
+
+def narrowed(text: str, kind: pa.DataType) -> str:
+    """As `cast`, of values that may be too large: DataFusion takes a mere cast away from what is compared."""
+    return f"greatest({cast(text, kind)})"
+
+
+def quoted(name: str) -> str:
+    """A name as DataFusion takes it, whatever is in it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def is_whole(kind: pa.DataType) -> bool:
+    """Whether it is a type of whole numbers."""
+    return bool(t.is_signed_integer(kind))
+
+
+def is_plain(kind: pa.DataType) -> bool:
+    """Whether values of the type compare alike in both engines."""
+    return (kind in _NAMES and not t.is_null(kind)) or bool(t.is_decimal(kind))
+
+
+def is_exact(kind: pa.DataType) -> bool:
+    """Whether equal values of the type are the same value, as zeros of both signs are not: what rows are grouped by."""
+    return is_plain(kind) and not t.is_floating(kind)
+
+
+def decimal_of(kind: pa.DataType) -> pa.DataType | None:
+    """The decimal that holds each value of a type of whole numbers; a decimal itself."""
+    if t.is_decimal(kind):
+        return kind
+    digits = {8: 3, 16: 5, 32: 10, 64: 20}
+    return pa.decimal128(digits[kind.bit_width], 0) if is_whole(kind) else None
+
+
+def decimal(precision: int, scale: int) -> pa.DataType | None:
+    """None where Spark would round for want of digits."""
+    return pa.decimal128(precision, scale) if precision <= MOST_DIGITS else None
+
+
+def common(kinds: Iterable[pa.DataType]) -> pa.DataType | None:
+    """The type to which Spark brings values that are compared or become one column; None where it is not known."""
+    return reduce(_wider, kinds, pa.null())
+
+
+def _wider(one: pa.DataType | None, other: pa.DataType | None) -> pa.DataType | None:
+    if one is None or other is None:
+        return None
+    if one == other or t.is_null(other):
+        return one
+    if t.is_null(one):
+        return other
+    if is_whole(one) and is_whole(other):
+        return max(one, other, key=lambda kind: kind.bit_width)
+    if pa.float64() in (one, other):
+        narrow = other if one == pa.float64() else one
+        exact = t.is_decimal(narrow) and narrow.precision <= EXACT_DIGITS
+        return pa.float64() if exact or is_whole(narrow) or narrow == pa.float32() else None
+    left, right = decimal_of(one), decimal_of(other)
+    if left is None or right is None:
+        return None
+    scale = max(left.scale, right.scale)
+    return decimal(max(left.precision - left.scale, right.precision - right.scale) + scale, scale)
+
+
+def exactly(precision: int, scale: int) -> pa.DataType:
+    """The decimal that Spark makes of a result of more digits than there are: it gives up those behind the point."""
+    if precision <= MOST_DIGITS:
+        return pa.decimal128(precision, scale)
+    return pa.decimal128(MOST_DIGITS, max(MOST_DIGITS - (precision - scale), min(scale, 6)))
+
+
+def is_groupable(kind: pa.DataType) -> bool:
+    """Whether values of the type are grouped alike once zeros and NaN have one form."""
+    return is_plain(kind)
