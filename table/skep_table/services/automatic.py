@@ -5,9 +5,10 @@ Options enable each: planned and executed at once, only planned, or planned at o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from skep_format.errors import CommitConflictError, OptionError
 from skep_format.options import Option, Options
@@ -15,7 +16,7 @@ from skep_format.timeline.instant import Action, Instant
 from skep_table.commit.writable import check_writable
 from skep_table.metadata_write import INDEX_ASYNC
 from skep_table.services.cleaning.archive import archive
-from skep_table.services.cleaning.archive_plan import check_archive_options, is_archive_due
+from skep_table.services.cleaning.archive_plan import ArchivePlan, check_archive_options, is_archive_due
 from skep_table.services.cleaning.clean import clean, is_clean_due
 from skep_table.services.cleaning.ttl import TTL_INLINE, expire_partitions, expires
 from skep_table.services.clustering import options as cluster_options
@@ -24,7 +25,7 @@ from skep_table.services.clustering.plan import commits_since_clustering
 from skep_table.services.compaction import options as compact_options
 from skep_table.services.compaction.compact import compact, execute_pending_compactions, schedule_compaction
 from skep_table.services.compaction.log_compact import compact_logs, execute_pending_log_compactions
-from skep_table.services.compaction.strategy import chooser, is_compaction_due
+from skep_table.services.compaction.strategy import Choose, chooser, is_compaction_due
 from skep_table.services.done import (
     Done,
     archived,
@@ -44,6 +45,7 @@ from skep_table.services.metadata.upkeep import is_metadata_table_due, maintain_
 from skep_table.services.options import ASYNC_ARCHIVE, ASYNC_CLEAN, AUTO_ARCHIVE, AUTO_CLEAN
 from skep_table.table import HudiTable
 
+T = TypeVar("T")
 Job = Callable[[], list[Done]]
 
 
@@ -88,18 +90,18 @@ def after_commit(table: HudiTable) -> Iterator[DueService]:
     options = table.options
     yield from _compaction_steps(table)
     if table.config.is_mor and options.value(compact_options.LOG_COMPACT_INLINE):
-        yield DueService("log-compact", partial(_compact_logs, table))
+        yield _ran("log-compact", partial(compact_logs, table), logs_compacted)
     yield from _clustering_steps(table)
     if options.value(TTL_INLINE):
-        yield DueService("ttl", partial(_expire, table))
+        yield _ran("ttl", partial(expire_partitions, table), expired)
     if options.value(AUTO_CLEAN) and is_clean_due(table):
-        yield DueService("clean", partial(_clean, table), options.value(ASYNC_CLEAN))
+        yield _ran("clean", partial(clean, table), cleaned, later=options.value(ASYNC_CLEAN))
     if options.value(INDEX_ASYNC):
         yield from _indexing_steps(table, later=True)
     if is_metadata_table_due(table):
-        yield DueService("metadata", partial(_maintain_metadata_table, table))
+        yield _ran("metadata", lambda: _none_or_one(maintain_metadata_table(table)), metadata_compacted)
     if options.value(AUTO_ARCHIVE) and is_archive_due(table.timeline, options):
-        yield DueService("archive", partial(_archive, table), options.value(ASYNC_ARCHIVE))
+        yield _ran("archive", partial(_archived, table), archived, later=options.value(ASYNC_ARCHIVE))
 
 
 def maintain(table: HudiTable) -> Iterator[DueService]:
@@ -110,23 +112,23 @@ def maintain(table: HudiTable) -> Iterator[DueService]:
     pending = table.timeline.pending()
     if table.config.is_mor:
         if pending.of(Action.LOG_COMPACTION, Action.COMPACTION):
-            yield DueService("log-compact", partial(_execute_log_compactions, table))
-            yield DueService("compact", partial(_execute_compactions, table))
+            yield _ran("log-compact", partial(execute_pending_log_compactions, table), logs_compacted)
+            yield _ran("compact", partial(execute_pending_compactions, table), compacted)
             table = table.reload()
         if is_due_for_compaction(table):
-            yield DueService("compact", partial(_compact, table))
+            yield _ran("compact", lambda: compact(table, _chooser(table)), compacted)
     if pending.of(Action.REPLACE_COMMIT, Action.CLUSTERING):
-        yield DueService("cluster", partial(_execute_clusterings, table))
+        yield _ran("cluster", partial(execute_pending_clusterings, table), clustered)
     if clusters(table.options) and is_clustering_due(table, cluster_options.CLUSTER_INLINE_COMMITS):
-        yield DueService("cluster", partial(_cluster, table))
+        yield _ran("cluster", partial(cluster, table), clustered)
     if expires(table.options):
-        yield DueService("ttl", partial(_expire, table))
-    yield DueService("clean", partial(_clean, table))
+        yield _ran("ttl", partial(expire_partitions, table), expired)
+    yield _ran("clean", partial(clean, table), cleaned)
     if table.options.value(INDEX_ASYNC) or pending.of(Action.INDEXING):
         yield from _indexing_steps(table, later=False)
     if is_metadata_table_due(table):
-        yield DueService("metadata", partial(_maintain_metadata_table, table))
-    yield DueService("archive", partial(_archive, table))
+        yield _ran("metadata", lambda: _none_or_one(maintain_metadata_table(table)), metadata_compacted)
+    yield _ran("archive", partial(_archived, table), archived)
 
 
 def _compaction_steps(table: HudiTable) -> Iterator[DueService]:
@@ -140,36 +142,36 @@ def _compaction_steps(table: HudiTable) -> Iterator[DueService]:
     due = is_due_for_compaction(table)
     if inline:
         if due:
-            yield DueService("compact", partial(_compact, table))
+            yield _ran("compact", lambda: compact(table, _chooser(table)), compacted)
         return
     if due:
-        yield DueService("compact", partial(_schedule_compaction, table))
+        yield _planned("compact", lambda: schedule_compaction(table, _chooser(table)))
     if aside and (due or table.timeline.pending().of(Action.COMPACTION)):
-        yield DueService("compact", partial(_execute_compactions, table), later=True)
+        yield _ran("compact", partial(execute_pending_compactions, table), compacted, later=True)
 
 
 def _clustering_steps(table: HudiTable) -> Iterator[DueService]:
     options = table.options
     if options.value(cluster_options.CLUSTER_INLINE):
         if is_clustering_due(table, cluster_options.CLUSTER_INLINE_COMMITS):
-            yield DueService("cluster", partial(_cluster, table))
+            yield _ran("cluster", partial(cluster, table), clustered)
         return
     if options.value(cluster_options.CLUSTER_ASYNC):
         if is_clustering_due(table, cluster_options.CLUSTER_ASYNC_COMMITS):
-            yield DueService("cluster", partial(_schedule_clustering, table))
-            yield DueService("cluster", partial(_execute_clusterings, table), later=True)
+            yield _planned("cluster", partial(schedule_clustering, table))
+            yield _ran("cluster", partial(execute_pending_clusterings, table), clustered, later=True)
     elif options.value(cluster_options.CLUSTER_SCHEDULE_INLINE) and is_clustering_due(
         table, cluster_options.CLUSTER_INLINE_COMMITS
     ):
-        yield DueService("cluster", partial(_schedule_clustering, table))
+        yield _planned("cluster", partial(schedule_clustering, table))
 
 
 def _indexing_steps(table: HudiTable, *, later: bool) -> Iterator[DueService]:
     missing = missing_indexes(table) if table.options.value(INDEX_ASYNC) else frozenset()
     if missing:
-        yield DueService("index", partial(_schedule_index, table, missing))
+        yield _planned("index", partial(schedule_index, table, missing))
     if missing or table.timeline.pending().of(Action.INDEXING):
-        yield DueService("index", partial(_build_indexes, table), later)
+        yield _ran("index", partial(execute_pending_indexing, table), indexed, later=later)
 
 
 def is_due_for_compaction(table: HudiTable) -> bool:
@@ -192,64 +194,23 @@ def clusters(options: Options) -> bool:
     return any(map(options.value, modes)) or options.is_set(cluster_options.SORT_COLUMNS)
 
 
-def _compact(table: HudiTable) -> list[Done]:
-    choose = chooser(table.options, table.context.clock.now())
-    return [compacted(each) for each in compact(table, choose)]
+def _chooser(table: HudiTable) -> Choose:
+    return chooser(table.options, table.context.clock.now())
 
 
-def _schedule_compaction(table: HudiTable) -> list[Done]:
-    return _planned("compact", schedule_compaction(table, chooser(table.options, table.context.clock.now())))
+def _ran(service: str, run: Callable[[], Iterable[T]], form: Callable[[T], Done], *, later: bool = False) -> DueService:
+    """What `run` has completed, in its form."""
+    return DueService(service, lambda: [form(each) for each in run()], later)
 
 
-def _execute_compactions(table: HudiTable) -> list[Done]:
-    return [compacted(each) for each in execute_pending_compactions(table)]
+def _planned(service: str, schedule: Callable[[], Instant | None]) -> DueService:
+    return _ran(service, lambda: _none_or_one(schedule()), partial(scheduled, service))
 
 
-def _compact_logs(table: HudiTable) -> list[Done]:
-    return [logs_compacted(each) for each in compact_logs(table)]
+def _none_or_one(found: T | None) -> tuple[T, ...]:
+    return () if found is None else (found,)
 
 
-def _execute_log_compactions(table: HudiTable) -> list[Done]:
-    return [logs_compacted(each) for each in execute_pending_log_compactions(table)]
-
-
-def _cluster(table: HudiTable) -> list[Done]:
-    return [clustered(each) for each in cluster(table)]
-
-
-def _schedule_clustering(table: HudiTable) -> list[Done]:
-    return _planned("cluster", schedule_clustering(table))
-
-
-def _execute_clusterings(table: HudiTable) -> list[Done]:
-    return [clustered(each) for each in execute_pending_clusterings(table)]
-
-
-def _expire(table: HudiTable) -> list[Done]:
-    return [expired(each) for each in expire_partitions(table)]
-
-
-def _clean(table: HudiTable) -> list[Done]:
-    return [cleaned(each) for each in clean(table)]
-
-
-def _schedule_index(table: HudiTable, missing: frozenset[str]) -> list[Done]:
-    return _planned("index", schedule_index(table, missing))
-
-
-def _build_indexes(table: HudiTable) -> list[Done]:
-    return [indexed(each) for each in execute_pending_indexing(table)]
-
-
-def _maintain_metadata_table(table: HudiTable) -> list[Done]:
-    instant = maintain_metadata_table(table)
-    return [] if instant is None else [metadata_compacted(instant)]
-
-
-def _archive(table: HudiTable) -> list[Done]:
+def _archived(table: HudiTable) -> list[ArchivePlan]:
     done = archive(table)
-    return [archived(done)] if done.instants else []
-
-
-def _planned(service: str, instant: Instant | None) -> list[Done]:
-    return [scheduled(service, instant)] if instant is not None else []
+    return [done] if done.instants else []
