@@ -30,6 +30,7 @@ from skep_table.table import HudiTable
 from skep_table.write.planning.merge_options import MERGE_MODE, ORDERING, PAYLOAD, STRATEGY
 from skep_table.write.planning.plan import plan_write
 from skep_table.write.planning.settings import TABLE_NAME, TABLE_VERSION, check_settings, spec_of
+from skep_table.write.planning.write_settings import WriteSettings
 from skep_table.write.result import WriteResult
 
 log = logging.getLogger("skep.stream")
@@ -150,7 +151,7 @@ class TableTarget:
 
 def check_columns(table: HudiTable, operation: WriteOperation, schema: Schema, options: Options) -> None:
     """SchemaError where a write of rows with these columns would be refused."""
-    plan_write(table, operation, nullable(to_arrow(schema)), options)
+    plan_write(table, operation, nullable(to_arrow(schema)), WriteSettings.of(options))
 
 
 def _merges(options: Options) -> bool:
