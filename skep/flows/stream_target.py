@@ -32,6 +32,7 @@ from skep_table.table import HudiTable
 from skep_table.write.planning.merge_options import MERGE_MODE, ORDERING, PAYLOAD, STRATEGY
 from skep_table.write.planning.plan import plan_write
 from skep_table.write.planning.settings import TABLE_NAME, TABLE_VERSION, check_settings, spec_of
+from skep_table.write.planning.write_settings import WriteSettings
 from skep_table.write.result import WriteResult
 
 log = logging.getLogger("skep.stream")
@@ -67,7 +68,8 @@ class DescribedTarget:
         """See `StreamTarget`."""
         table = self._known
         if table is not None and operation is not WriteOperation.DELETE_PARTITION:
-            plan_write(table, operation, nullable(to_arrow(schema)), self._options_for(table))
+            settings = WriteSettings.of(self._options_for(table))
+            plan_write(table, operation, nullable(to_arrow(schema)), settings)
 
     def write(
         self,

@@ -136,17 +136,17 @@ class Table(ServiceMethods, MetadataMethods):
         stay as they are, and are null in rows that are added; it has the key, the ordering column and what it sets. A
         `batch_id` that a commit already has makes the call a no-op. `options` are Hudi's: `**{"hoodie.…": …}`.
         """
-        return self._wrote(self._writer(frame, options).upsert, frame, partial=partial, batch_id=batch_id)
+        return self.write(WriteOperation.UPSERT, frame, options, partial=partial, batch_id=batch_id)
 
     @takes_options
     def insert(self, frame: object, *, batch_id: str | None = None, **options: object) -> WriteResult:
         """Adds rows without looking for their keys; small files are filled up."""
-        return self._wrote(self._writer(frame, options).insert, frame, batch_id=batch_id)
+        return self.write(WriteOperation.INSERT, frame, options, batch_id=batch_id)
 
     @takes_options
     def bulk_insert(self, frame: object, *, batch_id: str | None = None, **options: object) -> WriteResult:
         """Adds rows as new files without looking at what is there: for first loads."""
-        return self._wrote(self._writer(frame, options).bulk_insert, frame, batch_id=batch_id)
+        return self.write(WriteOperation.BULK_INSERT, frame, options, batch_id=batch_id)
 
     @takes_options
     def insert_overwrite(
@@ -162,17 +162,12 @@ class Table(ServiceMethods, MetadataMethods):
         `partition={"day": "2026-01-01"}` replaces what has these values in partition columns, also by no rows. `frame`
         may lack the columns named there.
         """
-        if partition is not None:
-            from skep.handles.writing import with_constants
-
-            frame = with_constants(frame, partition, self.hudi)
-        writer = self._writer(frame, options)
-        return self._wrote(writer.insert_overwrite, frame, partitions=partition, batch_id=batch_id)
+        return self.write(WriteOperation.INSERT_OVERWRITE, frame, options, partition, batch_id=batch_id)
 
     @takes_options
     def insert_overwrite_table(self, frame: object, *, batch_id: str | None = None, **options: object) -> WriteResult:
         """Replaces all rows of the table by those of `frame`, which may be read from the table itself."""
-        return self._wrote(self._writer(frame, options).insert_overwrite_table, frame, batch_id=batch_id)
+        return self.write(WriteOperation.INSERT_OVERWRITE_TABLE, frame, options, batch_id=batch_id)
 
     @overload
     def delete(
@@ -220,7 +215,7 @@ class Table(ServiceMethods, MetadataMethods):
             from skep_table.write.planning.planned import plan_delete
 
             return plan_delete(self._on_services(options), in_process(keys))
-        return self._wrote(self._writer(keys, options).delete, keys, batch_id=batch_id)
+        return self.write(WriteOperation.DELETE, keys, options, batch_id=batch_id)
 
     def _delete_where(
         self, where: str, batch_id: str | None, dry_run: bool, options: Mapping[str, object]
@@ -339,13 +334,17 @@ class Table(ServiceMethods, MetadataMethods):
         frame: object,
         options: Mapping[str, object],
         partitions: Mapping[str, object] | None = None,
+        *,
+        partial: bool = False,
+        batch_id: str | None = None,
     ) -> WriteResult:
-        """One commit of an operation; `partitions` as of `insert_overwrite`."""
+        """One commit of an operation; `partitions` as of `insert_overwrite`, `partial` as of `upsert`."""
         if partitions is not None:
             from skep.handles.writing import with_constants
 
             frame = with_constants(frame, partitions, self.hudi)
-        return self._wrote(self._writer(frame, options).write, operation, frame, partitions=partitions)
+        write = self._writer(frame, options).write
+        return self._wrote(write, operation, frame, partitions=partitions, partial=partial, batch_id=batch_id)
 
     def change(
         self, compute: Callable[[HudiTable], pa.Table], options: Mapping[str, object], sets: Collection[str]

@@ -40,23 +40,16 @@ def writer_for(
     options.check()
     hooks = (services.after_commit(table), *services.hooks, *_callback_hooks(options, events))
     session = frame.sparkSession if is_spark_frame(frame) else services.spark.given  # type: ignore[attr-defined]
-    if create is None:
-        table = _upgraded(table, services)
+    if create is None and options.value(AUTO_UPGRADE):
+        from skep_table.upgrade import upgrade_to
+
+        table = upgrade_to(services.on(table), options.value(TABLE_VERSION)).in_context_of(table)
     locked = table.with_context(lock=services.lock(options), queries=Queries(services.spark).query)
     if session is None:
         return LocalWriter(locked, hooks, create)
     from skep_writer import SparkWriter
 
     return SparkWriter(locked, session, hooks, create)
-
-
-def _upgraded(table: HudiTable, services: Services) -> HudiTable:
-    """The table, in the version that the options of a write demand where they allow an upgrade."""
-    if not table.options.value(AUTO_UPGRADE):
-        return table
-    from skep_table.upgrade import upgrade_to
-
-    return upgrade_to(services.on(table), table.options.value(TABLE_VERSION)).in_context_of(table)
 
 
 def held(frame: object, options: Options) -> object:

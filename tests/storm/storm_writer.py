@@ -23,10 +23,10 @@ import pyarrow as pa
 from skep_format.errors import CatalogError, LockError, StorageError, WriteError
 from skep_format.options import Options
 from skep_format.timeline.instant import DATA_ACTIONS
+from skep_table.commit.parts.batches import BATCH_ID
 from skep_table.lock import Lock
 from skep_table.services.automatic import maintain
 from skep_table.table import HudiTable
-from skep_table.write.idempotency import BATCH_ID
 from skep_table.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("batch", pa.string())])

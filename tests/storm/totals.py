@@ -10,9 +10,9 @@ from typing import Any
 
 from skep_format.names import BaseFileName
 from skep_format.timeline.instant import DATA_ACTIONS, Instant
+from skep_table.commit.parts.batches import BATCH_ID
 from skep_table.query import ReadRequest, read
 from skep_table.table import HudiTable
-from skep_table.write.idempotency import BATCH_ID
 
 Row = tuple[int, str]  # ts, batch
 

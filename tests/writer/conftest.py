@@ -22,9 +22,9 @@ collect_ignore = ["test_stream_changes.py" if metadata.version("pyspark").split(
 @pytest.fixture(autouse=True)
 def rows_held_by_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """The frames of tests are small; what large ones go through is what these tests are about."""
-    from skep_writer.writing import spark_rows
+    from skep_table.write.planning import options
 
-    monkeypatch.setattr(spark_rows, "COLLECTED_BYTES", replace(spark_rows.COLLECTED_BYTES, default=0))
+    monkeypatch.setattr(options, "COLLECTED_BYTES", replace(options.COLLECTED_BYTES, default=0))
 
 
 Rows = dict[str, dict[str, Any]]

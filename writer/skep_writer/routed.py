@@ -265,16 +265,16 @@ class _WriterV2(_WithOptions, DataFrameWriterV2):
             )
 
 
-class _Reader(_OfFormat, DataFrameReader):
-    """`spark.read`: keeps what is set, in case the format turns out to be Hudi's."""
+class _OfTable(_OfFormat):
+    """What `spark.read` and `spark.readStream` share."""
 
     def __init__(self, spark: SparkSession, routes: Routes) -> None:
-        super().__init__(spark)
-        self._routes, self._asked = routes, JobSettings()
+        super().__init__(spark)  # type: ignore[call-arg]
+        self._spark, self._routes, self._asked = spark, routes, JobSettings()
 
-    def schema(self, schema: StructType | str) -> _Reader:
+    def schema(self, schema: StructType | str) -> Any:
         self._asked.schema = schema
-        super().schema(schema)
+        super().schema(schema)  # type: ignore[misc]
         return self
 
     def load(self, path: Any = None, format: Any = None, schema: Any = None, **options: Any) -> DataFrame:
@@ -284,8 +284,19 @@ class _Reader(_OfFormat, DataFrameReader):
             self.schema(schema)
         self.options(**options)
         if not is_hudi_format(self._spark, self._asked.source):
-            return super().load(path)
-        return self._routes.load(self._spark, self._asked, self._asked.path(path))
+            found: DataFrame = super().load(path)  # type: ignore[misc]
+            return found
+        return self._of_path(self._asked.path(path))
+
+    def _of_path(self, path: object) -> DataFrame:
+        raise NotImplementedError
+
+
+class _Reader(_OfTable, DataFrameReader):
+    """`spark.read`: keeps what is set, in case the format turns out to be Hudi's."""
+
+    def _of_path(self, path: object) -> DataFrame:
+        return self._routes.load(self._spark, self._asked, path)
 
     def table(self, tableName: str) -> DataFrame:
         found = self._routes.table(self._spark, tableName, self._asked.options)
@@ -386,27 +397,11 @@ class _StreamWriter(_OfFormat, DataStreamWriter):
         return super().start()
 
 
-class _StreamReader(_OfFormat, DataStreamReader):
+class _StreamReader(_OfTable, DataStreamReader):
     """`spark.readStream`: keeps what is set, in case the format turns out to be Hudi's."""
 
-    def __init__(self, spark: SparkSession, routes: Routes) -> None:
-        super().__init__(spark)
-        self._routes, self._asked = routes, JobSettings()
-
-    def schema(self, schema: StructType | str) -> _StreamReader:
-        self._asked.schema = schema
-        super().schema(schema)
-        return self
-
-    def load(self, path: Any = None, format: Any = None, schema: Any = None, **options: Any) -> DataFrame:
-        if format is not None:
-            self.format(format)
-        if schema is not None:
-            self.schema(schema)
-        self.options(**options)
-        if not is_hudi_format(self._spark, self._asked.source):
-            return super().load(path)
-        return self._routes.stream(self._spark, self._asked, self._asked.path(path))
+    def _of_path(self, path: object) -> DataFrame:
+        return self._routes.stream(self._spark, self._asked, path)
 
     def table(self, tableName: str) -> DataFrame:
         if self._routes.is_hudi(self._spark, tableName):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from skep_table.write.input.conform import plain_type
+from skep_table.write.input.conform import plain_type, with_inner
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -18,9 +18,6 @@ def spark_arrow(schema: pa.Schema) -> pa.Schema:
 
 
 def _spark_arrow_type(kind: pa.DataType) -> pa.DataType:
-    def inner(field: pa.Field) -> pa.Field:
-        return field.with_type(_spark_arrow_type(field.type))
-
     kind = plain_type(kind)
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
@@ -28,13 +25,7 @@ def _spark_arrow_type(kind: pa.DataType) -> pa.DataType:
         return pa.int64() if pa.types.is_time64(kind) else pa.int32()
     if pa.types.is_fixed_size_binary(kind) or kind == pa.uuid():
         return pa.binary() if kind != pa.uuid() else pa.string()
-    if pa.types.is_struct(kind):
-        return pa.struct([inner(kind.field(at)) for at in range(kind.num_fields)])
-    if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, inner(kind.item_field))
-    if pa.types.is_list(kind):
-        return pa.list_(inner(kind.value_field))
-    return kind
+    return with_inner(kind, lambda field: field.with_type(_spark_arrow_type(field.type)))
 
 
 def spark_type(schema: pa.Schema) -> StructType:
@@ -46,22 +37,14 @@ def spark_type(schema: pa.Schema) -> StructType:
 
 def in_utc(schema: pa.Schema) -> pa.Schema:
     """The schema with UTC as the zone of each timestamp that has one, those in nested types included."""
-    return pa.schema([field.with_type(_utc(field.type)) for field in schema])
+    return pa.schema(list(map(_utc, schema)))
 
 
-def _utc(kind: pa.DataType) -> pa.DataType:
-    def inner(field: pa.Field) -> pa.Field:
-        return field.with_type(_utc(field.type))
-
+def _utc(field: pa.Field) -> pa.Field:
+    kind = field.type
     if pa.types.is_timestamp(kind) and kind.tz is not None:
-        return pa.timestamp(kind.unit, "UTC")
-    if pa.types.is_struct(kind):
-        return pa.struct([inner(kind.field(at)) for at in range(kind.num_fields)])
-    if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, inner(kind.item_field))
-    if pa.types.is_list(kind):
-        return pa.list_(inner(kind.value_field))
-    return kind
+        return field.with_type(pa.timestamp(kind.unit, "UTC"))
+    return field.with_type(with_inner(kind, _utc))
 
 
 def null_in_null(schema: pa.Schema) -> pa.Schema:
@@ -71,11 +54,7 @@ def null_in_null(schema: pa.Schema) -> pa.Schema:
 
 def _null_in_null(field: pa.Field, *, within: bool) -> pa.Field:
     """`within`: what has the field may be null."""
-    kind, nullable = field.type, field.nullable or within
-    if pa.types.is_struct(kind):
-        kind = pa.struct([_null_in_null(kind.field(at), within=nullable) for at in range(kind.num_fields)])
-    elif pa.types.is_map(kind):
-        kind = pa.map_(kind.key_type, _null_in_null(kind.item_field, within=False))
-    elif pa.types.is_list(kind):
-        kind = pa.list_(_null_in_null(kind.value_field, within=False))
+    nullable = field.nullable or within
+    of_struct = nullable and pa.types.is_struct(field.type)
+    kind = with_inner(field.type, lambda inner: _null_in_null(inner, within=of_struct))
     return field.with_type(kind).with_nullable(nullable)

@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from skep_format.errors import AlreadyExistsError, LeaseLostError, SkepError, StorageError
 from skep_format.timeline.instant import Action, Instant
@@ -51,6 +51,9 @@ from skep_table.commit.states import (
 from skep_table.commit.undo.rollback import roll_back, rollbacks_of
 from skep_table.metadata_write import has_metadata_table
 from skep_table.table import HudiTable
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 LOCK_ID: Final = "skep.lock_id"
 """In a commit's extra metadata: the id of the lock under which it was completed."""
@@ -86,7 +89,7 @@ class PendingCommit(CommitMachine, ABC):
         )
         _of_main_thread_add(self)
 
-    def __enter__(self) -> PendingCommit:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

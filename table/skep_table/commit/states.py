@@ -69,96 +69,50 @@ class Transition:
     effect: str
 
 
-def _step(
-    name: str, sources: tuple[CommitState, ...], target: CommitState, kinds: str, effect: str, *, locked: bool = False
-) -> Transition:
-    named = frozenset(CommitKind(kind) for kind in kinds.split())
-    return Transition(name, frozenset(sources), target, named, locked, effect)
+def _step(line: str) -> Transition:
+    name, sources, target, kinds, lock, effect = map(str.strip, line.split("|"))
+    states, of = frozenset(map(CommitState, sources.split(", "))), frozenset(map(CommitKind, kinds.split(", ")))
+    return Transition(name, states, CommitState(target), of, lock == "held", effect)
 
 
-_S = CommitState
-_UNDECIDED = (_S.INFLIGHT, _S.PREPARED, _S.CHECKED, _S.READY)
+# transition | from | to | of | lock | on storage
+_TABLE: Final = """\
+request | new | requested | write | held |\
+ failed writes of others are rolled back; heartbeat, requested file
+claim | new | inflight | service | held |\
+ heartbeat, open sign with the executor's claim, inflight file
+take over | new | inflight | service | held |\
+ heartbeat; files and markers of the executor that died are deleted; open sign with the claim
+start | requested | inflight | write |  |\
+ open sign, inflight file with the planned file groups; then markers and data files
+prepare | inflight | prepared | write, service |  |\
+ participants prepare: data files are synced, index entries written
+check | prepared | checked | write, service | held |\
+ none: heartbeat, ownership of the instant, conflicts and columns are compared with the table as it is
+publish | checked | ready | write, service | held |\
+ participants commit: the open sign and files of losing task attempts are deleted, the metadata table is updated
+complete | ready | completed | write, service | held |\
+ staged file, the lock is verified, completed file: the commit point
+confirm | ready | completed | write, service |  |\
+ none: the completing call failed, but the completed file is there
+close | completed | closed | write, service |  |\
+ heartbeat and markers are deleted
+retry | inflight, prepared | inflight | write |  |\
+ none: after a conflict the write goes on at the same instant, on a new snapshot
+remove | requested, inflight, prepared, checked, ready | removed | write |  |\
+ data files, then inflight and requested file, then markers are deleted; no trace on the timeline
+roll back | inflight, prepared, checked, ready | rolled back | write |  |\
+ a rollback is requested with its plan, carried out and completed
+give back | inflight, prepared, checked, ready | given back | service | held |\
+ files and markers of this attempt, then the inflight file are deleted; the plan stays requested
+yield | inflight, prepared, checked, ready | taken over | service | held |\
+ none: another executor has the plan, or it is no longer on the timeline
+discard | new, prepared | rolled back | service | held |\
+ the plan does not fit the table any more: it is rolled back off the timeline
+revert | completed | rolled back | write, service | held |\
+ the lock was lost during a slow completion, and another commit collides: this one is rolled back
+"""
 
-REQUEST: Final = _step(
-    *("request", (_S.NEW,), _S.REQUESTED, "write"),
-    "failed writes of others are rolled back; heartbeat, requested file",
-    locked=True,
-)
-CLAIM: Final = _step(
-    *("claim", (_S.NEW,), _S.INFLIGHT, "service"),
-    "heartbeat, open sign with the executor's claim, inflight file",
-    locked=True,
-)
-TAKE_OVER: Final = _step(
-    *("take over", (_S.NEW,), _S.INFLIGHT, "service"),
-    "heartbeat; files and markers of the executor that died are deleted; open sign with the claim",
-    locked=True,
-)
-START: Final = _step(
-    *("start", (_S.REQUESTED,), _S.INFLIGHT, "write"),
-    "open sign, inflight file with the planned file groups; then markers and data files",
-)
-PREPARE: Final = _step(
-    *("prepare", (_S.INFLIGHT,), _S.PREPARED, "write service"),
-    "participants prepare: data files are synced, index entries written",
-)
-CHECK: Final = _step(
-    *("check", (_S.PREPARED,), _S.CHECKED, "write service"),
-    "none: heartbeat, ownership of the instant, conflicts and columns are compared with the table as it is",
-    locked=True,
-)
-PUBLISH: Final = _step(
-    *("publish", (_S.CHECKED,), _S.READY, "write service"),
-    "participants commit: the open sign and files of losing task attempts are deleted, the metadata table is updated",
-    locked=True,
-)
-COMPLETE: Final = _step(
-    *("complete", (_S.READY,), _S.COMPLETED, "write service"),
-    "staged file, the lock is verified, completed file: the commit point",
-    locked=True,
-)
-CONFIRM: Final = _step(
-    *("confirm", (_S.READY,), _S.COMPLETED, "write service"),
-    "none: the completing call failed, but the completed file is there",
-)
-CLOSE: Final = _step(
-    *("close", (_S.COMPLETED,), _S.CLOSED, "write service"),
-    "heartbeat and markers are deleted",
-)
-RETRY: Final = _step(
-    *("retry", (_S.INFLIGHT, _S.PREPARED), _S.INFLIGHT, "write"),
-    "none: after a conflict the write goes on at the same instant, on a new snapshot",
-)
-REMOVE: Final = _step(
-    *("remove", (_S.REQUESTED, *_UNDECIDED), _S.REMOVED, "write"),
-    "data files, then inflight and requested file, then markers are deleted; no trace on the timeline",
-)
-ROLL_BACK: Final = _step(
-    *("roll back", _UNDECIDED, _S.ROLLED_BACK, "write"),
-    "a rollback is requested with its plan, carried out and completed",
-)
-GIVE_BACK: Final = _step(
-    *("give back", _UNDECIDED, _S.GIVEN_BACK, "service"),
-    "files and markers of this attempt, then the inflight file are deleted; the plan stays requested",
-    locked=True,
-)
-YIELD: Final = _step(
-    *("yield", _UNDECIDED, _S.TAKEN_OVER, "service"),
-    "none: another executor has the plan, or it is no longer on the timeline",
-    locked=True,
-)
-DISCARD: Final = _step(
-    *("discard", (_S.NEW, _S.PREPARED), _S.ROLLED_BACK, "service"),
-    "the plan does not fit the table any more: it is rolled back off the timeline",
-    locked=True,
-)
-REVERT: Final = _step(
-    *("revert", (_S.COMPLETED,), _S.ROLLED_BACK, "write service"),
-    "the lock was lost during a slow completion, and another commit collides: this one is rolled back",
-    locked=True,
-)
-
-TRANSITIONS: Final = (
-    *(REQUEST, CLAIM, TAKE_OVER, START, PREPARE, CHECK, PUBLISH, COMPLETE, CONFIRM, CLOSE),
-    *(RETRY, REMOVE, ROLL_BACK, GIVE_BACK, YIELD, DISCARD, REVERT),
-)
+TRANSITIONS: Final = tuple(map(_step, _TABLE.splitlines()))
+REQUEST, CLAIM, TAKE_OVER, START, PREPARE, CHECK, PUBLISH, COMPLETE, CONFIRM, CLOSE = TRANSITIONS[:10]
+RETRY, REMOVE, ROLL_BACK, GIVE_BACK, YIELD, DISCARD, REVERT = TRANSITIONS[10:]

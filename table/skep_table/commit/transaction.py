@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
+from typing import Final
 
 from skep_format.errors import CommitConflictError, InputError, SkepError
 from skep_format.names import FileGroupId
@@ -21,11 +22,11 @@ from skep_table.commit.concurrency.schemas import with_merged_schema
 from skep_table.commit.instants import after_others_have_read, request_write
 from skep_table.commit.machine import transition
 from skep_table.commit.options import Concurrency
+from skep_table.commit.parts.batches import CommitLabel
 from skep_table.commit.parts.data_files import delete_files, delete_new_partitions, files_of_instant
 from skep_table.commit.parts.markers import close_markers, delete_markers, open_markers
 from skep_table.commit.parts.metadata_records import abort_in_metadata_table
 from skep_table.commit.parts.metadata_table import create_missing, drop_unkept
-from skep_table.commit.parts.participants import Participant
 from skep_table.commit.pending import PendingCommit
 from skep_table.commit.states import REMOVE, REQUEST, RETRY, ROLL_BACK, START, CommitKind, CommitState
 from skep_table.commit.undo.recovery import roll_back_failed
@@ -36,8 +37,7 @@ from skep_table.table import HudiTable
 
 log = logging.getLogger("skep.commit")
 
-Condition = Callable[[HudiTable], None]
-"""Checks the table as it is right before the completion, and raises where the write may not complete."""
+_NO_BATCH: Final = CommitLabel({})
 
 
 class Transaction(PendingCommit):
@@ -45,25 +45,32 @@ class Transaction(PendingCommit):
 
     kind = CommitKind.WRITE
 
-    def __init__(self, table: HudiTable) -> None:
+    def __init__(self, table: HudiTable, label: CommitLabel) -> None:
+        self._concurrency, self._label = Concurrency.of(table.options), label
         super().__init__(table)
         self._partitions = PartitionLocks(table.context)
-        self._condition: Condition | None = None
         self._compared: frozenset[Instant] = frozenset()  # commits that were compared with before the lock
 
     @classmethod
-    def begin(cls, table: HudiTable, action: Action, replaces: RequestedReplaceMetadata | None = None) -> Transaction:
+    def begin(
+        cls,
+        table: HudiTable,
+        action: Action,
+        label: CommitLabel = _NO_BATCH,
+        replaces: RequestedReplaceMetadata | None = None,
+    ) -> Transaction:
         """Prepares the table and requests an instant. Raises what `check_writable` and the metadata policy raise.
 
-        `replaces` is the content of the requested file of a replace commit that states one.
+        NoCommit, now and at the completion, where another commit holds the batch of `label`. `replaces` is the content
+        of the requested file of a replace commit that states one.
         """
-        Concurrency.of(table.options)
-        write = cls(table)
+        write = cls(table, label)
         try:
             write._partitions.acquire()
             with write._exclusive() as (fresh, _):
                 write._request(fresh, action, replaces)
             write._heartbeat.start()
+            label.check(write.table)
         except BaseException as error:
             if write.state is CommitState.NEW:
                 if hasattr(write, "instant"):  # interrupted right after it was requested
@@ -74,9 +81,6 @@ class Transaction(PendingCommit):
                 write.abort(error)
             raise
         return write
-
-    def __enter__(self) -> Transaction:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -102,22 +106,15 @@ class Transaction(PendingCommit):
         """
         self._heartbeat.ensure_alive()
         self._start(profile)
-        if not Concurrency.of(self.table.options).is_non_blocking:
+        if not self._concurrency.is_non_blocking:
             refuse_early(self.table, self.instant, profile)
 
-    def complete(
-        self,
-        metadata: CommitMetadata,
-        condition: Condition | None = None,
-        participants: Sequence[Participant] = (),
-        found: FoundByTasks = NOTHING_FOUND,
-    ) -> Instant:
+    def complete(self, metadata: CommitMetadata, found: FoundByTasks = NOTHING_FOUND) -> Instant:
         """Makes the write visible. CommitConflictError, LeaseLostError, StorageError: the caller then aborts.
 
-        `participants` take part besides the data files and those of the table. `found` spares reading the files again.
+        `found` spares reading the files again.
         """
-        self._condition = condition
-        self._participants = (*self._standing, *participants)
+        self._participants = (*self._standing, *self._label.participants)
         self._metadata_table.spare_reading(found)
         return self._finish(metadata)
 
@@ -136,6 +133,7 @@ class Transaction(PendingCommit):
             return None
         changed = frozenset(group for each in since for group in touched_groups(fresh, each))
         self._retry(fresh)
+        self._label.check(fresh)
         return changed
 
     # -- steps
@@ -162,12 +160,11 @@ class Transaction(PendingCommit):
 
     def _prepare_ahead(self, metadata: CommitMetadata) -> None:
         """Compares with the commits so far while others may have the lock."""
-        if not Concurrency.of(self.table.options).is_shared:
+        if not self._concurrency.is_shared:
             return
         fresh = after_others_have_read(self.table.reload(), self.instant)
         check_version(self.table, fresh)
-        if self._condition is not None:
-            self._condition(fresh)
+        self._label.check(fresh)
         since = completed_since(self.table, fresh)
         check_conflicts(CommitCandidate(fresh, self.instant, metadata, since))
         self._compared = frozenset(since)
@@ -184,8 +181,7 @@ class Transaction(PendingCommit):
                 table=fresh.config.name,
                 instant=self.instant.requested_time,
             )
-        if self._condition is not None:
-            self._condition(fresh)
+        self._label.check(fresh)
         since = tuple(each for each in completed_since(self.table, fresh) if each not in self._compared)
         check_conflicts(CommitCandidate(fresh, self.instant, metadata, since))
         return with_merged_schema(self.table, fresh, self.instant, metadata, fresh.options)

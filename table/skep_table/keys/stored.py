@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from skep_format.basefile import read_footer
 from skep_format.options import Options
 from skep_format.schema.types import RECORD_KEY, Schema
 from skep_format.table_config import TableConfig
 from skep_table.keys.generator import KeyGenerator, KeyGeneratorType
+from skep_table.keys.text import single
 from skep_table.table import HudiTable
 
 
@@ -34,15 +36,17 @@ class StoredKeys:
         """The record keys of rows of a base file, generated where the table has no meta columns."""
         if self.generator is None:
             return rows.column(RECORD_KEY)
-        keys = self.generator.record_keys(rows)
-        return keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
+        return single(self.generator.record_keys(rows))
 
     def filled(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows with meta columns, of which the key is there now."""
+        """Rows with their record key, generated where they have none."""
         if self.generator is None:
             return rows
-        at = rows.schema.get_field_index(RECORD_KEY)
-        return rows.set_column(at, rows.schema.field(at), self.of_rows(rows))
+        keys, at = self.of_rows(rows), rows.schema.get_field_index(RECORD_KEY)
+        if at >= 0:
+            return rows.set_column(at, rows.schema.field(at), pc.coalesce(rows.column(at), keys))
+        schema = rows.schema.append(pa.field(RECORD_KEY, pa.string()))
+        return pa.RecordBatch.from_arrays([*rows.columns, keys], schema=schema)
 
 
 def generator_as_stored(table: HudiTable, options: Options) -> KeyGenerator:

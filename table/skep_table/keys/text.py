@@ -45,8 +45,20 @@ def value_text(column: pa.Array, name: str, *, logical_timestamps: bool = False)
     )
 
 
-def column_of(batch: pa.RecordBatch | pa.Table, name: str) -> pa.Array:
-    """The column `name`, dotted for a member of a struct, as one array. KeyFieldError when it is not there."""
+def single(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """A column as one array."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def column_of(batch: pa.RecordBatch | pa.Table, name: str, kind: str = "key") -> pa.Array:
+    """The column `name`, dotted for a member of a struct, as one array. KeyFieldError when it is not there.
+
+    `kind` is what the column is for.
+    """
     column: pa.Array | None = None
     if name in batch.schema.names:
         column = batch.column(name)
@@ -61,14 +73,12 @@ def column_of(batch: pa.RecordBatch | pa.Table, name: str) -> pa.Array:
                 column = pc.struct_field(column, member)
     if column is None:
         raise KeyFieldError(
-            f"key column {name} is not among the columns {', '.join(batch.schema.names)}",
+            f"{kind} column {name} is not among the columns {', '.join(batch.schema.names)}",
             hint=hint_of_case(name.partition(".")[0], batch.schema.names),
             column=name,
             found=tuple(batch.schema.names),
         )
-    if isinstance(column, pa.ChunkedArray):
-        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    return column
+    return single(column)
 
 
 def _plain_decimal(column: pa.Array) -> pa.Array:

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from skep_format.errors import SchemaError
 from skep_format.schema.types import ALL_META_FIELDS
+from skep_table.keys.text import single
 from skep_table.merge.custom import find_merger
 from skep_table.merge.ordering import Numbers, comparable
 from skep_table.merge.rows import HAS, Mask, deleted, in_delete_block, is_helper, ordering_keys, without_helpers
@@ -139,7 +140,7 @@ def _lacks(rows: pa.Table, name: str, rule: MergeRule, fill: Fill) -> pa.Chunked
     if fill is Fill.DEFAULTS:
         default = dict(rule.defaults).get(name)
         return pc.is_null(column) if default is None else _equals(column, default)
-    if fill is Fill.UNAVAILABLE and rule.unavailable is not None and _is_text(column.type):
+    if fill is Fill.UNAVAILABLE and rule.unavailable is not None and is_text(column.type):
         return _equals(column, rule.unavailable)
     return pa.chunked_array([pa.repeat(False, rows.num_rows)])
 
@@ -151,7 +152,8 @@ def _absent(rows: pa.Table, name: str) -> pa.ChunkedArray:
     return pa.chunked_array([pa.repeat(False, rows.num_rows)])
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
+    """Text and bytes."""
     return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
@@ -184,8 +186,4 @@ def _combine_custom(old: pa.Table, new: pa.Table, name: str, is_delete: Mask) ->
 
 
 def _batch(rows: pa.Table) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([_array(column) for column in rows.columns], schema=rows.schema)
-
-
-def _array(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+    return pa.RecordBatch.from_arrays([single(column) for column in rows.columns], schema=rows.schema)

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from skep_format.schema.types import RECORD_KEY
+from skep_table.keys.text import single
 from skep_table.merge.combine import combine, newer_wins
 from skep_table.merge.ordering import comparable
 from skep_table.merge.rows import HAS, deleted, in_delete_block, ordering_keys
@@ -36,9 +37,7 @@ def latest_per_key(rows: pa.Table, rule: MergeRule) -> pa.Table:
 
 def _codes(rows: pa.Table) -> npt.NDArray[np.int32]:
     encoded = rows.column(RECORD_KEY).unify_dictionaries() if rows.num_rows == 0 else rows.column(RECORD_KEY)
-    chunks = encoded.combine_chunks()
-    array = chunks if isinstance(chunks, pa.Array) else pa.concat_arrays(chunks.chunks)
-    codes: npt.NDArray[np.int32] = array.dictionary_encode(null_encoding="encode").indices.to_numpy()
+    codes: npt.NDArray[np.int32] = single(encoded).dictionary_encode(null_encoding="encode").indices.to_numpy()
     return codes
 
 

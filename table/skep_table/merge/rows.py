@@ -17,8 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_format.errors import KeyFieldError, SchemaError
+from skep_format.errors import SchemaError
 from skep_format.schema.types import IS_DELETED, OPERATION
+from skep_table.keys.text import column_of, single
 from skep_table.merge.rule import MergeRule
 
 DELETED: Final = "_skep_deleted"
@@ -106,31 +107,8 @@ def _numbers(name: str, column: pa.Array) -> list[pa.Array]:
 
 
 def _ordering_column(rows: pa.Table | pa.RecordBatch, number: int, name: str) -> pa.Array:
-    names = rows.schema.names
     helper = f"{ORDERING}{number}"
-    if helper in names:
-        return _single(rows.column(helper))
-    if name in names:
-        return _single(rows.column(name))
-    head, *members = name.split(".")
-    if members and head in names:
-        column = _single(rows.column(head))
-        for member in members:
-            if not pa.types.is_struct(column.type) or column.type.get_field_index(member) < 0:
-                break
-            column = pc.struct_field(column, member)
-        else:
-            return column
-    raise KeyFieldError(
-        f"ordering column {name} is not among the columns {', '.join(names)}", column=name, found=tuple(names)
-    )
-
-
-def _single(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    if isinstance(column, pa.ChunkedArray):
-        combined = column.combine_chunks()
-        return combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks)
-    return column
+    return single(rows.column(helper)) if helper in rows.schema.names else column_of(rows, name, "ordering")
 
 
 def by_columns_brought(rows: pa.Table) -> Iterator[tuple[pa.Table, tuple[str, ...] | None]]:

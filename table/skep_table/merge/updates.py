@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 
 from skep_format.schema.exact import cast_exactly
 from skep_format.schema.types import COMMIT_SEQNO, RECORD_KEY
-from skep_table.merge.combine import combine, newer_of_pairs
+from skep_table.keys.text import single
+from skep_table.merge.combine import combine, is_text, newer_of_pairs
 from skep_table.merge.rows import DELETED, HAS, ORDERING, POSITION, Mask, as_mask, deleted, without_helpers
 from skep_table.merge.rule import Fill, MergeRule
 
@@ -47,7 +48,7 @@ class Updates:
         self._rule = rule
         self._watch = watch
         self._rows = last_of_each(rows.combine_chunks())
-        self._keys = _one(self._rows.column(RECORD_KEY))
+        self._keys = single(self._rows.column(RECORD_KEY))
         self._is_delete = deleted(self._rows, rule)
         self._any_delete = bool(self._is_delete.any())
         self._whole = (
@@ -176,7 +177,7 @@ def _places(rows: pa.Table) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64
 
 def last_of_each(rows: pa.Table) -> pa.Table:
     """Of rows with equal keys the last, in the order of the rows."""
-    keys = _one(rows.column(RECORD_KEY)).dictionary_encode(null_encoding="encode")
+    keys = single(rows.column(RECORD_KEY)).dictionary_encode(null_encoding="encode")
     count = len(keys.dictionary)
     if count == rows.num_rows:
         return rows
@@ -203,13 +204,13 @@ def _replace(
     at, arrow_mask, taken = pa.array(positions), pa.array(mask), pa.array(sources)
     columns = []
     for field in batch.schema:
-        old, new = batch.column(field.name), _one(rows.column(field.name)).take(taken)
+        old, new = batch.column(field.name), single(rows.column(field.name)).take(taken)
         if pa.types.is_dictionary(field.type):
             columns.append(_replace_encoded(old, arrow_mask, new))
         elif pa.types.is_nested(field.type):
             columns.append(pa.concat_arrays([old, cast_exactly(new, old.type, field.name)]).take(at))
-        elif _has_length(field.type) and old.nbytes + new.nbytes < _TAKEN_BYTES:
-            columns.append(pa.concat_arrays([old, new]).take(at))
+        elif is_text(field.type) and old.nbytes + new.nbytes < _TAKEN_BYTES:
+            columns.append(pa.concat_arrays([old, new]).take(at))  # `replace_with_mask` takes three times as long
         else:
             columns.append(pc.replace_with_mask(old, arrow_mask, new))
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
@@ -219,14 +220,3 @@ def _replace_encoded(old: pa.DictionaryArray, mask: pa.Array, new: pa.Array) -> 
     encoded = new if pa.types.is_dictionary(new.type) else new.dictionary_encode()
     before, after = pa.chunked_array([old, encoded], old.type).unify_dictionaries().chunks
     return pa.DictionaryArray.from_arrays(pc.replace_with_mask(before.indices, mask, after.indices), before.dictionary)
-
-
-def _has_length(kind: pa.DataType) -> bool:
-    """Text and bytes: of these `replace_with_mask` takes three times as long as `take`."""
-    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
-
-
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

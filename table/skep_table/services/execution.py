@@ -79,9 +79,6 @@ class Execution(PendingCommit):
             raise
         return execution
 
-    def __enter__(self) -> Execution:
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:

@@ -6,16 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from skep_format.instant_time import InstantTime
 from skep_format.logfile import BlockRule
 from skep_format.options import Options
 from skep_format.schema.evolve import SourceNames
 from skep_format.schema.history import SchemaVersion, source_names, version_at
 from skep_format.schema.types import RECORD_KEY, Field, Schema, StringType
-from skep_table.keys import KeyGenerator
+from skep_table.keys.stored import StoredKeys
 from skep_table.merge import MergeRule, Watch
 from skep_table.slices.commit_times import CommitTimes
 from skep_table.slices.counts import MergeCounts
@@ -60,7 +57,9 @@ class SliceContext:
         """The columns that go through the merge: the wanted ones, and what keys and ordering values are made of."""
         if self.rule.reads_whole_rows:
             return self.schema
-        wanted = {*self.columns, *self.rule.columns(self.schema), *self.key_columns}
+        wanted = {*self.columns, *self.rule.columns(self.schema)}
+        if not self.table.config.populate_meta_fields:
+            wanted.update(self.stored_keys.schema.names())
         return self.schema.select(tuple(name for name in self.schema.names() if name in wanted))
 
     @cached_property
@@ -76,12 +75,9 @@ class SliceContext:
         return replace(self.merged, fields=fields)
 
     @cached_property
-    def key_columns(self) -> tuple[str, ...]:
-        """The columns that record keys are computed from, where the table does not keep them."""
-        if self.table.config.populate_meta_fields:
-            return ()
-        fields = KeyGenerator.of(self.table.config).record_fields
-        return tuple(dict.fromkeys(name if name in self.schema else name.partition(".")[0] for name in fields))
+    def stored_keys(self) -> StoredKeys:
+        """How the record keys of rows are found."""
+        return StoredKeys.of(self.table.config, self.schema)
 
     @cached_property
     def keyed(self) -> Schema:
@@ -89,19 +85,6 @@ class SliceContext:
         if RECORD_KEY in self.merged:
             return self.merged
         return replace(self.merged, fields=(*self.merged.fields, Field(RECORD_KEY, StringType())))
-
-    def with_keys(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows with their record key, computed where the table does not keep it."""
-        if self.table.config.populate_meta_fields:
-            return rows
-        keys = KeyGenerator.of(self.table.config).record_keys(rows)
-        if isinstance(keys, pa.ChunkedArray):
-            keys = keys.combine_chunks()
-        at = rows.schema.get_field_index(RECORD_KEY)
-        field = pa.field(RECORD_KEY, pa.string())
-        if at >= 0:
-            return rows.set_column(at, field, pc.coalesce(rows.column(at), keys))
-        return pa.RecordBatch.from_arrays([*rows.columns, keys], schema=rows.schema.append(field))
 
     def names_at(self, instant_time: InstantTime) -> SourceNames:
         """Under which names a file of this instant holds the reader's columns, where they were renamed."""

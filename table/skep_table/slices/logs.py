@@ -12,6 +12,7 @@ from skep_format.logfile import BlockType, LogBlock, read_blocks, valid_blocks
 from skep_format.schema.arrow import arrow_type, to_arrow
 from skep_format.schema.evolve import floats_widened_exactly, project
 from skep_format.schema.types import ALL_META_FIELDS, PARTITION_PATH, RECORD_KEY
+from skep_table.keys.text import single
 from skep_table.merge.rows import DELETED, HAS, ORDERING, ordering_columns
 from skep_table.slices.context import SliceContext
 from skep_table.slices.positions import BlockPositions
@@ -82,7 +83,7 @@ def _records(context: SliceContext, block: LogBlock, schema: pa.Schema) -> Itera
     merged = context.merged
     wanted = {names.get(name, name) for name in merged.names()}
     for batch in block.batches({name for name in wanted if name is not None}):
-        rows = context.with_keys(_projected(context, block, batch))
+        rows = context.stored_keys.filled(_projected(context, block, batch))
         present = set(batch.schema.names)
         columns = []
         for field in schema:
@@ -117,13 +118,13 @@ def _projected(context: SliceContext, block: LogBlock, batch: pa.RecordBatch) ->
 def _deletes(context: SliceContext, block: LogBlock, schema: pa.Schema) -> pa.RecordBatch:
     entries = block.deletes()
     count = entries.num_rows
-    ordering = _ordering_of_deletes(context, _one(entries.column("ordering_value")))
+    ordering = _ordering_of_deletes(context, single(entries.column("ordering_value")))
     columns = []
     for field in schema:
         if field.name == RECORD_KEY:
-            columns.append(_one(entries.column("record_key")).cast(pa.string()))
+            columns.append(single(entries.column("record_key")).cast(pa.string()))
         elif field.name == PARTITION_PATH:
-            columns.append(_one(entries.column("partition_path")).cast(pa.string()))
+            columns.append(single(entries.column("partition_path")).cast(pa.string()))
         elif field.name == DELETED or field.name.startswith(HAS):
             columns.append(pa.repeat(True, count))
         else:
@@ -184,9 +185,3 @@ def as_table(batches: Sequence[pa.RecordBatch]) -> pa.Table:
     """Batches whose schemas differ in nullability only, as one table."""
     loose = pa.schema([field.with_nullable(True) for field in batches[0].schema])
     return pa.Table.from_batches([pa.RecordBatch.from_arrays(b.columns, schema=loose) for b in batches], loose)
-
-
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

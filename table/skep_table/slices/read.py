@@ -151,7 +151,7 @@ def _keyed_base_rows(context: SliceContext, slice: FileSlice, batch_rows: int) -
     names = list(context.keyed.names())
     loose = pa.schema([field.with_nullable(True) for field in to_arrow(context.keyed)])
     for batch in _base_rows(context, slice, context.merged, None, batch_rows):
-        rows = context.with_keys(batch)
+        rows = context.stored_keys.filled(batch)
         yield pa.RecordBatch.from_arrays([rows.column(name) for name in names], schema=loose)
 
 

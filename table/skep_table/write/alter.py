@@ -9,6 +9,7 @@ from skep_format.schema.avro import avro_text
 from skep_format.schema.change import ColumnChange, CommentColumn, FixedColumns, changed, changed_ids
 from skep_format.schema.history import LATEST_SCHEMA
 from skep_format.timeline.metadata import CommitMetadata, WriteOperation
+from skep_table.commit.parts.batches import CommitLabel
 from skep_table.commit.parts.metadata_table import create_again
 from skep_table.commit.transaction import Transaction
 from skep_table.commit.writable import prepared
@@ -16,7 +17,6 @@ from skep_table.merge import MergeRule
 from skep_table.metadata_write import dropped_indexes
 from skep_table.slices.history import current_version, ids_text, in_files, schema_history
 from skep_table.table import HudiTable
-from skep_table.write.idempotency import CommitLabel
 from skep_table.write.planning.operation import data_action
 from skep_table.write.result import WriteResult
 
@@ -25,9 +25,8 @@ def commit_changes(table: HudiTable, changes: Sequence[ColumnChange], label: Com
     """SchemaError and InputError for changes that Hudi refuses, CommitConflictError where others wrote meanwhile."""
     now = table.reload()
     changed(now.stored_schema(), changes, fixed_columns(now))  # refused before anything is on the timeline
-    with Transaction.begin(table, data_action(table)) as transaction:
+    with Transaction.begin(table, data_action(table), label) as transaction:
         table, time = transaction.table, transaction.instant.requested_time
-        label.check(table)
         before = table.stored_schema()
         after = changed(before, changes, fixed_columns(table))
         whole = in_files(table, after)
@@ -37,7 +36,7 @@ def commit_changes(table: HudiTable, changes: Sequence[ColumnChange], label: Com
         if schema_history(table) or not all(isinstance(change, CommentColumn) for change in changes):
             extra[LATEST_SCHEMA] = ids_text(version, whole)
         metadata = CommitMetadata(operation_type=WriteOperation.ALTER_SCHEMA, extra_metadata=extra)
-        instant = transaction.complete(metadata, label.check, label.participants)
+        instant = transaction.complete(metadata)
         done = transaction.after
         if done is not None and dropped_indexes(done.config):
             with done.context.locked():

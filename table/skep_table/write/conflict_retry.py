@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from skep_format.clock import doubled
 from skep_format.errors import CommitConflictError
 from skep_format.names import FileGroupId
-from skep_table.commit.options import CONFLICT_RETRIES
 from skep_table.context import TableContext
 from skep_table.metadata_write import FoundByTasks
 from skep_table.write.output.bucket import BucketResult
@@ -21,9 +20,9 @@ from skep_table.write.planning.profile import NO_BUCKET, Bucket, BucketPlan, Par
 class ConflictRetries:
     """How often a write may still try again."""
 
-    def __init__(self, context: TableContext) -> None:
+    def __init__(self, context: TableContext, most: int) -> None:
         self._context = context
-        self._left = context.options.value(CONFLICT_RETRIES)
+        self._left = most
         self._done = 0
 
     def __bool__(self) -> bool:

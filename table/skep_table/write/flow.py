@@ -12,7 +12,8 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypedDict
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol, TypedDict
 
 from skep_format.errors import CommitConflictError, InexactValueError, InputError, RowErrors, SkepError, os_errors_named
 from skep_format.names import DEFAULT_PARTITION
@@ -22,6 +23,7 @@ from skep_format.schema.types import Schema
 from skep_format.table_config import load_table_config, update_table_config
 from skep_format.timeline.metadata import CommitMetadata, WriteOperation
 from skep_format.timeline.plans import RequestedReplaceMetadata
+from skep_table.commit.parts.batches import CommitLabel, NoCommit
 from skep_table.commit.transaction import Transaction
 from skep_table.commit.writable import check_writable
 from skep_table.hooks import CommitHook, Committed
@@ -30,9 +32,8 @@ from skep_table.query.cleaned import has_lost_indexes
 from skep_table.slices.history import ids_of_commit, schema_with_ids
 from skep_table.table import HudiTable
 from skep_table.write.conflict_retry import AttemptFiles, ConflictRetries, Kept
-from skep_table.write.idempotency import CommitLabel, NoCommit
 from skep_table.write.indexes import index_of, refuse_other_buckets
-from skep_table.write.input.source import Computed, Frame, FrameEngine, MatchingRows, RowSource, deleting
+from skep_table.write.input.source import Computed, Frame, FrameEngine, RowSource, deleting, matching
 from skep_table.write.output.bucket import BucketResult
 from skep_table.write.output.replaced import (
     check_within,
@@ -43,9 +44,8 @@ from skep_table.write.output.replaced import (
 )
 from skep_table.write.output.sizes import sizing_of
 from skep_table.write.planning.candidates import CandidateFiles, candidate_files
-from skep_table.write.planning.merge_options import deletes_rows
 from skep_table.write.planning.operation import TRAITS, Replaces, data_action, deletion_of
-from skep_table.write.planning.options import COMMIT_METADATA_PREFIX, COMMIT_ON_ERRORS, EMPTY_COMMITS, VALIDATORS
+from skep_table.write.planning.options import COMMIT_ON_ERRORS
 from skep_table.write.planning.pending_clusterings import settle_clusterings
 from skep_table.write.planning.plan import WritePlan, plan_write
 from skep_table.write.planning.profile import plan_buckets
@@ -59,6 +59,7 @@ from skep_table.write.planning.workload import (
     tagging_of,
     workload,
 )
+from skep_table.write.planning.write_settings import WriteSettings
 from skep_table.write.result import WriteResult
 from skep_table.write.rows import KeyedRows
 
@@ -94,6 +95,12 @@ class How(TypedDict, total=False):
     extra_metadata: Mapping[str, str] | None
 
 
+class RowlessCommit(Protocol):
+    """A commit that has no rows, of a table as an attempt finds it."""
+
+    def __call__(self, table: HudiTable, *, label: CommitLabel) -> WriteResult: ...
+
+
 class TableWriter:
     """Writes frames into one table: each call is one commit.
 
@@ -105,12 +112,14 @@ class TableWriter:
         self,
         table: HudiTable,
         engine: FrameEngine,
+        settings: WriteSettings,
         hooks: Sequence[CommitHook] = (),
         create: Callable[[], object] | None = None,
     ) -> None:
         """`create` makes the table, once the rows of the first write were checked; until then `table` is planned."""
         self._create = create
         self._engine = engine
+        self._settings = settings
         self._table = table
         self._hooks = tuple(hooks)
 
@@ -158,10 +167,8 @@ class TableWriter:
 
         Later snapshots don't contain them, and a clean deletes the files.
         """
-
-        return self._without_rows(
-            WriteOperation.DELETE_PARTITION, lambda table, label: self._drop(table, partitions, label), **how
-        )
+        drop = partial(self._drop, partitions=partitions)
+        return self._run(WriteOperation.DELETE_PARTITION, drop, **how)
 
     def alter(self, changes: Sequence[ColumnChange], **how: Unpack[How]) -> WriteResult:
         """Renames, drops, adds, moves or retypes columns by their ids; files stay as they are.
@@ -170,45 +177,19 @@ class TableWriter:
         """
         from skep_table.write.alter import commit_changes
 
-        return self._without_rows(
-            WriteOperation.ALTER_SCHEMA, lambda table, label: commit_changes(table, changes, label), **how
-        )
-
-    def _without_rows(
-        self, operation: WriteOperation, attempt: Callable[[HudiTable, CommitLabel], WriteResult], **how: Unpack[How]
-    ) -> WriteResult:
-        """A commit that is tried again after conflicts, on the table as it is then."""
-
-        def commit(table: HudiTable, label: CommitLabel) -> WriteResult:
-            check_settings(table.config, table.storage.root, self._table.options)
-            self._table.options.check_operation(operation.value.lower())
-            tries = ConflictRetries(self._table.context)
-            while True:
-                try:
-                    return attempt(table, label)
-                except CommitConflictError as error:
-                    table = table.reload()
-                    label.check(table)
-                    tries.again(error)
-
-        return self._once(operation, commit, **how)
+        return self._run(WriteOperation.ALTER_SCHEMA, partial(commit_changes, changes=changes), **how)
 
     def partitions_of(self, frame: object) -> list[str]:
         """The paths of the partitions that the rows of `frame` belong to."""
         table = self._table.reload()
-        with Frame(self._engine, frame, table) as source:
-            plan = plan_write(table, WriteOperation.INSERT, source.schema(table), self._table.options)
+        with Frame(self._engine, frame) as source:
+            plan = self._plan(table, WriteOperation.INSERT, source)
             return sorted(source.rows(plan, table).partitions())
 
     def delete_where(self, where: str, **how: Unpack[How]) -> WriteResult:
         """Deletes the rows for which a SQL predicate holds in the table as the write finds it."""
-        operation = deleting(self._table)
-
-        def commit(table: HudiTable, label: CommitLabel) -> WriteResult:
-            with MatchingRows(self._engine, where, table.options) as source:
-                return self._commit(table, operation, source, label)
-
-        return self._once(operation, commit, **how)
+        source = Computed(self._engine, partial(matching, where=where), deletes=True)
+        return self._run(deleting(self._table), source, **how)
 
     def change(
         self, compute: Callable[[HudiTable], pa.Table], sets: Collection[str] | None = None, **how: Unpack[How]
@@ -219,25 +200,11 @@ class TableWriter:
         concurrent write is lost. New rows are looked up as those of an upsert are; the table's merge rule holds. `sets`
         are the columns that its updates change: where the table can have partial updates, only these are written.
         """
-
-        return self._computed(WriteOperation.UPSERT_PREPPED, compute, sets, **how)
+        return self._run(WriteOperation.UPSERT_PREPPED, Computed(self._engine, compute, sets=sets), **how)
 
     def delete_computed(self, compute: Callable[[HudiTable], pa.Table], **how: Unpack[How]) -> WriteResult:
         """Deletes the stored rows that `compute` finds in the table as the write finds it: their meta columns."""
-        return self._computed(WriteOperation.DELETE_PREPPED, compute, **how)
-
-    def _computed(
-        self,
-        operation: WriteOperation,
-        compute: Callable[[HudiTable], pa.Table],
-        sets: Collection[str] | None = None,
-        **how: Unpack[How],
-    ) -> WriteResult:
-        def commit(table: HudiTable, label: CommitLabel) -> WriteResult:
-            with Computed(self._engine, compute, deletes=TRAITS[operation].deletes, sets=sets) as source:
-                return self._commit(table, operation, source, label)
-
-        return self._once(operation, commit, **how)
+        return self._run(WriteOperation.DELETE_PREPPED, Computed(self._engine, compute, deletes=True), **how)
 
     def write(
         self,
@@ -249,52 +216,80 @@ class TableWriter:
         **how: Unpack[How],
     ) -> WriteResult:
         """`frame` by an operation that takes rows: the methods above by name."""
-        if deletes_rows(self._table.options):
+        if self._settings.deletes_rows:
             operation = deletion_of(operation)
+        return self._run(operation, Frame(self._engine, frame, partial=partial), partitions, **how)
 
-        def commit(table: HudiTable, label: CommitLabel) -> WriteResult:
-            with Frame(self._engine, frame, table, partial=partial) as source:
-                return self._commit(table, operation, source, label, partitions)
-
-        return self._once(operation, commit, **how)
-
-    def _once(
+    def _run(
         self,
         operation: WriteOperation,
-        commit: Callable[[HudiTable, CommitLabel], WriteResult],
+        source: RowSource | RowlessCommit,
+        partitions: Mapping[str, object] | None = None,
         batch_id: str | None = None,
         extra_metadata: Mapping[str, str] | None = None,
     ) -> WriteResult:
-        context = self._table.context
-        start = context.clock.monotonic()
-        # The transaction begins with a snapshot under the lock; this one is for planning, and may be a little older.
-        known = self._create is not None or self._table.age_seconds < _RECENT_SECONDS
-        table = self._table if known else self._table.reload()
-        check_writable(table.config, table.storage.root)
-        prefix = context.options.value(COMMIT_METADATA_PREFIX)
-        extra = {key: value for key, value in context.options.items() if prefix and key.startswith(prefix)}
-        label = CommitLabel({**extra, **(extra_metadata or {})}, batch_id)
-        try:
+        with self._engine.running():
+            context = self._table.context
+            start = context.clock.monotonic()
+            # The transaction begins with a snapshot under the lock; this one is for planning, and may be a little older
+            known = self._create is not None or self._table.age_seconds < _RECENT_SECONDS
+            table = self._table if known else self._table.reload()
+            check_writable(table.config, table.storage.root)
+            label = CommitLabel({**self._settings.extra_metadata, **(extra_metadata or {})}, batch_id)
             try:
+                try:
+                    label.check(table)
+                except NoCommit:
+                    if table is not self._table:
+                        raise
+                    # the snapshot is a little older: the commit that holds the batch may have been rolled back since
+                    table, label = table.reload(), CommitLabel(label.extra, batch_id)
+                    label.check(table)
+                with (
+                    os_errors_named(f"table {table.config.name}: {operation.value}"),
+                    context.events.step("write", table=table.config.name, operation=operation.value) as found,
+                ):
+                    if isinstance(source, RowSource):
+                        with source:
+                            result = self._commit(table, operation, source, label, partitions)
+                    else:
+                        result = self._commit_without_rows(table, operation, source, label)
+                    result = replace(result, seconds=context.clock.monotonic() - start)
+                    found.update(instant=result.instant.requested_time, **result.counts)
+            except NoCommit as done:
+                event = "write.repeated" if done.repeated else "write.empty"
+                context.events.emit(event, batch_id=batch_id, instant=done.instant.requested_time)
+                return WriteResult(
+                    done.instant, done.metadata, done.schema, repeated=done.repeated, empty=not done.repeated
+                )
+            self._call_hooks(result)
+            return result
+
+    def _commit_without_rows(
+        self, table: HudiTable, operation: WriteOperation, commit: RowlessCommit, label: CommitLabel
+    ) -> WriteResult:
+        """Tries again after conflicts, on the table as it is then."""
+        check_settings(table.config, table.storage.root, self._settings.options)
+        self._settings.options.check_operation(operation.value.lower())
+        tries = ConflictRetries(self._table.context, self._settings.conflict_retries)
+        while True:
+            try:
+                return commit(table, label=label)
+            except CommitConflictError as error:
+                table = table.reload()
                 label.check(table)
-            except NoCommit:
-                if table is not self._table:
-                    raise
-                # the snapshot is a little older: the commit that holds the batch may have been rolled back since
-                table, label = table.reload(), CommitLabel(label.extra, batch_id)
-                label.check(table)
-            with (
-                os_errors_named(f"table {table.config.name}: {operation.value}"),
-                context.events.step("write", table=table.config.name, operation=operation.value) as found,
-            ):
-                result = replace(commit(table, label), seconds=context.clock.monotonic() - start)
-                found.update(instant=result.instant.requested_time, **result.counts)
-        except NoCommit as done:
-            event = "write.repeated" if done.result.repeated else "write.empty"
-            context.events.emit(event, batch_id=batch_id, instant=done.result.instant.requested_time)
-            return done.result
-        self._call_hooks(result)
-        return result
+                tries.again(error)
+
+    def _plan(
+        self,
+        table: HudiTable,
+        operation: WriteOperation,
+        source: RowSource,
+        partitions: Mapping[str, object] | None = None,
+        widened: frozenset[str] = frozenset(),
+    ) -> WritePlan:
+        columns = source.schema(table)
+        return plan_write(table, operation, columns, self._settings, widened, partitions, source.sets)
 
     def _commit(
         self,
@@ -305,10 +300,10 @@ class TableWriter:
         partitions: Mapping[str, object] | None = None,
     ) -> WriteResult:
         """Tries again after conflicts, as often as the options allow, with the rows that it holds already."""
-        options, tries = self._table.options, ConflictRetries(self._table.context)
+        tries = ConflictRetries(self._table.context, self._settings.conflict_retries)
         widened: frozenset[str] = frozenset()
         try:
-            plan = plan_write(table, operation, source.schema(table), options, replaced=partitions, sets=source.sets)
+            plan = self._plan(table, operation, source, partitions)
         except SkepError:
             if self._create is not None:
                 raise
@@ -316,8 +311,8 @@ class TableWriter:
             if fresh.timeline.instants == table.timeline.instants and fresh.config == table.config:
                 raise
             table = fresh
-            plan = plan_write(table, operation, source.schema(table), options, replaced=partitions, sets=source.sets)
-        options.check_operation(operation.value.lower())
+            plan = self._plan(table, operation, source, partitions)
+        self._settings.options.check_operation(operation.value.lower())
         while True:
             try:
                 if self._create is not None:
@@ -330,7 +325,7 @@ class TableWriter:
             except InexactValueError as error:
                 # a column whose type does not hold the frame's values gets one that does, where there is one
                 widened |= {str(error.fields["column"])}
-                wider = plan_write(table, operation, source.schema(table), options, widened, partitions, source.sets)
+                wider = self._plan(table, operation, source, partitions, widened)
                 if wider.schema == plan.schema:
                     raise
                 source.release()
@@ -343,14 +338,13 @@ class TableWriter:
             before, table = table, table.reload()
             if _plan_is_outdated(before, table):
                 source.release()
-                plan = plan_write(table, operation, source.schema(table), options, widened, partitions, source.sets)
+                plan = self._plan(table, operation, source, partitions, widened)
 
     def _attempt(
         self, table: HudiTable, plan: WritePlan, source: RowSource, label: CommitLabel, tries: ConflictRetries
     ) -> WriteResult:
         source.prepare(plan)
-        with Transaction.begin(table, plan.traits.action(data_action(table))) as transaction:
-            label.check(transaction.table)
+        with Transaction.begin(table, plan.traits.action(data_action(table)), label) as transaction:
             if _plan_is_outdated(table, transaction.table):
                 raise _PlanOutdated
             refuse_other_buckets(transaction.table)
@@ -370,7 +364,6 @@ class TableWriter:
                     if not (tries and source.is_steady and written.may_stay(plan)):
                         raise
                     former = self._kept(transaction, written, error)
-                    label.check(transaction.table)
                     tries.again(error, kept=former.kept)
 
     def _kept(self, transaction: Transaction, written: AttemptFiles, error: CommitConflictError) -> Kept:
@@ -394,7 +387,7 @@ class TableWriter:
             found.update(partitions=len(profiles), files=sum(map(len, files.values())))
             replaced = self._replaced(table, plan, rows.partitions())
         context = plan.context(table, transaction.instant)
-        sizing = sizing_of(table, plan, profiles, context, rows.sample)
+        sizing = sizing_of(table, plan, profiles, context, rows)
         buckets = plan_buckets(profiles, sizing, fill_small_files=plan.fills_small_files, names=plan.index.names)
         settle_clusterings(table, groups_in_clustering(buckets))
         refuse_reused_names(table, buckets.buckets, plan.index.names)
@@ -413,7 +406,7 @@ class TableWriter:
         missing = {key: text for key, text in plan.index.recorded.items() if key not in table.config.raw}
         if missing:
             with self._table.context.locked():
-                index_of(load_table_config(table.storage), plan.options)  # another first writer may differ
+                index_of(load_table_config(table.storage), plan.settings.options)  # another first writer may differ
                 update_table_config(table.storage, missing)
 
     def _searched(self, table: HudiTable, plan: WritePlan, rows: KeyedRows) -> Iterable[str]:
@@ -439,13 +432,11 @@ class TableWriter:
         settle_clusterings(table, clusterings_met(replaced, view))
         return replaced
 
-    def _drop(self, table: HudiTable, partitions: Sequence[str], label: CommitLabel) -> WriteResult:
+    def _drop(self, table: HudiTable, label: CommitLabel, partitions: Sequence[str]) -> WriteResult:
         operation = WriteOperation.DELETE_PARTITION
-        check_settings(table.config, table.storage.root, self._table.options)
         request = RequestedReplaceMetadata(operation_type=operation.value, extra_metadata={}, version=1)
-        with Transaction.begin(table, TRAITS[operation].action(data_action(table)), request) as transaction:
+        with Transaction.begin(table, TRAITS[operation].action(data_action(table)), label, request) as transaction:
             table = transaction.table
-            label.check(table)
             view = table.view()
             replaced = live_groups(view, matching_partitions(partitions, view.partitions()), self._table.context.runner)
             settle_clusterings(table, clusterings_met(replaced, view))
@@ -460,9 +451,8 @@ class TableWriter:
                 },
                 partition_to_replace_file_ids=replaced,
             )
-            self._refuse_empty(transaction, metadata, schema)
-            self._validate(transaction, metadata)
-            instant = transaction.complete(metadata, label.check, label.participants)
+            self._check(transaction, metadata, schema)
+            instant = transaction.complete(metadata)
             return WriteResult(instant, transaction.committed or metadata, schema, table=transaction.after)
 
     def _complete(
@@ -478,36 +468,33 @@ class TableWriter:
         extra = {**ids_of_commit(transaction.table, plan.in_files, time), **label.extra}
         metadata = replace(commit_metadata(plan, results, extra), partition_to_replace_file_ids=replaced)
         errors = sum(stat.total_write_errors for stat in metadata.stats)
-        if errors and not self._table.options.value(COMMIT_ON_ERRORS):
+        if errors and not self._settings.commit_on_errors:
             raise RowErrors(
                 f"table {transaction.table.config.name}: {errors} rows without ordering value, nothing is committed",
                 hint=f"{COMMIT_ON_ERRORS.key}=true leaves them out and commits the others",
                 errors=errors,
                 table=transaction.table.config.name,
             )
-        self._refuse_empty(transaction, metadata, plan.schema)
-        self._validate(transaction, metadata)
+        self._check(transaction, metadata, plan.schema)
         with self._table.context.events.step("write.commit"):
-            instant = transaction.complete(metadata, label.check, label.participants, found)
+            instant = transaction.complete(metadata, found)
         try:
             plan.index.after_commit(transaction.after or transaction.table, instant.requested_time)
         except Exception:
             log.exception("table %s: the index failed after %s", self._table.config.name, instant.requested_time)
-        _warn_of_nulls({name for result in results for name in result.lists_with_nulls})
-        _warn_of_empty({name for result in results for name in result.empty_partitions})
+        _warn_of(results)
         return WriteResult(instant, transaction.committed or metadata, plan.schema, table=transaction.after)
 
-    def _refuse_empty(self, transaction: Transaction, metadata: CommitMetadata, schema: Schema) -> None:
+    def _check(self, transaction: Transaction, metadata: CommitMetadata, schema: Schema) -> None:
+        """NoCommit for an empty commit where these are off; what validators raise."""
         is_empty = not metadata.stats and not metadata.partition_to_replace_file_ids
-        if is_empty and not self._table.options.value(EMPTY_COMMITS):
-            raise NoCommit(WriteResult(transaction.instant, metadata, schema, empty=True))
-
-    def _validate(self, transaction: Transaction, metadata: CommitMetadata) -> None:
-        if VALIDATORS.key in self._table.options:
+        if is_empty and not self._settings.empty_commits:
+            raise NoCommit(transaction.instant, metadata, schema, repeated=False)
+        if self._settings.validates:
             from skep_table.write.validate import validate
 
             with self._table.context.events.step("write.validate"):
-                validate(transaction.table, transaction.instant, metadata, self._table.options)
+                validate(transaction.table, transaction.instant, metadata, self._settings.options)
 
     def _call_hooks(self, result: WriteResult) -> None:
         """Errors of hooks are logged and not raised, since the commit is complete; a hook records what to retry."""
@@ -568,20 +555,21 @@ def _settings(table: HudiTable) -> dict[str, str]:
     return {key: text for key, text in table.config.raw.items() if not key.startswith("hoodie.table.metadata.")}
 
 
-def _warn_of_nulls(columns: set[str]) -> None:
-    if columns:
+def _warn_of(results: Iterable[BucketResult]) -> None:
+    nulls, empty = set[str](), set[str]()
+    for result in results:
+        nulls.update(result.lists_with_nulls)
+        empty.update(result.empty_partitions)
+    if nulls:
         warnings.warn(
-            f"null elements in the lists of {', '.join(sorted(columns))}: a JVM Hudi writer rewrites such rows"
+            f"null elements in the lists of {', '.join(sorted(nulls))}: a JVM Hudi writer rewrites such rows"
             " only with parquet.avro.write-old-list-structure=false in its Hadoop configuration",
             NullInListWarning,
             stacklevel=5,
         )
-
-
-def _warn_of_empty(columns: set[str]) -> None:
-    if columns:
+    if empty:
         warnings.warn(
-            f"empty text, or {DEFAULT_PARTITION}, in partition column {', '.join(sorted(columns))}: the rows are in the"
+            f"empty text, or {DEFAULT_PARTITION}, in partition column {', '.join(sorted(empty))}: the rows are in the"
             " default partition, that of null, and engines that take partition values from paths read null",
             EmptyPartitionWarning,
             stacklevel=5,

@@ -15,7 +15,7 @@ from skep_format.schema.exact import EXACT, Casts
 from skep_format.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from skep_table.keys import KeyGenerator
 from skep_table.keys.ambiguous import check_unambiguous
-from skep_table.keys.text import column_of
+from skep_table.keys.text import column_of, single
 from skep_table.merge.rows import DELETED, PARTIAL, Mask, as_mask
 from skep_table.write.input.conform import conform
 
@@ -174,13 +174,5 @@ def rows_by(codes: npt.NDArray[np.int32], count: int) -> Iterator[tuple[int, npt
 
 def partition_codes(keyed: pa.Table) -> tuple[list[str], npt.NDArray[np.int32]]:
     """The partition paths that occur, and for each row the position of its own."""
-    encoded = pc.dictionary_encode(keyed.column(PARTITION_PATH)).combine_chunks()
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.chunk(0) if encoded.num_chunks else pa.array([], pa.string()).dictionary_encode()
+    encoded = single(keyed.column(PARTITION_PATH)).dictionary_encode()
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False).astype(np.int32)
-
-
-def single(column: pa.ChunkedArray) -> pa.Array:
-    """A column as one array."""
-    combined = column.combine_chunks()
-    return combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks)

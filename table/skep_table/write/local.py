@@ -7,13 +7,13 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
 
 from skep_format.runner import ReportingRunner, Runner
-from skep_format.schema.policy import CASE_SENSITIVE
 from skep_table.hooks import CommitHook
 from skep_table.table import HudiTable
 from skep_table.write.context import Memory, WriteContext
@@ -23,16 +23,20 @@ from skep_table.write.input.row_input import RenamedInput, RowInput, pieces
 from skep_table.write.keyed import Keyer
 from skep_table.write.output.bucket import BucketResult
 from skep_table.write.output.streamed import BulkInsert
+from skep_table.write.planning.write_settings import WriteSettings
 from skep_table.write.rows import PIECE_BYTES, ArrowRows, KeyedBatch, KeyedRows
 
 
 class ArrowEngine:
-    """Frames in this process; the tasks go to the runner. `memory` bounds what is held of rows that are read."""
+    """Frames in this process; the tasks go to the runner."""
 
-    def __init__(self, runner: Runner, memory: Memory | None = None, *, case_sensitive: bool = True) -> None:
+    def __init__(self, runner: Runner, settings: WriteSettings) -> None:
         self._runner = runner
-        self._memory = memory or Memory()
-        self._case_sensitive = case_sensitive
+        self._memory = settings.memory
+        self._case_sensitive = settings.case_sensitive is not False
+
+    def running(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def take(self, frame: object, columns: pa.Schema) -> RowInput:
         rows = row_input(frame, self._memory.max_bytes, self._memory.folder)
@@ -90,5 +94,5 @@ class LocalWriter(TableWriter):
     ) -> None:
         context = table.context
         runner = ReportingRunner(context.runner, partial(context.events.progress, "write.tasks"))
-        memory, case_sensitive = Memory.of(context.options), context.options.value(CASE_SENSITIVE)
-        super().__init__(table, ArrowEngine(runner, memory, case_sensitive=case_sensitive), hooks, create)
+        settings = WriteSettings.of(context.options)
+        super().__init__(table, ArrowEngine(runner, settings), settings, hooks, create)

@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from skep_format.errors import InputError, SchemaError, UnsupportedError
 from skep_format.schema.types import RECORD_KEY, Schema
+from skep_table.keys.text import single
 from skep_table.merge import Fill, MergeRule, latest_per_key
 from skep_table.merge.rows import HAS, PARTIAL, as_mask
 from skep_table.table import HudiTable
-from skep_table.write.keyed import single
 from skep_table.write.output.held import in_base_file, keys_in_rows, may_delete
 
 Mask = npt.NDArray[np.bool_]

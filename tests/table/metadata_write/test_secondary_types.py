@@ -19,6 +19,7 @@ from skep_format.schema.change import DropColumn, RenameColumn
 from skep_format.storage import LocalStorage
 from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
+from skep_table.commit.parts.batches import CommitLabel
 from skep_table.metadata_table.records.secondary_index import secondary_texts
 from skep_table.query import ReadRequest, read
 from skep_table.query.explain import explain
@@ -32,7 +33,6 @@ from skep_table.services.undo.savepoint import create_savepoint
 from skep_table.table import HudiTable
 from skep_table.upgrade import change_version
 from skep_table.write.alter import commit_changes
-from skep_table.write.idempotency import CommitLabel
 from skep_table.write.local import LocalWriter
 
 COW, MOR = TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ

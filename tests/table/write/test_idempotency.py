@@ -15,9 +15,9 @@ from counting_storage import CountingStorage
 from skep_format.errors import InputError
 from skep_format.storage import LocalStorage
 from skep_table.commit.create import TableSpec, create_table
+from skep_table.commit.parts.batches import BATCH_ID, BATCHES_FOLDER, CommitLabel, NoCommit
 from skep_table.services.cleaning.archive import archive
 from skep_table.table import HudiTable
-from skep_table.write.idempotency import BATCH_ID, BATCHES_FOLDER, CommitLabel, NoCommit
 from skep_table.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
@@ -84,8 +84,8 @@ def test_a_batch_is_detected_however_long_ago_it_was_committed(long_history: Pat
     for _ in range(2):  # adding the history to the record, and after it
         with pytest.raises(NoCommit) as found:
             CommitLabel({}, f"batch {number}").check(HudiTable.open(str(tmp_path / "t")))
-        assert found.value.result.metadata.extra_metadata[BATCH_ID] == f"batch {number}"
-        assert found.value.result.repeated
+        assert found.value.metadata.extra_metadata[BATCH_ID] == f"batch {number}"
+        assert found.value.repeated
 
 
 def test_a_commit_that_fails_leaves_its_batch_to_be_written(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -11,19 +10,18 @@ import numpy as np
 import pyarrow as pa
 
 from skep_format.errors import InputError
-from skep_format.options import Options
 from skep_format.runner import ThreadRunner
 from skep_table.write.context import WriteContext
 from skep_table.write.keyed import Keyer
 from skep_table.write.output.bucket import BucketResult
 from skep_table.write.planning.arrange import Arrangement
-from skep_table.write.planning.options import ROWS_PER_BATCH
+from skep_table.write.planning.write_settings import WriteSettings
 from skep_writer.edge import Batches, binary_column, map_frame, pack, slots, small_batches, unpack
 from skep_writer.writing.estimate import fitting_batches
 from skep_writer.writing.ordered import ordered
 from skep_writer.writing.spark_rows import SparkRows
 from skep_writer.writing.streamed import PartitionWriters, stream
-from skep_writer.writing.tasks import RESULTS, ROUTED, arrivals, collect_results, cut_by_code, payloads_of
+from skep_writer.writing.tasks import RESULTS, ROUTED, arrivals, collect_results, cut_by_code, payloads_of, result_row
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,18 +30,20 @@ _SAMPLED_ROWS = 512  # of each payload, or of all rows when these are few
 _SAMPLE = pa.schema([pa.field("payload", pa.binary())])
 
 
-def write_arranged(frame: DataFrame, keyer: Keyer, context: WriteContext, options: Options) -> list[BucketResult]:
+def write_arranged(
+    frame: DataFrame, keyer: Keyer, context: WriteContext, settings: WriteSettings
+) -> list[BucketResult]:
     """What the tasks wrote. Raises what they do."""
     arrangement = context.arrangement
     assert arrangement is not None
     count = arrangement.tasks or frame.sparkSession.sparkContext.defaultParallelism
     by_spark = ordered(frame, keyer, arrangement, count)
     if by_spark is not None or not arrangement.shuffles:
-        with fitting_batches(frame, options.value(ROWS_PER_BATCH)):
+        with fitting_batches(frame, settings.rows_per_batch):
             if by_spark is not None:
                 return stream(by_spark, keyer, context)
             return collect_results(map_frame(frame, _Keyed(keyer, context), RESULTS))
-    rows = SparkRows(frame, keyer, options, ThreadRunner())
+    rows = SparkRows(frame, keyer, settings, ThreadRunner())
     try:
         with small_batches(frame.sparkSession):
             bounds = _bounds(rows.payloads, arrangement, count) if arrangement.by_range else None
@@ -109,8 +109,7 @@ class _Arranged:
             writers = PartitionWriters(self._context, task.partitionId() if task else 0, stack)
             writers.write(rows)
             results = writers.close()
-        for result in results:
-            yield pa.table([pa.array([pickle.dumps(result)], pa.binary())], schema=RESULTS)
+        yield from map(result_row, results)
 
 
 class _Keyed(_Arranged):
@@ -124,6 +123,6 @@ class _Keyed(_Arranged):
         try:
             tables = [self._keyer.keyed(batch) for batch in batches if batch.num_rows]
         except InputError as error:
-            yield pa.table([pa.array([pickle.dumps(error)], pa.binary())], schema=RESULTS)
+            yield result_row(error)
             return
         yield from self._written(tables)

@@ -17,16 +17,15 @@ import numpy as np
 import pyarrow as pa
 
 from skep_format.errors import KeyFieldError
-from skep_format.options import Options
 from skep_format.runner import Runner
 from skep_table.keys.generator import null_key_error
 from skep_table.write.context import WriteContext
 from skep_table.write.indexes.tagging import Tagging
 from skep_table.write.keyed import Keyer
 from skep_table.write.output.bucket import BucketResult
-from skep_table.write.planning.options import COLLECTED_BYTES, ROWS_PER_BATCH, TAGGED_LEVEL
 from skep_table.write.planning.profile import BucketPlan
 from skep_table.write.planning.profile import pack as pack_tasks
+from skep_table.write.planning.write_settings import WriteSettings
 from skep_table.write.rows import ArrowRows, KeyedBatch, KeyedRows, Tagged
 from skep_table.write.tags import NEW_KEY
 from skep_writer.edge import collect_arrow, map_frame, slots, small_batches
@@ -41,13 +40,13 @@ if TYPE_CHECKING:
 _TASK_BYTES = 512 << 20
 
 
-def frame_rows(frame: DataFrame, keyer: Keyer, options: Options, runner: Runner) -> KeyedRows:
+def frame_rows(frame: DataFrame, keyer: Keyer, settings: WriteSettings, runner: Runner) -> KeyedRows:
     """The rows of a Spark frame for one write, held where that costs least. `runner` is for those the driver holds."""
-    most = options.value(COLLECTED_BYTES)
+    most = settings.collected_bytes
     if is_small(frame, most):
         with few_rows(frame):
             return ArrowRows(KeyedBatch.of(keyer.keyed(collect_arrow(frame))), runner)
-    rows = SparkRows(frame, keyer, options, runner)
+    rows = SparkRows(frame, keyer, settings, runner)
     if rows.size > most:
         return rows
     try:
@@ -59,11 +58,11 @@ def frame_rows(frame: DataFrame, keyer: Keyer, options: Options, runner: Runner)
 class SparkRows:
     """Rows held by Spark. `size` is in bytes of Arrow data."""
 
-    def __init__(self, frame: DataFrame, keyer: Keyer, options: Options, runner: Runner) -> None:
+    def __init__(self, frame: DataFrame, keyer: Keyer, settings: WriteSettings, runner: Runner) -> None:
         from pyspark import StorageLevel
 
         self._spark = frame.sparkSession
-        self._level = getattr(StorageLevel, options.value(TAGGED_LEVEL))
+        self._level = getattr(StorageLevel, settings.tagged_level)
         self._parallelism = self._spark.sparkContext.defaultParallelism
         self._schema = keyer.schema
         self._held: list[DataFrame] = []
@@ -71,7 +70,7 @@ class SparkRows:
         self._tagged: DataFrame | None = None
         self._runner = runner
         try:
-            with fitting_batches(frame, options.value(ROWS_PER_BATCH)):
+            with fitting_batches(frame, settings.rows_per_batch):
                 self._prepared = self._hold(map_frame(frame, Prepare(keyer), PREPARED))
                 self._partitions, self.size, self.all_named = _counted(self._prepared, keyer)
         except BaseException:
@@ -170,7 +169,8 @@ def _counted(prepared: DataFrame, keyer: Keyer) -> tuple[dict[str, int], int, bo
     for row in prepared.select("size", "paths", "counts", "unnamed", "error").collect():
         if row.error is not None:
             error = pickle.loads(row.error)
-            if not (isinstance(error, KeyFieldError) and error.fields.get("column") == _key_columns(keyer)):
+            keys = ", ".join(keyer.generator.record_fields)
+            if not (isinstance(error, KeyFieldError) and error.fields.get("column") == keys):
                 raise error
             null_keys += int(str(error.fields["rows"]))
             continue
@@ -181,7 +181,3 @@ def _counted(prepared: DataFrame, keyer: Keyer) -> tuple[dict[str, int], int, bo
     if null_keys:
         raise null_key_error(keyer.generator.record_fields, null_keys)
     return counts, size, not unnamed
-
-
-def _key_columns(keyer: Keyer) -> str:
-    return ", ".join(keyer.generator.record_fields)

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from skep_format.errors import InputError
-from skep_format.options import Options
 from skep_table.write.context import WriteContext
-from skep_table.write.input.conform import empty_partitions, lists_with_nulls
 from skep_table.write.keyed import Keyer, partition_codes, rows_by
 from skep_table.write.output.bucket import BucketResult, InsertWriter
 from skep_table.write.output.files import RowNumbers
-from skep_table.write.planning.options import ROWS_PER_BATCH
 from skep_table.write.planning.profile import Bucket, new_file_id
 from skep_writer.edge import Batches, map_frame
-from skep_writer.writing.estimate import fitting_batches
-from skep_writer.writing.tasks import RESULTS, collect_results, row_of
+from skep_writer.writing.tasks import RESULTS, collect_results, result_row
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,14 +25,8 @@ _GATHERED_BYTES = 32 << 20
 _OPEN_FILES = 256
 
 
-def write_stream(frame: DataFrame, keyer: Keyer, context: WriteContext, options: Options) -> list[BucketResult]:
-    """bulk_insert in one pass: every task writes its own new files, one open file for each partition it meets."""
-    with fitting_batches(frame, options.value(ROWS_PER_BATCH)):
-        return stream(frame, keyer, context)
-
-
 def stream(frame: DataFrame, keyer: Keyer, context: WriteContext) -> list[BucketResult]:
-    """The same with batches as the session has them."""
+    """bulk_insert in one pass: every task writes its own new files, one open file for each partition it meets."""
     return collect_results(map_frame(frame, _Stream(keyer, context), RESULTS))
 
 
@@ -53,6 +42,7 @@ class _Stream:
 
         task = TaskContext.get()
         number = task.partitionId() if task else 0
+        results: Sequence[BucketResult | InputError]
         try:
             with ExitStack() as stack:
                 writers = PartitionWriters(self._context, number, stack)
@@ -60,10 +50,8 @@ class _Stream:
                     writers.write(keyed)
                 results = writers.close()
         except InputError as error:
-            yield row_of(RESULTS, result=pickle.dumps(error))  # trying again would not help
-            return
-        for result in results:
-            yield row_of(RESULTS, result=pickle.dumps(result))
+            results = [error]
+        yield from map(result_row, results)
 
 
 class PartitionWriters:
@@ -75,30 +63,23 @@ class PartitionWriters:
         self._stack = stack
         self._numbers = RowNumbers()
         self._open: dict[str, InsertWriter] = {}
-        self._odd: set[str] = set()
-        self._empty: set[str] = set()
         self._results: list[BucketResult] = []
 
     def write(self, keyed: pa.Table) -> None:
         """Writes keyed rows into the open files of their partitions, opening those that are not."""
-        self._odd.update(lists_with_nulls(keyed))
         paths, codes = partition_codes(keyed)
-        self._empty.update(empty_partitions(keyed, self._context.partition_fields, paths))
         for code, rows in rows_by(codes, len(paths)):
             self._writer(paths[code]).write(keyed if len(paths) == 1 else keyed.take(pa.array(rows)))
 
     def close(self) -> list[BucketResult]:
         """Closes all files, and returns the results: one for each file group that was written."""
-        odd, empty = tuple(sorted(self._odd)), tuple(sorted(self._empty))
-        self._results += [BucketResult.of(self._context, writer.close(), odd, empty) for writer in self._open.values()]
-        return self._results
+        return [*self._results, *map(InsertWriter.result, self._open.values())]
 
     def _writer(self, path: str) -> InsertWriter:
         writer = self._open.pop(path, None)
         if writer is None:
             if len(self._open) >= _OPEN_FILES:
-                unused = self._open.pop(next(iter(self._open)))
-                self._results.append(BucketResult.of(self._context, unused.close()))
+                self._results.append(self._open.pop(next(iter(self._open))).result())
             bucket = Bucket(self._task, path, new_file_id())
             writer = self._stack.enter_context(InsertWriter(self._context, bucket, self._numbers))
         self._open[path] = writer  # now the one used last

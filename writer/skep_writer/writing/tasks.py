@@ -149,13 +149,11 @@ class Write:
             yield self._write(number, pieces)
 
     def _write(self, number: int, pieces: list[pa.Table]) -> pa.Table:
+        rows = pa.concat_tables(pieces).combine_chunks()
         try:
-            result: BucketResult | SkepError = write_bucket(
-                self._context, self._buckets[number], pa.concat_tables(pieces).combine_chunks()
-            )
+            return result_row(write_bucket(self._context, self._buckets[number], rows))
         except InputError as error:
-            result = error  # trying again would not help
-        return row_of(RESULTS, result=pickle.dumps(result))
+            return result_row(error)
 
 
 def _located(tags: pa.BinaryScalar, positions: pa.BinaryScalar) -> Located:
@@ -217,6 +215,11 @@ def row_of(schema: pa.Schema, **values: object) -> pa.Table:
         else:
             columns.append(pa.array([value], field.type))
     return pa.table(columns, schema=schema)
+
+
+def result_row(result: BucketResult | InputError) -> pa.Table:
+    """A row of RESULTS: of a file, or of an error that trying again would not help."""
+    return row_of(RESULTS, result=pickle.dumps(result))
 
 
 def buffer_of(numbers: np.ndarray[Any, Any] | None, kind: type[np.integer[Any]]) -> pa.Buffer | None:

@@ -155,15 +155,11 @@ class DataFiles:
     def abort(self, table: HudiTable, instant: Instant) -> None:
         """Deletes the files, the metafiles of partitions that came with them, and the markers."""
         close_markers(table.storage, instant.requested_time)
-        files = files_written(table, instant)
+        # of every process that worked on it
+        files = [path for path in files_of_instant(table, instant.requested_time) if _is_own(path, instant)]
         delete_files(table.context, files)
         delete_markers(table.storage, instant.requested_time)
         delete_new_partitions(table.storage, files, instant.requested_time)
-
-
-def files_written(table: HudiTable, instant: Instant) -> list[str]:
-    """Data files of a pending instant, of every process that worked on it."""
-    return [path for path in files_of_instant(table, instant.requested_time) if _is_own(path, instant)]
 
 
 def _is_own(path: str, instant: Instant) -> bool:

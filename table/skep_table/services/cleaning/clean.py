@@ -40,6 +40,7 @@ from skep_table.metadata_write import has_metadata_table, updates_of_clean, with
 from skep_table.services.cleaning.clean_plan import Retention, earliest_to_retain, files_to_delete
 from skep_table.services.cleaning.retention import last_clean, protected_files
 from skep_table.services.options import CLEAN_COMMITS, INCREMENTAL_CLEAN, KEEP_MAX_COMMITS, KEEP_MIN_COMMITS
+from skep_table.services.scheduling import execute_each
 from skep_table.table import HudiTable
 from skep_table.view import FileView
 from skep_table.view.slicing import file_groups
@@ -62,10 +63,7 @@ class CleanResult:
 def clean(table: HudiTable) -> list[CleanResult]:
     """Finishes pending cleans, then plans one and executes it. Returns those that completed."""
     done = execute_pending_cleans(table)
-    instant = schedule_clean(table)
-    if instant is not None and (cleaned := execute_clean(table, instant)) is not None:
-        done.append(cleaned)
-    return done
+    return done + execute_each(table, [schedule_clean(table)], execute_clean)
 
 
 def schedule_clean(table: HudiTable) -> Instant | None:
@@ -187,15 +185,13 @@ def execute_pending_cleans(table: HudiTable, only: Instant | None = None) -> lis
     with table.context.locked():
         table = prepared(table)
     pending = [only] if only is not None else table.timeline.pending().of(Action.CLEAN).instants
-    done = [execute_clean(table, instant) for instant in pending]
-    return [cleaned for cleaned in done if cleaned is not None]
+    return execute_each(table, pending, execute_clean)
 
 
 def finish_cleans(table: HudiTable) -> list[CleanResult]:
     """As `execute_pending_cleans`, with the lock held, on a table that is prepared: the files that a plan names are
     deleted after it."""
-    done = [_execute(table, instant, nullcontext) for instant in table.timeline.pending().of(Action.CLEAN)]
-    return [cleaned for cleaned in done if cleaned is not None]
+    return execute_each(table, table.timeline.pending().of(Action.CLEAN), partial(_execute, exclusive=nullcontext))
 
 
 def execute_clean(table: HudiTable, instant: Instant) -> CleanResult | None:

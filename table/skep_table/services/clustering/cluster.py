@@ -28,7 +28,7 @@ from skep_table.services.clustering.plan import check_sort_columns, plan_cluster
 from skep_table.services.execution import Execution, delete_unreadable
 from skep_table.services.planned_slices import PlannedSlices
 from skep_table.services.rewriting import Rewritten, context_of, metadata_of
-from skep_table.services.scheduling import schedule
+from skep_table.services.scheduling import execute_each, schedule
 from skep_table.services.strategies import EXECUTION_GROUP, find_strategy
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
@@ -40,10 +40,7 @@ log = logging.getLogger("skep.cluster")
 def cluster(table: HudiTable) -> list[Rewritten]:
     """Executes pending plans, then plans a clustering and executes it."""
     done = execute_pending_clusterings(table)
-    instant = schedule_clustering(table)
-    if instant is not None and (clustered := execute_clustering(table, instant)) is not None:
-        done.append(clustered)
-    return done
+    return done + execute_each(table, [schedule_clustering(table)], execute_clustering)
 
 
 def schedule_clustering(table: HudiTable) -> Instant | None:
@@ -78,8 +75,7 @@ def pending_clusterings(table: HudiTable) -> list[Instant]:
 def execute_pending_clusterings(table: HudiTable) -> list[Rewritten]:
     """Executes the pending clusterings, also those whose executor died."""
     table = table.reload()
-    done = [execute_clustering(table, instant) for instant in pending_clusterings(table)]
-    return [clustered for clustered in done if clustered is not None]
+    return execute_each(table, pending_clusterings(table), execute_clustering)
 
 
 def execute_clustering(table: HudiTable, instant: Instant) -> Rewritten | None:

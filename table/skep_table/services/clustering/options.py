@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 
-from skep_format.options import Status, at_least, boolean, comma_list, option
+from skep_format.options import Status, at_least, boolean, comma_list, one_of, option
 
 _PLAN = "hoodie.clustering.plan.strategy."
 _GIB = 1 << 30
@@ -33,13 +33,6 @@ def _curve(text: str) -> Curve:
     if name not in Curve.__members__:
         raise ValueError("one of linear, z-order, hilbert")
     return Curve[name]
-
-
-def _filter(text: str) -> PartitionFilter:
-    name = text.strip().upper()
-    if name not in PartitionFilter.__members__:
-        raise ValueError(f"one of {', '.join(PartitionFilter.__members__)}")
-    return PartitionFilter[name]
 
 
 def class_name(text: str) -> str:
@@ -108,7 +101,10 @@ SINGLE_GROUP = option(
 )
 SORT_COLUMNS = option(f"{_PLAN}sort.columns", comma_list, _NO_NAMES, "Columns to order rows by")
 PARTITION_FILTER = option(
-    "hoodie.clustering.plan.partition.filter.mode", _filter, PartitionFilter.NONE, "Which partitions a plan looks into"
+    "hoodie.clustering.plan.partition.filter.mode",
+    one_of(PartitionFilter),
+    PartitionFilter.NONE,
+    "Which partitions a plan looks into",
 )
 LOOKBACK_PARTITIONS = option(
     f"{_PLAN}daybased.lookback.partitions", int, 2, "RECENT_DAYS: how many of the latest partitions"

@@ -22,7 +22,11 @@ Ranks = npt.NDArray[np.uint64]
 def order_of(keys: pa.Table, curve: Curve = Curve.LINEAR) -> npt.NDArray[np.int64]:
     """Positions of the rows in their new order. Nulls come first, equal rows keep their order."""
     if curve is Curve.LINEAR or keys.num_columns == 1:
-        columns = [part for column in keys.columns for part in _nulls_first(column)]
+        columns = [
+            part
+            for column in keys.columns
+            for part in ([pc.is_valid(column), column] if column.null_count else [column])
+        ]
         table = pa.table(columns, names=[str(number) for number in range(len(columns))]).combine_chunks()
         order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in table.column_names])
         return order.to_numpy().astype(np.int64)
@@ -30,10 +34,6 @@ def order_of(keys: pa.Table, curve: Curve = Curve.LINEAR) -> npt.NDArray[np.int6
     ranks = [_scaled_ranks(column, bits) for column in keys.columns]
     places = interleave(ranks, bits) if curve is Curve.ZORDER else hilbert(ranks, bits)
     return np.argsort(places, kind="stable")
-
-
-def _nulls_first(column: pa.ChunkedArray) -> list[pa.ChunkedArray]:
-    return [pc.is_valid(column), column] if column.null_count else [column]
 
 
 def can_be_sorted(kind: pa.DataType) -> bool:

@@ -65,13 +65,10 @@ class RowSpool:
         self._keys = []
         batches = self._batches()
         starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
-        chunk = self._rows_a_chunk()
+        # so many that few batches are touched again for the next ones, and a share of the memory holds them
+        chunk = max(_CHUNK_ROWS, int(self._limit / 8 * self.rows / max(1, self._size)))
         for at in range(0, self.rows, chunk):
             yield from rows_at(batches, starts, order[at : at + chunk]).to_batches(max_chunksize=_CHUNK_ROWS)
-
-    def _rows_a_chunk(self) -> int:
-        """So many that few batches are touched again for the next ones, and a share of the memory holds them."""
-        return max(_CHUNK_ROWS, int(self._limit / 8 * self.rows / max(1, self._size)))
 
     def _batches(self) -> list[pa.RecordBatch]:
         if self._places:

@@ -20,7 +20,7 @@ from skep_table.services.compaction.file_slice import compact_slice
 from skep_table.services.compaction.plan import Choose, compaction_plan, every_slice, plan_compaction
 from skep_table.services.execution import Execution, delete_unreadable
 from skep_table.services.rewriting import RewriteJob, Rewritten, context_of, metadata_of
-from skep_table.services.scheduling import schedule
+from skep_table.services.scheduling import execute_each, schedule
 from skep_table.table import HudiTable
 from skep_table.write.planning.options import MAX_FILE_BYTES
 
@@ -30,10 +30,7 @@ log = logging.getLogger("skep.compact")
 def compact(table: HudiTable, choose: Choose = every_slice) -> list[Rewritten]:
     """Executes pending plans, then plans a compaction and executes it."""
     done = execute_pending_compactions(table)
-    instant = schedule_compaction(table, choose)
-    if instant is not None and (compacted := execute_compaction(table, instant)) is not None:
-        done.append(compacted)
-    return done
+    return done + execute_each(table, [schedule_compaction(table, choose)], execute_compaction)
 
 
 def schedule_compaction(table: HudiTable, choose: Choose = every_slice) -> Instant | None:
@@ -64,8 +61,7 @@ def pending_compactions(table: HudiTable) -> Sequence[Instant]:
 def execute_pending_compactions(table: HudiTable) -> list[Rewritten]:
     """Executes the pending compactions, also those whose executor died."""
     table = table.reload()
-    done = [execute_compaction(table, instant) for instant in pending_compactions(table)]
-    return [compacted for compacted in done if compacted is not None]
+    return execute_each(table, pending_compactions(table), execute_compaction)
 
 
 def execute_compaction(table: HudiTable, instant: Instant) -> Rewritten | None:

@@ -33,7 +33,7 @@ from skep_table.services.compaction.plan import compaction_plan
 from skep_table.services.execution import Execution, delete_unreadable
 from skep_table.services.planned_slices import PlannedSlices
 from skep_table.services.rewriting import RewriteJob, Rewritten, context_of, metadata_of
-from skep_table.services.scheduling import schedule
+from skep_table.services.scheduling import execute_each, schedule
 from skep_table.slices.context import SliceContext
 from skep_table.slices.counts import MergeCounts
 from skep_table.slices.logs import as_table, log_rows, open_blocks
@@ -50,10 +50,7 @@ log = logging.getLogger("skep.compact")
 def compact_logs(table: HudiTable) -> list[Rewritten]:
     """Carries out what is planned already, then plans a log compaction and carries that out."""
     done = execute_pending_log_compactions(table)
-    instant = schedule_log_compaction(table)
-    if instant is not None and (compacted := execute_log_compaction(table, instant)) is not None:
-        done.append(compacted)
-    return done
+    return done + execute_each(table, [schedule_log_compaction(table)], execute_log_compaction)
 
 
 def schedule_log_compaction(table: HudiTable) -> Instant | None:
@@ -83,8 +80,7 @@ def pending_log_compactions(table: HudiTable) -> Sequence[Instant]:
 def execute_pending_log_compactions(table: HudiTable) -> list[Rewritten]:
     """Carries out the planned log compactions, and those whose executor died."""
     table = table.reload()
-    done = [execute_log_compaction(table, instant) for instant in pending_log_compactions(table)]
-    return [compacted for compacted in done if compacted is not None]
+    return execute_each(table, pending_log_compactions(table), execute_log_compaction)
 
 
 def execute_log_compaction(table: HudiTable, instant: Instant) -> Rewritten | None:

@@ -47,6 +47,7 @@ from skep_table.metadata_write.making.contents import contents_of
 from skep_table.metadata_write.making.spreading import NewPartitions, Sizes
 from skep_table.metadata_write.options import INDEX_CHECK_TIMEOUT_SECONDS
 from skep_table.services.execution import pending_instant, refuse_while_active
+from skep_table.services.scheduling import execute_each
 from skep_table.table import HudiTable
 
 _ATTEMPTS: Final = 10
@@ -96,8 +97,7 @@ def build_index(table: HudiTable, planned: Instant) -> Indexed | None:
 
 def execute_pending_indexing(table: HudiTable) -> list[Indexed]:
     """Builds all that is planned, oldest first."""
-    done = [build_index(table, each) for each in table.reload().timeline.pending().of(Action.INDEXING)]
-    return [each for each in done if each is not None]
+    return execute_each(table, table.reload().timeline.pending().of(Action.INDEXING), build_index)
 
 
 class _Build:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_format.schema.arrow import arrow_type
+from skep_table.keys.text import single
 from skep_table.metadata_table.records.summaries import Columns, ColumnSummary
 from skep_table.services.metadata_check.findings import Findings, MetadataProblem
 
@@ -46,7 +47,7 @@ def check_bounds(
 ) -> None:
     """Compares what is stated of files or partitions, by column and in their order, as
     `MetadataTable.statistics_of_files` returns it."""
-    known = {column: _mask(pc.is_valid(_one(stated[column]["value_count"]))) for column in columns}
+    known = {column: _mask(pc.is_valid(single(stated[column]["value_count"]))) for column in columns}
     any_known = np.zeros(len(described), np.bool_)
     for mask in known.values():
         any_known |= mask
@@ -87,15 +88,15 @@ def _typed(values: list[Any], kind: pa.DataType) -> pa.Array:
 def _problems(
     expected: pa.Table, stated: pa.Table, known: _Mask, any_known: _Mask
 ) -> list[tuple[_Mask, MetadataProblem, str]]:
-    low, high = (_one(expected[name]) for name in ("min_value", "max_value"))
-    least, most = (_one(stated[name]) for name in ("min_value", "max_value"))
-    values, nulls = (_one(expected[name]).to_numpy() for name in ("value_count", "null_count"))
+    low, high = (single(expected[name]) for name in ("min_value", "max_value"))
+    least, most = (single(stated[name]) for name in ("min_value", "max_value"))
+    values, nulls = (single(expected[name]).to_numpy() for name in ("value_count", "null_count"))
     has_values, has_nulls = nulls < values, nulls > 0
     compared = known & _comparable(low, least) & _comparable(high, most)
     narrow = compared & (_mask(pc.greater(least, low)) | _mask(pc.less(most, high)) | _hides_nan(high, most))
-    count = _one(stated["null_count"])
+    count = single(stated["null_count"])
     hides_nulls = known & has_nulls & _mask(pc.equal(count, 0))
-    hides_values = known & has_values & _mask(pc.equal(count, _one(stated["value_count"])))
+    hides_values = known & has_values & _mask(pc.equal(count, single(stated["value_count"])))
     without_bounds = known & has_values & (_mask(pc.is_null(least)) | _mask(pc.is_null(most)))
     wide = compared & has_values & (_mask(pc.less(least, low)) | _mask(pc.greater(most, high)))
     other_counts = (
@@ -103,8 +104,8 @@ def _problems(
         & ~hides_nulls
         & ~hides_values
         & (
-            _mask(pc.not_equal(count, _one(expected["null_count"])))
-            | _mask(pc.not_equal(_one(stated["value_count"]), _one(expected["value_count"])))
+            _mask(pc.not_equal(count, single(expected["null_count"])))
+            | _mask(pc.not_equal(single(stated["value_count"]), single(expected["value_count"])))
         )
     )
     return [
@@ -154,7 +155,3 @@ def _text(table: pa.Table, row: int) -> str:
 def _mask(mask: pa.Array) -> _Mask:
     found: _Mask = mask.fill_null(False).to_numpy(zero_copy_only=False)
     return found
-
-
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

@@ -24,13 +24,13 @@ from skep_format.runner import Runner
 from skep_format.schema.types import RECORD_KEY
 from skep_format.storage import Storage
 from skep_table.keys.stored import StoredKeys
+from skep_table.keys.text import single
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.partitions import BLOOM_FILTERS
 from skep_table.query.pruning.slices import in_byte_order
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
 from skep_table.write.indexes.contract import Candidates, Index, KeyLookUp, LookedUp, by_partition
-from skep_table.write.keyed import single
 from skep_table.write.output.held import (
     KEYS_AT_A_TIME,
     Mask,

@@ -37,8 +37,9 @@ from skep_format.instant_time import InstantTime
 from skep_format.runner import Runner
 from skep_format.schema.types import PARTITION_PATH, RECORD_KEY
 from skep_table.keys.buckets import UUID_NAMES, GroupNames
+from skep_table.keys.text import single
 from skep_table.table import HudiTable
-from skep_table.write.keyed import partition_codes, rows_by, single
+from skep_table.write.keyed import partition_codes, rows_by
 from skep_table.write.output.written import WrittenKeys
 from skep_table.write.planning.candidates import CandidateFiles
 from skep_table.write.tags import NEW_KEY, Positions

@@ -14,11 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_format.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY, Schema
+from skep_table.keys.text import single
 from skep_table.merge import DELETED, Fill, MergeRule, combine, latest_per_key, newer_of_pairs
 from skep_table.merge.rows import PARTIAL, Mask, deleted
 from skep_table.slices import read_slice
 from skep_table.table import HudiTable
-from skep_table.write.keyed import comparable, named, partition_codes, rows_by, single
+from skep_table.write.keyed import comparable, named, partition_codes, rows_by
 from skep_table.write.planning.candidates import CandidateFiles
 from skep_table.write.tags import Located, Tags
 

@@ -24,10 +24,10 @@ from skep_format.names import FileGroupId
 from skep_format.options import Options
 from skep_format.schema.types import RECORD_KEY
 from skep_table.commit.parts.index_entries import entries_are_kept, entries_begin, entries_count, uncounted
+from skep_table.keys.text import single
 from skep_table.table import HudiTable
 from skep_table.write.indexes.bloom_lookup import BloomLookUp
 from skep_table.write.indexes.contract import Index, KeyLookUp, LookedUp
-from skep_table.write.keyed import single
 from skep_table.write.output.written import WrittenKeys
 from skep_table.write.planning.candidates import CandidateFiles
 from skep_table.write.planning.options import (

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from skep_format.schema.types import RECORD_KEY
+from skep_table.keys.text import single
 from skep_table.slices import read_slice
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
 from skep_table.write.indexes.contract import FileNumbers, Index, KeyLookUp, LookedUp, numbers_of
-from skep_table.write.keyed import single
 from skep_table.write.planning.candidates import CandidateFiles
 from skep_table.write.tags import NEW_KEY
 

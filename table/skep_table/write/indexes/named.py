@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 
 from skep_format.runner import Runner
 from skep_format.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
+from skep_table.keys.text import single
 from skep_table.write.indexes.contract import KeyLookUp, LookedUp, numbers_of
-from skep_table.write.keyed import named, partition_codes, rows_by, single
+from skep_table.write.keyed import named, partition_codes, rows_by
 from skep_table.write.planning.candidates import CandidateFiles
 from skep_table.write.tags import MISSING_GROUP, NEW_KEY, Positions
 

@@ -22,6 +22,7 @@ from skep_format.options import Options
 from skep_format.schema.types import PARTITION_PATH, RECORD_KEY
 from skep_format.table_config import TableConfig
 from skep_table.commit.parts.metadata_table import keeps_metadata_table
+from skep_table.keys.text import single
 from skep_table.metadata_table import MetadataTable, group_numbers
 from skep_table.metadata_table.records.record_index import RecordIndexGroup
 from skep_table.table import METADATA_ENABLE, HudiTable
@@ -36,7 +37,6 @@ from skep_table.write.indexes.contract import (
     by_partition,
     numbers_of,
 )
-from skep_table.write.keyed import single
 from skep_table.write.output.held import names_positions
 from skep_table.write.planning.candidates import CandidateFiles
 from skep_table.write.planning.options import INDEX_TYPE, RECORD_INDEX_MOVES, IndexType

@@ -8,18 +8,17 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from skep_format.basefile import ValueFilters
 from skep_format.errors import SchemaError
-from skep_format.options import Options
 from skep_format.schema.arrow import from_arrow, to_arrow
 from skep_format.schema.exact import Casts
-from skep_format.schema.policy import OPERATION_FIELD, Missing, SchemaPolicy
+from skep_format.schema.policy import Missing
 from skep_format.schema.reconcile import check_fixed, reconcile
 from skep_format.schema.types import META_FIELDS, OPERATION, DoubleType, Field, FloatType, Schema, StringType
-from skep_format.schema.untyped import DROP_UNTYPED, typed
+from skep_format.schema.untyped import typed
 from skep_table.table import HudiTable
 from skep_table.write.input.conform import plain_schema
 from skep_table.write.planning.operation import Traits
+from skep_table.write.planning.write_settings import WriteSettings
 
 
 class MetaColumnWarning(UserWarning):
@@ -46,35 +45,34 @@ class Arriving:
     stored: Schema
 
     @classmethod
-    def of(cls, table: HudiTable, incoming: pa.Schema, traits: Traits, options: Options) -> Arriving:
+    def of(cls, table: HudiTable, incoming: pa.Schema, traits: Traits, settings: WriteSettings) -> Arriving:
         """Without meta columns, of which rows that are not read from a table may have some: a warning.
 
         SchemaError for a column without a type that can't be left out.
         """
         if not (traits.deletes or traits.prepped):
             _warn_of_meta_columns(incoming.names)
-        stored = _with_operation(table.schema(), options)
+        stored = _with_operation(table.schema(), settings)
         given = plain_schema(pa.schema([field for field in incoming if field.name not in META_FIELDS]))
-        return cls(typed(given, to_arrow(stored), drop=traits.deletes or options.value(DROP_UNTYPED)), stored)
+        return cls(typed(given, to_arrow(stored), drop=traits.deletes or settings.drop_untyped), stored)
 
 
 def columns_of_rows(
-    table: HudiTable, arriving: Arriving, casts: Casts, options: Options, *, partial: bool = False
+    table: HudiTable, arriving: Arriving, casts: Casts, settings: WriteSettings, *, partial: bool = False
 ) -> Columns:
     """Of rows with their content: the table's columns, evolved as the options allow. SchemaError.
 
     `partial`: the columns that the rows lack are kept as they are.
     """
     stored = arriving.stored
-    incoming = _with_operation(from_arrow(arriving.given, stored.name, stored.namespace), options)
+    incoming = _with_operation(from_arrow(arriving.given, stored.name, stored.namespace), settings)
     # paths are made of a dropped column as it arrives: what it is read back as does not matter
     dropped = incoming.select(tuple(name for name in table.config.dropped_columns if name in incoming))
     _refuse_floats(dropped)
     before = table.without_dropped(stored)
-    policy = SchemaPolicy.of(options)
-    policy = replace(policy, missing=Missing.KEPT) if partial else policy
+    policy = replace(settings.policy, missing=Missing.KEPT) if partial else settings.policy
     in_files = reconcile(before, table.without_dropped(incoming), policy, casts)
-    ValueFilters.of(options).check(to_arrow(in_files.with_meta()))
+    settings.files.value_filters.check(to_arrow(in_files.with_meta()))
     brought = in_files.select(tuple(n for n in in_files.names() if n in incoming)) if partial else in_files
     keyed = to_arrow(replace(brought, fields=brought.fields + dropped.fields))
     return Columns(table.with_dropped(in_files), in_files, keyed)
@@ -97,8 +95,8 @@ def columns_of_deletes(table: HudiTable, arriving: Arriving, fields: Sequence[st
     return Columns(stored, in_files, keyed)
 
 
-def _with_operation(schema: Schema, options: Options) -> Schema:
-    if not options.value(OPERATION_FIELD) or OPERATION in schema:
+def _with_operation(schema: Schema, settings: WriteSettings) -> Schema:
+    if not settings.operation_field or OPERATION in schema:
         return schema
     return replace(schema, fields=(*schema.fields, Field(OPERATION, StringType(), default=None)))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,15 +25,20 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
         return pa.timestamp(unit, "UTC" if kind.tz else None)
     if pa.types.is_date64(kind):
         return pa.date32()
-    if pa.types.is_struct(kind):
-        return pa.struct([_plain_field(kind.field(at)) for at in range(kind.num_fields)])
     if pa.types.is_map(kind):
         return pa.map_(plain_type(kind.key_type), _plain_field(kind.item_field))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    if isinstance(kind, (pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)):
         return pa.list_(_plain_field(kind.value_field))
-    if isinstance(kind, (pa.ListViewType, pa.LargeListViewType)):
-        return pa.list_(_plain_field(kind.value_field))
-    return kind
+    return with_inner(kind, _plain_field)
+
+
+def with_inner(kind: pa.DataType, change: Callable[[pa.Field], pa.Field]) -> pa.DataType:
+    """A struct, map or list with its members, values or elements changed; other types are as they are."""
+    if pa.types.is_struct(kind):
+        return pa.struct([change(kind.field(at)) for at in range(kind.num_fields)])
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, change(kind.item_field))
+    return pa.list_(change(kind.value_field)) if pa.types.is_list(kind) else kind
 
 
 def _plain_field(field: pa.Field) -> pa.Field:

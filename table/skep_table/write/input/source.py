@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
@@ -31,6 +32,10 @@ _WHERE_A_ROW_IS = (RECORD_KEY, PARTITION_PATH, FILE_NAME)
 
 class FrameEngine(Protocol):
     """Where frames live and tasks run."""
+
+    def running(self) -> AbstractContextManager[None]:
+        """Around each write, from its plan to the hooks behind its commit."""
+        ...
 
     def take(self, frame: object, columns: pa.Schema) -> object:
         """A caller's frame as one that can be read repeatedly, for a table of these columns.
@@ -78,11 +83,13 @@ class RowSource(ABC):
 
     @abstractmethod
     def schema(self, table: HudiTable) -> pa.Schema:
-        """The columns of the rows, for a write on this snapshot of the table."""
-        ...
+        """The columns of the rows, for a write on this snapshot of the table. Called before all others."""
 
     @abstractmethod
-    def prepare(self, plan: WritePlan) -> None:
+    def rows(self, plan: WritePlan, table: HudiTable) -> KeyedRows:
+        """The rows with their keys. `table` is the snapshot on which the write is based."""
+
+    def prepare(self, plan: WritePlan) -> None:  # noqa: B027 - what is computed from the table is not known before
         """Does what is possible before the instant is requested, so that the instant is pending for a shorter time."""
 
     def check(self, plan: WritePlan) -> None:
@@ -92,13 +99,10 @@ class RowSource(ABC):
         """
         self.prepare(plan)
 
-    @abstractmethod
-    def rows(self, plan: WritePlan, table: HudiTable) -> KeyedRows:
-        """The rows with their keys. `table` is the snapshot on which the write is based."""
-
-    @abstractmethod
     def stream(self, plan: WritePlan, context: WriteContext) -> list[BucketResult] | None:
-        """See Engine."""
+        """See FrameEngine."""
+        del plan, context
+        return None
 
     def release(self) -> None:
         """Frees the rows that are held; may be called again."""
@@ -113,19 +117,21 @@ class Frame(RowSource):
     `partial`: columns of the table that it lacks stay as they are.
     """
 
-    def __init__(self, engine: FrameEngine, frame: object, table: HudiTable, *, partial: bool = False) -> None:
+    def __init__(self, engine: FrameEngine, frame: object, *, partial: bool = False) -> None:
         super().__init__(engine)
-        self._given = frame
-        self._frame = engine.take(frame, to_arrow(table.schema()))
-        if partial:
-            self.sets = SetColumns(frozenset(engine.schema(self._frame).names), only=True)
+        self._given = self._frame = frame
+        self._is_taken, self._is_partial = False, partial
 
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
         if isinstance(self._frame, RowInput) and self._frame is not self._given:
             self._frame.release()
 
-    def schema(self, table: HudiTable) -> pa.Schema:  # noqa: ARG002 - the same for every snapshot
+    def schema(self, table: HudiTable) -> pa.Schema:
+        if not self._is_taken:
+            self._frame, self._is_taken = self._engine.take(self._given, to_arrow(table.schema())), True
+            if self._is_partial:
+                self.sets = SetColumns(frozenset(self._engine.schema(self._frame).names), only=True)
         return self._engine.schema(self._frame)
 
     def prepare(self, plan: WritePlan) -> None:
@@ -146,39 +152,13 @@ class Frame(RowSource):
         return self._engine.stream(self._frame, plan.keyer, context)
 
 
-class MatchingRows(RowSource):
-    """The rows of the table for which a predicate holds, read again by each try: what changed meanwhile counts."""
-
-    is_steady = False
-
-    def __init__(self, engine: FrameEngine, where: str, options: Mapping[str, str]) -> None:
-        super().__init__(engine)
-        self._where = where
-        self._options = options
-
-    def schema(self, table: HudiTable) -> pa.Schema:
-        return to_arrow(table.schema().with_meta().select(columns_that_find(table)))
-
-    def prepare(self, plan: WritePlan) -> None:
-        """Nothing: the rows are read after the write has started."""
-
-    def rows(self, plan: WritePlan, table: HudiTable) -> KeyedRows:
-        self.release()
-        request = ReadRequest(columns=columns_that_find(table), where=self._where, options=self._options)
-        self._rows = self._engine.rows(read(table, request).to_arrow(), plan.keyer)
-        return self._rows
-
-    def stream(self, plan: WritePlan, context: WriteContext) -> None:
-        """None: rows that the read finds are held."""
-
-
 class Computed(RowSource):
     """Rows that are computed from the table as each try finds it: updates, deletes and new rows of one commit.
 
     `compute` returns an Arrow table with the record key, partition path and file name that a stored row was read with
     (all three null for a new row), the data columns as they are to be, and DELETED. With `deletes` all its rows are
-    deleted, and it returns those three only. With `sets` it also returns PARTIAL: which rows are stored ones of which
-    only the columns `sets` are changed.
+    deleted, and it returns `columns_that_find` only. With `sets` it also returns PARTIAL: which rows are stored ones of
+    which only the columns `sets` are changed.
     """
 
     is_steady = False
@@ -199,31 +179,29 @@ class Computed(RowSource):
     def schema(self, table: HudiTable) -> pa.Schema:
         """That of the table."""
         schema = table.schema().with_meta()
-        return to_arrow(schema.select(_WHERE_A_ROW_IS) if self._deletes else schema)
-
-    def prepare(self, plan: WritePlan) -> None:
-        """Nothing: the rows are computed once the write has started."""
+        return to_arrow(schema.select(columns_that_find(table)) if self._deletes else schema)
 
     def rows(self, plan: WritePlan, table: HudiTable) -> KeyedRows:
         self.release()
         keyer = plan.keyer
-        if self._deletes:
-            self._rows = self._engine.rows(self._compute(table), keyer)
-            return self._rows
-        changes = ChangeKeyer(
-            generator=keyer.generator,
-            target=keyer.target,
-            prepped=True,
-            casts=keyer.casts,
-            ambiguous=keyer.ambiguous,
-            marks_partial=plan.partial is not None,
-            unordered=tuple(name.partition(".")[0] for name in plan.rule.ordering_fields),
-        )
-        self._rows = self._engine.rows(self._compute(table), changes)
+        if not self._deletes:
+            keyer = ChangeKeyer(
+                generator=keyer.generator,
+                target=keyer.target,
+                prepped=True,
+                casts=keyer.casts,
+                ambiguous=keyer.ambiguous,
+                marks_partial=plan.partial is not None,
+                unordered=tuple(name.partition(".")[0] for name in plan.rule.ordering_fields),
+            )
+        self._rows = self._engine.rows(self._compute(table), keyer)
         return self._rows
 
-    def stream(self, plan: WritePlan, context: WriteContext) -> None:
-        """Rows that are computed are held."""
+
+def matching(table: HudiTable, where: str) -> pa.Table:
+    """The rows for which a predicate holds, with the columns by which they are deleted."""
+    request = ReadRequest(columns=columns_that_find(table), where=where, options=table.options)
+    return read(table, request).to_arrow()
 
 
 def deleting(table: HudiTable) -> WriteOperation:

@@ -41,6 +41,19 @@ _BATCH_ROWS = 65_536
 _BATCH_SHARE = 0.1
 
 
+class Noted:
+    """List columns with null elements, and partition columns with empty text, in the rows that a task writes."""
+
+    def __init__(self) -> None:
+        self.lists: dict[str, None] = {}
+        self.empty: dict[str, None] = {}
+
+    def add(self, context: WriteContext, partition_path: str, rows: pa.Table) -> None:
+        """Rows of one partition."""
+        self.lists.update(dict.fromkeys(lists_with_nulls(rows)))
+        self.empty.update(dict.fromkeys(empty_partitions(rows, context.partition_fields, (partition_path,))))
+
+
 @dataclass(frozen=True, slots=True)
 class BucketResult:
     """The files a bucket became, and what column statistics record of them.
@@ -54,19 +67,13 @@ class BucketResult:
     facts: tuple[FileFacts, ...] = ()
 
     @classmethod
-    def of(
-        cls,
-        context: WriteContext,
-        stats: Iterable[WriteStat],
-        lists_with_nulls: Iterable[str] = (),
-        empty_partitions: Iterable[str] = (),
-    ) -> BucketResult:
+    def of(cls, context: WriteContext, stats: Iterable[WriteStat], noted: Noted) -> BucketResult:
         """With the facts of the files, in a table that keeps column statistics. Those that are not sure are left to
         a reader that knows the table.
         """
         stats = tuple(stats)
         facts = () if context.facts is None else _sure_facts(context.facts, stats)
-        return cls(stats, tuple(lists_with_nulls), tuple(empty_partitions), tuple(facts))
+        return cls(stats, tuple(noted.lists), tuple(noted.empty), tuple(facts))
 
 
 def _sure_facts(reader: ColumnReader, stats: Iterable[WriteStat]) -> Iterator[FileFacts]:
@@ -90,8 +97,8 @@ def write_bucket(context: WriteContext, bucket: Bucket, rows: pa.Table | Iterabl
 class InsertWriter:
     """New file groups for one partition: the bucket's own, and further ones with its UUID when a file is full.
 
-    Rows are written in the order in which they come; `close` returns the stats of all files. Leaving the block without
-    `close` deletes the open file.
+    Rows are written in the order in which they come, but for those that are marked as deletes. Leaving the block
+    without `close` deletes the open file.
     """
 
     def __init__(
@@ -100,8 +107,10 @@ class InsertWriter:
         bucket: Bucket,
         numbers: RowNumbers | None = None,
         files: BaseFiles | None = None,
+        noted: Noted | None = None,
     ) -> None:
         self._files = files or BaseFiles(context, bucket, numbers)
+        self._noted = noted or Noted()
         self._context = context
         self._bucket = bucket
         self._stats: list[WriteStat] = []
@@ -117,6 +126,8 @@ class InsertWriter:
 
     def write(self, rows: pa.Table) -> None:
         """Appends keyed rows; a full file is closed and another one opened, except in a bucket of one file."""
+        self._noted.add(self._context, self._bucket.partition_path, rows)
+        rows = _without_deletes(rows, self._context.rule)
         step = _batch_rows(rows, self._context.max_file_bytes)
         for start in range(0, rows.num_rows, step):
             file = self._file or self._next_file()
@@ -140,11 +151,15 @@ class InsertWriter:
             self._file.writer.flush()
 
     def close(self) -> list[WriteStat]:
-        """An empty bucket still gets its file: a new group without rows."""
+        """The stats of all files. An empty bucket still gets its file: a new group without rows."""
         if self._file is None and not self._stats:
             self._next_file()
         self._close_file()
         return self._stats
+
+    def result(self) -> BucketResult:
+        """Of all files, which it closes."""
+        return BucketResult.of(self._context, self.close(), self._noted)
 
     def _next_file(self) -> OpenFile:
         self._open = ExitStack()
@@ -166,20 +181,19 @@ class _BucketWriter:
         self._bucket = bucket
         self._files = BaseFiles(context, bucket)
         self._errors = 0
-        self._odd: dict[str, None] = {}
-        self._empty: dict[str, None] = {}
+        self._noted = Noted()
 
     def write(self, tables: Iterable[pa.Table]) -> BucketResult:
         base = self._bucket.base
         if self._bucket.to_log:
-            stats = append_rows(self._context, self._bucket, map(self._settled, tables))
+            stats = append_rows(self._context, self._bucket, map(self._observed, tables))
         elif base is None:
             stats = self._insert(map(self._settled, tables))
         else:
-            rows = self._settled(pa.concat_tables(tables))
+            rows = self._observed(pa.concat_tables(tables))
             stats = [self._add(base, rows) if self._context.appends else self._merge(base, rows)]
         stats[0] = replace(stats[0], total_write_errors=self._errors)
-        return BucketResult.of(self._context, stats, self._odd, self._empty)
+        return BucketResult.of(self._context, stats, self._noted)
 
     def _settled(self, rows: pa.Table) -> pa.Table:
         """Rows that can be written, one a key where that is asked for."""
@@ -189,23 +203,25 @@ class _BucketWriter:
         if context.combine and not context.deletes:
             rule = context.rule.of_batch
             rows = latest_per_key(rows, rule) if partial is None else partial.latest(rows, rule)
-        self._odd.update(dict.fromkeys(lists_with_nulls(rows)))
-        self._empty.update(
-            dict.fromkeys(empty_partitions(rows, context.partition_fields, (self._bucket.partition_path,)))
-        )
+        return rows
+
+    def _observed(self, rows: pa.Table) -> pa.Table:
+        rows = self._settled(rows)
+        self._noted.add(self._context, self._bucket.partition_path, rows)
         return rows
 
     def _insert(self, tables: Iterable[pa.Table]) -> list[WriteStat]:
         context = self._context
-        kept = (without_deletes(rows, context.rule) for rows in tables)
-        with InsertWriter(context, self._bucket, files=self._files) as inserts:
-            for rows in kept if context.arrangement is None else arranged(kept, context.arrangement, context.memory):
+        if context.arrangement is not None:
+            tables = arranged(tables, context.arrangement, context.memory)
+        with InsertWriter(context, self._bucket, files=self._files, noted=self._noted) as inserts:
+            for rows in tables:
                 inserts.write(rows)
             return inserts.close()
 
     def _add(self, base: CandidateFile, rows: pa.Table) -> WriteStat:
         """`insert` into a small file: what it holds stays, equal keys too."""
-        rows = without_deletes(rows, self._context.rule)
+        rows = _without_deletes(rows, self._context.rule)
         with (
             self._files.open(base.file_id, MarkerType.MERGE) as file,
             self._opened(base) as held,
@@ -298,8 +314,7 @@ def _ended(changes: ChangeLog | None, inserts: pa.Table) -> Mapping[str, int] | 
     return changes.paths
 
 
-def without_deletes(rows: pa.Table, rule: MergeRule) -> pa.Table:
-    """Rows without those that are marked as deletes."""
+def _without_deletes(rows: pa.Table, rule: MergeRule) -> pa.Table:
     deletes = deleted(rows, rule)
     return rows.filter(pa.array(~deletes)) if deletes.any() else rows
 

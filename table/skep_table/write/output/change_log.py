@@ -18,6 +18,7 @@ from skep_format.names import BaseFileName, LogFileName, Marker, join
 from skep_format.schema.types import ALL_META_FIELDS, RECORD_KEY
 from skep_format.table_config.keys import CdcMode
 from skep_table.commit.parts.markers import create_marker, ensure_open
+from skep_table.keys.text import single
 from skep_table.write.context import WriteContext
 from skep_table.write.output.append import pieces
 
@@ -155,6 +156,5 @@ class ChangeLog:
 
 def _plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """One array without a dictionary."""
-    if isinstance(column, pa.ChunkedArray):
-        column = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+    column = single(column)
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column

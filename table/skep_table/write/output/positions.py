@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from skep_format.logfile import HeaderKey, format_positions
 from skep_format.names import BaseFileName
 from skep_format.schema.types import RECORD_KEY
+from skep_table.keys.text import single
 from skep_table.merge.rows import POSITION
 from skep_table.write.context import WriteContext
-from skep_table.write.keyed import single
 from skep_table.write.output.held import in_base_file, positions_of
 from skep_table.write.planning.profile import Bucket
 from skep_table.write.tags import HELD

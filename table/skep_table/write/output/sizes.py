@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
 
 from skep_format.basefile import BaseFileOptions, parquet_bytes
-from skep_format.logfile.options import COMPRESSION_RATIO
 from skep_format.timeline.metadata import BaseFilesWritten
 from skep_table.table import HudiTable
 from skep_table.write.context import WriteContext
 from skep_table.write.output.files import MetaColumns
-from skep_table.write.planning.options import (
-    AUTO_SPLIT,
-    MAX_FILE_BYTES,
-    RECORD_BYTES,
-    RECORD_BYTES_THRESHOLD,
-    SMALL_FILE_BYTES,
-    SMALL_GROUPS,
-    SPLIT_ROWS,
-)
 from skep_table.write.planning.plan import WritePlan
 from skep_table.write.planning.profile import LogSizing, PartitionProfile, Sizing
+from skep_table.write.rows import KeyedRows
 
 # Commits whose record size is read, before the option's is used.
 _COMMITS_READ: Final = 16
@@ -38,34 +30,19 @@ _SAMPLED_ROWS: Final = 50_000
 
 
 def sizing_of(
-    table: HudiTable,
-    plan: WritePlan,
-    profiles: Mapping[str, PartitionProfile],
-    context: WriteContext,
-    sample: Callable[[int], pa.Table],
+    table: HudiTable, plan: WritePlan, profiles: Mapping[str, PartitionProfile], context: WriteContext, rows: KeyedRows
 ) -> Sizing:
-    """Sizes for new rows. `sample` returns at most so many keyed rows; it is called when no commit shows their size."""
-    given = plan.options
-    small, most = given.value(SMALL_FILE_BYTES), given.value(MAX_FILE_BYTES)
+    """Sizes for new rows. Some of the rows are encoded where no commit shows their size."""
+    given = plan.settings
     inserts = max((profile.inserts for profile in profiles.values()), default=0)
-    size = given.value(RECORD_BYTES)
+    size, least = given.sizing.record_bytes, given.sizing.small_file_bytes * given.measured_share
     if inserts:
-        measured = record_bytes(
-            _newest_first(table),
-            threshold_bytes=small * given.value(RECORD_BYTES_THRESHOLD),
-            files=context.files,
-        )
-        if measured is None and not given.is_set(RECORD_BYTES) and inserts * size > most // 2:
-            measured = sampled_bytes(context, sample(_SAMPLED_ROWS))
+        measured = record_bytes(_newest_first(table), threshold_bytes=least, files=context.files)
+        if measured is None and not given.record_bytes_given and inserts * size > given.sizing.max_file_bytes // 2:
+            measured = sampled_bytes(context, rows.sample(_SAMPLED_ROWS))
         size = measured or size
-    return Sizing(
-        small_file_bytes=small,
-        max_file_bytes=most,
-        record_bytes=size,
-        logs=_log_sizing(table, plan, context, size if inserts else None) if table.config.is_mor else None,
-        split_rows=None if given.value(AUTO_SPLIT) else given.value(SPLIT_ROWS),
-        files=context.files,
-    )
+    logs = _log_sizing(table, plan, context, size if inserts else None) if table.config.is_mor else None
+    return replace(given.sizing, record_bytes=size, logs=logs, files=context.files)
 
 
 def _newest_first(table: HudiTable) -> Iterator[BaseFilesWritten]:
@@ -77,14 +54,11 @@ def _newest_first(table: HudiTable) -> Iterator[BaseFilesWritten]:
 
 def _log_sizing(table: HudiTable, plan: WritePlan, context: WriteContext, record_size: int | None) -> LogSizing:
     """`record_size`: the bytes of an inserted row; None when there are no inserts, and no commit need be read."""
-    given = plan.options
-    most_rewritten = None
-    if record_size is not None and not given.is_set(SMALL_GROUPS) and not plan.index.finds_log_keys:
+    most_rewritten, keeps_in_logs = None, plan.index.finds_log_keys
+    if record_size is not None and not plan.settings.small_groups_given and not keeps_in_logs:
         size = record_bytes(_newest_first(table), threshold_bytes=_LEAST_MEASURED, files=context.files)
         most_rewritten = _MOST_REWRITTEN * (size or record_size)
-    return LogSizing(
-        given.value(SMALL_GROUPS), given.value(COMPRESSION_RATIO), plan.index.finds_log_keys, most_rewritten
-    )
+    return replace(plan.settings.log_sizing, takes_inserts=keeps_in_logs, most_rewritten=most_rewritten)
 
 
 def record_bytes(commits: Iterable[BaseFilesWritten], *, threshold_bytes: float, files: BaseFileOptions) -> int | None:

@@ -13,9 +13,8 @@ import pyarrow as pa
 
 from skep_format.runner import Runner
 from skep_table.write.context import Memory, WriteContext
-from skep_table.write.input.conform import empty_partitions, lists_with_nulls
 from skep_table.write.keyed import rows_by
-from skep_table.write.output.bucket import BucketResult, InsertWriter, without_deletes
+from skep_table.write.output.bucket import BucketResult, InsertWriter
 from skep_table.write.output.files import announce
 from skep_table.write.planning.profile import Bucket, new_file_id
 from skep_table.write.row_store import RowStore
@@ -37,7 +36,7 @@ class BulkInsert:
         self._memory = memory
         self._numbers = itertools.count()
         self._rest: RowStore[str] = RowStore(memory.max_bytes, memory.folder)
-        self._open: dict[str, _OpenPartition] = {}
+        self._open: dict[str, InsertWriter] = {}
         self._most_open = max(1, memory.max_bytes // _LEAST_ROW_GROUP)
 
     def write(self, keyed: Iterator[KeyedBatch]) -> list[BucketResult]:
@@ -66,7 +65,7 @@ class BulkInsert:
                         self._pass_on(waiting.pop(0), stack)
         for batch in waiting:
             self._rest.add(*batch)
-        results = [*self._runner.map(_OpenPartition.close, list(self._open.values()))] if self._open else []
+        results = [*self._runner.map(InsertWriter.result, list(self._open.values()))] if self._open else []
         return [*results, *self._write_rest()]
 
     def _pass_on(self, batch: KeyedBatch, stack: ExitStack) -> None:
@@ -75,7 +74,8 @@ class BulkInsert:
         for code, _ in groups:
             path = batch.paths[code]
             if path not in self._open and path not in self._rest.labels and len(self._open) < self._most_open:
-                self._open[path] = _OpenPartition(self._context, path, self._numbers, stack)
+                bucket = Bucket(next(self._numbers), path, new_file_id())
+                self._open[path] = stack.enter_context(InsertWriter(self._context, bucket))
         tasks = [
             (self._open[path], batch.rows, rows) for code, rows in groups if (path := batch.paths[code]) in self._open
         ]
@@ -99,7 +99,7 @@ class BulkInsert:
             held -= each.held_bytes
             flushed.append(each)
         if flushed:
-            self._runner.map(_OpenPartition.flush, flushed)
+            self._runner.map(InsertWriter.flush, flushed)
 
     def _write_rest(self) -> list[BucketResult]:
         spilled = self._rest.is_spilled
@@ -114,36 +114,6 @@ class BulkInsert:
         return list(self._runner.map(few_at_once(write) if spilled else write, tasks))
 
 
-class _OpenPartition:
-    """New files of one partition, to which rows are added; one thread at a time."""
-
-    def __init__(self, context: WriteContext, path: str, numbers: Iterator[int], stack: ExitStack) -> None:
-        self._context = context
-        self._path = path
-        self._writer = stack.enter_context(InsertWriter(context, Bucket(next(numbers), path, new_file_id())))
-        self._odd: dict[str, None] = {}
-        self._empty: dict[str, None] = {}
-
-    @property
-    def held_bytes(self) -> int:
-        """Arrow data that is not in the file yet."""
-        return self._writer.held_bytes
-
-    def write(self, rows: pa.Table) -> None:
-        """Adds keyed rows of the partition."""
-        self._odd.update(dict.fromkeys(lists_with_nulls(rows)))
-        self._empty.update(dict.fromkeys(empty_partitions(rows, self._context.partition_fields, (self._path,))))
-        self._writer.write(without_deletes(rows, self._context.rule))
-
-    def flush(self) -> None:
-        """Ends the row group."""
-        self._writer.flush()
-
-    def close(self) -> BucketResult:
-        """Completes the file."""
-        return BucketResult.of(self._context, self._writer.close(), self._odd, self._empty)
-
-
-def _write_some(task: tuple[_OpenPartition, pa.RecordBatch, np.ndarray]) -> None:
-    partition, batch, rows = task
-    partition.write(pa.Table.from_batches([batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))]))
+def _write_some(task: tuple[InsertWriter, pa.RecordBatch, np.ndarray]) -> None:
+    writer, batch, rows = task
+    writer.write(pa.Table.from_batches([batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))]))

@@ -8,16 +8,12 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from skep_format.basefile import BaseFileOptions
 from skep_format.errors import KeyFieldError
-from skep_format.logfile.options import POSITIONS, LogFileOptions
-from skep_format.options import Options
-from skep_format.schema.exact import LOSSY, TEXT, Casts
+from skep_format.logfile.options import LogFileOptions
 from skep_format.schema.policy import hint_of_case
 from skep_format.schema.types import Schema
 from skep_format.timeline.instant import Instant
 from skep_format.timeline.metadata import WriteOperation
-from skep_table.commit.parts.metadata_table import keeps_metadata_table
 from skep_table.keys import KeyGenerator
 from skep_table.keys.dropped import DroppedColumns
 from skep_table.keys.stored import StoredKeys, generator_as_stored
@@ -26,7 +22,7 @@ from skep_table.metadata_table.partitions import STATISTICS
 from skep_table.metadata_write import ColumnReader, with_building
 from skep_table.metadata_write.definitions import stats_columns
 from skep_table.table import HudiTable
-from skep_table.write.context import Memory, WriteContext
+from skep_table.write.context import WriteContext
 from skep_table.write.indexes import Index, index_of, refuse_other_buckets
 from skep_table.write.input.columns import Arriving, columns_of_deletes, columns_of_rows
 from skep_table.write.keyed import Keyer
@@ -36,21 +32,9 @@ from skep_table.write.partial import PartialUpdate, SetColumns
 from skep_table.write.planning.arrange import Arrangement
 from skep_table.write.planning.merge_options import merged_by
 from skep_table.write.planning.operation import TRAITS, Traits
-from skep_table.write.planning.options import (
-    ALLOW_DUPLICATE_INSERTS,
-    AMBIGUOUS_KEYS,
-    COMBINE_INSERT,
-    COMBINE_UPSERT,
-    COMMIT_ON_ERRORS,
-    DUPLICATES,
-    DUPLICATES_DROPPED,
-    EVENT_TIME,
-    MAX_FILE_BYTES,
-    PARTIAL_MERGE,
-    AmbiguousKeys,
-    Duplicates,
-)
+from skep_table.write.planning.options import Duplicates
 from skep_table.write.planning.settings import check_settings
+from skep_table.write.planning.write_settings import WriteSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +50,9 @@ class WritePlan:
     keyer: Keyer
     rule: MergeRule
     index: Index
-    options: Options
+    settings: WriteSettings
+    arrangement: Arrangement | None
+    """How a bulk_insert sorts and partitions its rows; None for other operations."""
     replaced: NamedPartitions | None = None
     """The partitions that an insert_overwrite replaces; None for those that it has rows of."""
     partial: PartialUpdate | None = None
@@ -80,9 +66,8 @@ class WritePlan:
     @property
     def duplicates(self) -> Duplicates:
         """What an insert, or a bulk insert, does with rows whose key is in the table."""
-        if self.operation not in (WriteOperation.INSERT, WriteOperation.BULK_INSERT):
-            return Duplicates.NONE
-        return Duplicates.DROP if self.options.value(DUPLICATES_DROPPED) else self.options.value(DUPLICATES)
+        adds = self.operation in (WriteOperation.INSERT, WriteOperation.BULK_INSERT)
+        return self.settings.duplicates if adds else Duplicates.NONE
 
     @property
     def uses_index(self) -> bool:
@@ -97,11 +82,6 @@ class WritePlan:
         if not self.traits.prepped or self.index.places_new_keys:
             return self.uses_index
         return not (all_named or self.traits.deletes) and bool(self.keyer.generator.record_fields)
-
-    @property
-    def arrangement(self) -> Arrangement | None:
-        """How a bulk_insert sorts and partitions its rows; None for other operations."""
-        return Arrangement.of(self.options) if self.operation is WriteOperation.BULK_INSERT else None
 
     @property
     def fills_small_files(self) -> bool:
@@ -120,17 +100,18 @@ class WritePlan:
             return False
         if self.duplicates is Duplicates.DROP:
             return True
-        return self.options.value(COMBINE_UPSERT if self.traits.finds_keys else COMBINE_INSERT)
+        return self.settings.combine_upsert if self.traits.finds_keys else self.settings.combine_insert
 
     @property
     def checking_keyer(self) -> Keyer:
         """The keyer that also refuses rows which the merge rule can't compare, as the write would at its end."""
-        if self.traits.deletes or not self.combines or self.options.value(COMMIT_ON_ERRORS):
+        if self.traits.deletes or not self.combines or self.settings.commit_on_errors:
             return self.keyer
         return replace(self.keyer, ordering=self.rule.ordering_fields)
 
     def context(self, table: HudiTable, instant: Instant) -> WriteContext:
         """What the tasks of the instant need."""
+        settings, meta = self.settings, table.config.populate_meta_fields
         return WriteContext(
             storage=table.storage,
             format=table.format,
@@ -138,35 +119,35 @@ class WritePlan:
             operation=self.operation,
             schema=self.in_files,
             rule=self.rule,
-            files=BaseFileOptions.of(self.options, meta=table.config.populate_meta_fields),
-            max_file_bytes=self.options.value(MAX_FILE_BYTES),
+            files=settings.files if meta else replace(settings.files, meta=False, key_filter=False),
+            max_file_bytes=settings.sizing.max_file_bytes,
             combine=self.combines,
             auto_keys=not self.keyer.generator.record_fields,
             arrangement=self.arrangement,
-            keeps_equal_keys=self.options.value(ALLOW_DUPLICATE_INSERTS),
+            keeps_equal_keys=settings.keeps_equal_keys,
             logs=self._logs(table),
             partition_fields=self.keyer.generator.partition_fields,
             keys=StoredKeys.of(table.config, self.in_files) if self.keyer.generator.record_fields else None,
             dropped=DroppedColumns.of(table.config),
-            memory=Memory.of(self.options),
+            memory=settings.memory,
             on_written=self.index.on_written if self.index.keeps_keys else None,
             partial=self._partial_of(table),
             changes=table.config.captured,
             facts=self._facts_of(table),
-            event_time=self.options.value(EVENT_TIME),
+            event_time=settings.event_time,
         )
 
     def _logs(self, table: HudiTable) -> LogFileOptions:
-        """In a table with change data a write has one log file a file group: readers find what came before by it."""
-        logs = replace(LogFileOptions.of(self.options), positions=self._names_positions(table))
+        """In a table with change data a write has one log file a file group: readers find what came before by it.
+
+        An index that opens no base file has no positions: unless asked for, none are looked up there.
+        """
+        looks_up = self.index.opens_base_files or self.settings.positions_given
+        logs = replace(self.settings.logs, positions=looks_up and names_positions(table))
         return logs if table.config.captured is None else replace(logs, file_bytes=sys.maxsize)
 
-    def _names_positions(self, table: HudiTable) -> bool:
-        """An index that opens no base file has no positions: unless asked for, none are looked up there."""
-        return names_positions(table) and (self.index.opens_base_files or self.options.is_set(POSITIONS))
-
     def _facts_of(self, table: HudiTable) -> ColumnReader | None:
-        kept = with_building(table).config.metadata_partitions if keeps_metadata_table(table.options) else ()
+        kept = with_building(table).config.metadata_partitions if self.settings.keeps_metadata_table else ()
         if STATISTICS.isdisjoint(kept):
             return None
         return ColumnReader.of_write(table, self.in_files, stats_columns(table))
@@ -181,7 +162,7 @@ def plan_write(
     table: HudiTable,
     operation: WriteOperation,
     incoming: pa.Schema,
-    options: Options,
+    settings: WriteSettings,
     widened: frozenset[str] = frozenset(),
     replaced: Mapping[str, object] | None = None,
     sets: SetColumns | None = None,
@@ -192,36 +173,39 @@ def plan_write(
     are the values of partition columns that an insert_overwrite replaces. `sets` are the columns that count, where
     others stay as they are in the table.
     """
-    config, traits = table.config, TRAITS[operation]
+    config, traits, options = table.config, TRAITS[operation], settings.options
     check_settings(config, table.storage.root, options)
     refuse_other_buckets(table)
     index = index_of(config, options)
     generator = generator_as_stored(table, options)
     rule = MergeRule.of(merged_by(config, options), options)
     rule.check()
-    arriving = Arriving.of(table, incoming, traits, options)
+    arriving = Arriving.of(table, incoming, traits, settings)
     _check_keys(table, traits, generator, arriving.given)
     fixed = frozenset((*generator.record_fields, *generator.partition_fields, *rule.ordering_fields))
-    casts = Casts(fixed, widened, options.value(LOSSY), options.value(TEXT))
+    casts = replace(settings.casts, fixed=fixed, widened=widened)
     if traits.deletes:
         columns = columns_of_deletes(table, arriving, (*generator.record_fields, *generator.partition_fields))
     else:
         if traits.updates:
             _check_ordering(table, rule, arriving.given.names)
-        columns = columns_of_rows(table, arriving, casts, options, partial=sets is not None and sets.only)
+        columns = columns_of_rows(table, arriving, casts, settings, partial=sets is not None and sets.only)
         rule = rule.with_defaults(columns.in_files)
-    ambiguous = options.value(AMBIGUOUS_KEYS) is AmbiguousKeys.ALLOW
-    keyer = Keyer(generator, columns.keyed, traits.prepped, casts, ambiguous)
+    keyer = Keyer(generator, columns.keyed, traits.prepped, casts, settings.ambiguous)
     partial = None
-    if sets is not None and (sets.only or options.value(PARTIAL_MERGE)) and not traits.deletes:
+    if sets is not None and (sets.only or settings.partial_merge) and not traits.deletes:
+        # rows compete by their ordering value, so they bring it, whether it is set or not
+        ordering = (name.partition(".")[0] for name in rule.ordering_fields)
+        sets = replace(sets, names=frozenset((*sets.names, *ordering)))
         partial = PartialUpdate.of(
-            table, _with_ordering(sets, rule), columns.in_files, rule, moves_rows=index.is_global and not traits.prepped
+            table, sets, columns.in_files, rule, moves_rows=index.is_global and not traits.prepped
         )
     named = None if replaced is None else NamedPartitions.of(generator, columns.keyed, replaced, config.name)
-    plan = WritePlan(operation, columns.schema, columns.in_files, keyer, rule, index, options, named, partial)
-    if plan.arrangement is not None:
-        plan.arrangement.check(keyer.schema)
-    return plan
+    arrangement = Arrangement.of(options) if operation is WriteOperation.BULK_INSERT else None
+    if arrangement is not None:
+        arrangement.check(keyer.schema)
+    schema, in_files = columns.schema, columns.in_files
+    return WritePlan(operation, schema, in_files, keyer, rule, index, settings, arrangement, named, partial)
 
 
 def _check_keys(table: HudiTable, traits: Traits, generator: KeyGenerator, given: pa.Schema) -> None:
@@ -252,8 +236,3 @@ def _check_ordering(table: HudiTable, rule: MergeRule, given: Sequence[str]) -> 
                 hint=hint_of_case(column, given),
                 column=name,
             )
-
-
-def _with_ordering(sets: SetColumns, rule: MergeRule) -> SetColumns:
-    """Rows compete by their ordering value, so they bring it, whether it is set or not."""
-    return replace(sets, names=frozenset((*sets.names, *(name.partition(".")[0] for name in rule.ordering_fields))))

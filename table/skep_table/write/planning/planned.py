@@ -10,19 +10,18 @@ from typing import Final
 import pyarrow as pa
 
 from skep_format.schema.arrow import to_arrow
-from skep_format.schema.policy import CASE_SENSITIVE
 from skep_format.schema.types import PARTITION_PATH, RECORD_KEY
 from skep_format.timeline.metadata import WriteOperation
 from skep_table.commit.writable import check_writable
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
 from skep_table.table import HudiTable
-from skep_table.write.context import Memory
-from skep_table.write.input.source import MatchingRows, columns_that_find, deleting
+from skep_table.write.input.source import columns_that_find, deleting, matching
 from skep_table.write.local import ArrowEngine
 from skep_table.write.output.replaced import live_groups, matching_partitions
 from skep_table.write.planning.plan import WritePlan, plan_write
 from skep_table.write.planning.settings import check_settings
+from skep_table.write.planning.write_settings import WriteSettings
 
 _KEYS: Final = (RECORD_KEY, PARTITION_PATH)
 _KEY_SCHEMA: Final = pa.schema([(name, pa.string()) for name in _KEYS])
@@ -49,11 +48,9 @@ class PlannedDrop:
 
 def plan_delete(table: HudiTable, keys: object) -> PlannedDelete:
     """The stored rows with the keys of a frame of this process. Errors are those of the delete."""
-    _check(table)
-    options = table.options
-    engine = ArrowEngine(table.context.runner, Memory.of(options), case_sensitive=options.value(CASE_SENSITIVE))
-    rows = engine.take(keys, to_arrow(table.schema()))
-    plan = plan_write(table, WriteOperation.DELETE, rows.schema, options)
+    settings = _checked(table)
+    rows = ArrowEngine(table.context.runner, settings).take(keys, to_arrow(table.schema()))
+    plan = plan_write(table, WriteOperation.DELETE, rows.schema, settings)
     keyed = [plan.keyer.schema.empty_table(), *map(plan.keyer.keyed, rows.batches())]
     wanted = pa.concat_tables(part.select(_KEYS) for part in keyed)
     columns = _KEYS[:1] if plan.index.is_global else _KEYS
@@ -67,28 +64,28 @@ def plan_delete(table: HudiTable, keys: object) -> PlannedDelete:
 
 def plan_delete_where(table: HudiTable, where: str) -> PlannedDelete:
     """The stored rows for which a predicate holds."""
-    _check(table)
-    with MatchingRows(ArrowEngine(table.context.runner), where, table.options) as source:
-        plan = plan_write(table, deleting(table), source.schema(table), table.options)
-        return PlannedDelete(dict(sorted(source.rows(plan, table).partitions().items())))
+    settings, rows = _checked(table), matching(table, where)
+    plan = plan_write(table, deleting(table), rows.schema, settings)
+    return PlannedDelete(dict(sorted(_by_partition(plan.keyer.keyed(rows)).items())))
 
 
 def plan_delete_computed(table: HudiTable, compute: Callable[[HudiTable], pa.Table]) -> PlannedDelete:
     """The stored rows whose meta columns `compute` returns."""
-    _check(table)
+    _checked(table)
     return PlannedDelete(dict(sorted(_by_partition(compute(table)).items())))
 
 
 def plan_drop(table: HudiTable, patterns: Sequence[str]) -> PlannedDrop:
     """What `TableWriter.delete_partitions` would drop by these patterns."""
-    _check(table)
+    _checked(table)
     view = table.view()
     return PlannedDrop(live_groups(view, matching_partitions(patterns, view.partitions()), table.context.runner))
 
 
-def _check(table: HudiTable) -> None:
+def _checked(table: HudiTable) -> WriteSettings:
     check_writable(table.config, table.storage.root)
     check_settings(table.config, table.storage.root, table.options)
+    return WriteSettings.of(table.options)
 
 
 def _stored_keys(table: HudiTable, plan: WritePlan) -> Iterator[pa.Table]:

@@ -17,11 +17,11 @@ from typing import Final
 from skep_format.errors import InputError
 from skep_format.instant_time import InstantTime
 from skep_format.names import META_FOLDER
+from skep_format.schema.types import Schema
 from skep_format.timeline.instant import DATA_ACTIONS, Instant
 from skep_format.timeline.metadata import CommitMetadata
 from skep_table.commit.parts.participants import Participant
 from skep_table.table import HudiTable
-from skep_table.write.result import WriteResult
 
 BATCH_ID: Final = "skep.batch_id"
 """In a commit's extra metadata: the id of the batch that it holds."""
@@ -30,11 +30,11 @@ _COMPLETE: Final = f"{BATCHES_FOLDER}/complete"
 
 
 class NoCommit(InputError):
-    """A write that ends without a commit, as its batch was committed before or it is empty; it returns `result`."""
+    """A write that ends without a commit: it is empty, or `instant` has committed its batch before (`repeated`)."""
 
-    def __init__(self, result: WriteResult) -> None:
-        super().__init__(f"nothing is committed as {result.instant.requested_time}")
-        self.result = result
+    def __init__(self, instant: Instant, metadata: CommitMetadata, schema: Schema, *, repeated: bool) -> None:
+        super().__init__(f"nothing is committed as {instant.requested_time}")
+        self.instant, self.metadata, self.schema, self.repeated = instant, metadata, schema, repeated
 
 
 class CommitLabel:
@@ -81,7 +81,7 @@ class CommitLabel:
     def _refuse_repeated(self, table: HudiTable, instants: Iterable[Instant]) -> None:
         for instant, batch_id in _batches(table, instants):
             if batch_id == self.batch_id:
-                raise NoCommit(WriteResult(instant, table.commit_metadata(instant), table.schema(), repeated=True))
+                raise NoCommit(instant, table.commit_metadata(instant), table.schema(), repeated=True)
 
 
 @dataclass(frozen=True, slots=True)
