@@ -259,9 +259,7 @@ def _run_ttl(context: Context) -> Rows:
             f"CALL run_ttl: ttl_policy {context['ttl_policy']!r} is not supported", hint="KEEP_BY_TIME is"
         )
     done = context.services.expire(context["retain_days"], **context.options())
-    times, table = {each.instant for each in done}, context.table
-    found = table.timeline.completed().of(Action.REPLACE_COMMIT)
-    return [[path] for one in found if one.requested_time in times for path in table.commit_metadata(one).partitions]
+    return [[row["partition"]] for each in done for row in each.details]
 
 
 @procedure("delete_marker(table, instant_time) -> delete_marker_result:boolean")

@@ -17,7 +17,8 @@ Detail = Mapping[str, Any]
 class Done:
     """One result: completed, planned, put off or failed. `committed` is set where readers see other files after it.
 
-    `details` has a row for each file slice, file group, partition or file of a preview, and for each file of a clean.
+    `details` has a row for each file slice, file group, partition or file of a preview, for each file of a clean and
+    for each partition that expired.
     """
 
     service: str

@@ -102,7 +102,9 @@ class TableService(Generic[T]):
         if isinstance(found, clean.CleanResult):
             paths = (path.rpartition("/") for path in found.deleted)
             details = [{"partition": partition, "file": name} for partition, _, name in paths]
-        elif isinstance(found, (Rewritten, WriteResult)) and found.table is not None:
+        elif isinstance(found, WriteResult):
+            details = [{"partition": path} for path in found.partitions]
+        if isinstance(found, (Rewritten, WriteResult)) and found.table is not None:
             committed = Committed(found.table, found.instant, found.metadata, found.table.schema())
         time = found.instant.requested_time
         return Done(self.name, time, "completed", self.what(found), committed, details=details)
