@@ -150,6 +150,7 @@ def in_page(source: str) -> Iterator[tuple[int, str]]:
 
 
 FOLDERS = (
+    "format",
     "table",
     "catalog",
     "writer",
@@ -177,7 +178,7 @@ def files() -> Iterator[Path]:
 def place(path: Path) -> str:
     """Where a file counts: packages by folder, tests by suite, everything else by its first name."""
     words = path.relative_to(ROOT).parts
-    depth = {"table": 3, "skep": 2, "tests": 3 if words[1:2] == ("table",) else 2}.get(words[0], 1)
+    depth = {"format": 3, "table": 3, "skep": 2, "tests": 3 if words[1:2] == ("table",) else 2}.get(words[0], 1)
     return "/".join(words[: min(depth, len(words) - 1)]) or words[0]
 
 

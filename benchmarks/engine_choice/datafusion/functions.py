@@ -2,7 +2,7 @@
 
 `functions.tsv` is written by `./dev bench functions`: each line was compared with Spark over all pairs of values at
 which engines may part. Its columns: the name or sign in Spark; for each argument the kinds, or constants, that may
-stand there; the kind of the answer; the expression for DataFusion; the name of the column in Spark's answer, empty
+be there; the kind of the answer; the expression for DataFusion; the name of the column in Spark's answer, empty
 where it has none of its own.
 """
 

@@ -70,7 +70,7 @@ def cast(text: str, kind: pa.DataType) -> str:
 
 
 def narrowed(text: str, kind: pa.DataType) -> str:
-    """As `cast`, of values that may be too large: DataFusion takes a mere cast away from what is compared."""
+    """As `cast`, of values that may be too large: DataFusion removes a cast alone from a comparison."""
     return f"greatest({cast(text, kind)})"
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 SIDES: Final = ("a", "b", "c")
-ROWS: Final = (29, 27)  # different steps for two sides: every value of one stands beside every value of the other
+ROWS: Final = (29, 27)  # different steps for two sides: every value of one meets every value of the other
 
 _INTS = [None, 0, 1, -1, 2, 3, 5, -6, 7, 10, 100]
 _FLOATS = [None, 0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 0.1, 1.005, 100.0, 123456789.125, 1e10]
