@@ -60,12 +60,6 @@ def _simple_engine(text: str) -> str:
     return "SIMPLE"
 
 
-def _positive(text: str) -> int:
-    if int(text) < 1:
-        raise ValueError("a number of at least 1")
-    return int(text)
-
-
 def _level(text: str) -> str:
     name = text.upper()
     if name not in StorageLevel.__members__:
@@ -99,7 +93,7 @@ AUTO_SPLIT = option(
     "hoodie.copyonwrite.insert.auto.split", boolean, True, "New files get as many rows as fit, by the size of records"
 )
 SPLIT_ROWS = option(
-    "hoodie.copyonwrite.insert.split.size", _positive, 500_000, "Rows of a new file, without auto.split"
+    "hoodie.copyonwrite.insert.split.size", at_least(1), 500_000, "Rows of a new file, without auto.split"
 )
 RECORD_BYTES_THRESHOLD = option(
     "hoodie.record.size.estimation.threshold",
@@ -209,8 +203,8 @@ HBASE_QUORUM = option(
     "hoodie.index.hbase.zkquorum", str, "", "HBASE: its first host is the gateway's when skep.hbase.thrift names none"
 )
 HBASE_TABLE = option("hoodie.index.hbase.table", str, "", "HBASE: the table of keys, with column family _s")
-HBASE_GET_BATCH = option("hoodie.index.hbase.get.batch.size", _positive, 100, "HBASE: keys asked for at once")
-HBASE_PUT_BATCH = option("hoodie.index.hbase.put.batch.size", _positive, 100, "HBASE: keys written at once")
+HBASE_GET_BATCH = option("hoodie.index.hbase.get.batch.size", at_least(1), 100, "HBASE: keys asked for at once")
+HBASE_PUT_BATCH = option("hoodie.index.hbase.put.batch.size", at_least(1), 100, "HBASE: keys written at once")
 BUCKET_ENGINE = option("hoodie.index.bucket.engine", _simple_engine, "SIMPLE", "BUCKET: only SIMPLE")
 COMMIT_ON_ERRORS = option(
     "skep.write.commit.on.errors", boolean, False, "Commit although rows failed; they are left out and counted"
