@@ -324,27 +324,25 @@ def _leave(membership: _Membership) -> bool:
     if membership.count > 0:
         return False
     _memberships.pop(membership.folder, None)
-    try:
-        fcntl.lockf(membership.users, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in (errno.EACCES, errno.EAGAIN):
-            return False
-        raise
-    finally:
-        membership.users.close()
-    return True
+    with membership.users as users:
+        return _takes(users)
 
 
 def _is_locked(file: Path) -> bool:
     """Whether another process holds the lock. (A process does not see its own: only the server takes this one.)"""
     with file.open("ab") as handle:
-        try:
-            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in (errno.EACCES, errno.EAGAIN):
-                return True
-            raise
-    return False
+        return not _takes(handle)
+
+
+def _takes(file: IO[bytes]) -> bool:
+    """Whether this process gets the lock of a file."""
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EAGAIN):
+            return False
+        raise
+    return True
 
 
 # -------------------------------------------------------------------------------- starting, ending

@@ -9,6 +9,7 @@ from typing import Final
 from skep_catalog.client import Metastore
 from skep_catalog.entities import LockInfo, LockState
 from skep_catalog.lock import HmsLock, describe
+from skep_catalog.settings import seconds
 from skep_format.clock import SYSTEM_CLOCK, Clock
 from skep_format.errors import CatalogError, LockError, NoSuchLockError
 from skep_table.lock import held
@@ -20,7 +21,6 @@ FRESH_SECONDS: Final = 120.0
 _NAMED: Final = 3
 _DRIFT_SECONDS: Final = 2.0
 _DEFAULT_TIMEOUT_SECONDS: Final = 300.0
-_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def silent_seconds(lock: LockInfo, clock: Clock = SYSTEM_CLOCK) -> float:
@@ -136,25 +136,20 @@ def _holders(metastore: Metastore, clock: Clock) -> LockFinding:
 
 def _house_keeping(metastore: Metastore, clock: Clock) -> LockFinding:
     """Seen by what it left: a lock that was silent for longer than the time-out ought not to be there any more."""
-    seconds = _timeout_seconds(metastore)
-    over = [lock for lock in metastore.locks() if silent_seconds(lock, clock) > seconds + 60]
+    limit = _timeout_seconds(metastore)
+    over = [lock for lock in metastore.locks() if silent_seconds(lock, clock) > limit + 60]
     hint = (
         "the house-keeper seems to be off (metastore.compactor.initiator.on, metastore.task.threads.remote): locks of"
         " dead writers stay; break them by hand"
     )
     if over:
-        return LockFinding("house-keeper", False, f"{len(over)} locks outlived the time-out of {seconds:.0f} s", hint)
-    return LockFinding("house-keeper", True, f"no lock has outlived the time-out of {seconds:.0f} s")
+        return LockFinding("house-keeper", False, f"{len(over)} locks outlived the time-out of {limit:.0f} s", hint)
+    return LockFinding("house-keeper", True, f"no lock has outlived the time-out of {limit:.0f} s")
 
 
 def _timeout_seconds(metastore: Metastore) -> float:
     """`hive.txn.timeout` of the server, where it reports it."""
     try:
-        text = metastore.setting("hive.txn.timeout", "300s")
-    except CatalogError:
-        return _DEFAULT_TIMEOUT_SECONDS
-    digits = text.rstrip("abcdefghijklmnopqrstuvwxyz")
-    try:
-        return float(digits) * _UNITS.get(text[len(digits) :] or "s", 1.0)
-    except ValueError:
+        return seconds(metastore.setting("hive.txn.timeout", "300s"))
+    except (CatalogError, ValueError):
         return _DEFAULT_TIMEOUT_SECONDS

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from skep_format.errors import OptionError
-from skep_format.options import Options, boolean, option
+from skep_format.options import Options, at_least, boolean, option
 
-_UNITS: Final = {"": 1.0, "s": 1.0, "sec": 1.0, "ms": 0.001, "m": 60.0, "min": 60.0, "h": 3600.0}
+_UNITS: Final = {"": 1.0, "s": 1.0, "sec": 1.0, "ms": 0.001, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def seconds(text: str) -> float:
@@ -19,13 +19,6 @@ def seconds(text: str) -> float:
     if match is None or match[2] not in _UNITS or float(match[1]) == 0:
         raise ValueError("a time: 60, 60s, 500ms, 10m")
     return float(match[1]) * _UNITS[match[2]]
-
-
-def _attempts(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError("a number from 1 on")
-    return value
 
 
 _optional: Callable[[str], str | None] = str
@@ -37,7 +30,7 @@ LONG_TIMEOUT = option(
     "skep.metastore.timeout.long", seconds, 900.0, "The same for calls whose work grows with a table's partitions."
 )
 CONNECT_TIMEOUT = option("skep.metastore.timeout.connect", seconds, 10.0, "How long connecting may take.")
-ATTEMPTS = option("skep.metastore.attempts", _attempts, 4, "Tries of calls that may be repeated.")
+ATTEMPTS = option("skep.metastore.attempts", at_least(1), 4, "Tries of calls that may be repeated.")
 USER = option("skep.metastore.user", _optional, None, "The caller, for servers that do not authenticate.")
 TLS = option("skep.metastore.tls", boolean, False, "Speak TLS.", "hive.metastore.use.SSL", "metastore.use.SSL")
 TLS_CA = option("skep.metastore.tls.ca", _optional, None, "PEM file of the authorities to trust; else the system's.")

@@ -249,15 +249,12 @@ class Applier:
                 self._refuse(table, target, hidden_by(target, other))
 
     def _add_as(self, table: TableEntry, batch: Sequence[PartitionTarget]) -> None:
-        _all_of(
-            self._metastore.add_partitions(
-                table.database, table.name, [_partition(table, target) for target in batch], batch_size=len(batch)
-            )
-        )
+        partitions = [_partition(table, target) for target in batch]
+        list(self._metastore.add_partitions(table.database, table.name, partitions, batch_size=len(batch)))
 
     def _drop(self, table: TableEntry, batch: Sequence[str]) -> None:
         with self._changing:
-            _all_of(self._metastore.drop_partitions(table.database, table.name, batch, batch_size=len(batch)))
+            list(self._metastore.drop_partitions(table.database, table.name, batch, batch_size=len(batch)))
 
     def _move(self, table: TableEntry, batch: Sequence[PartitionTarget]) -> None:
         """Sets location and descriptor by one alteration."""
@@ -285,9 +282,7 @@ class Applier:
         if not partitions:
             return
         with self._changing:
-            _all_of(
-                self._metastore.alter_partitions(table.database, table.name, partitions, batch_size=len(partitions))
-            )
+            list(self._metastore.alter_partitions(table.database, table.name, partitions, batch_size=len(partitions)))
 
     def _in_batches(
         self,
@@ -339,11 +334,6 @@ def _corrected(aspects: Sequence[str]) -> str:
 def _without_time(parameters: Mapping[str, str]) -> dict[str, str]:
     """A metastore sets the time of an alteration where there is none."""
     return {key: value for key, value in parameters.items() if key != "transient_lastDdlTime"}
-
-
-def _all_of(sent: Iterator[int]) -> None:
-    for _ in sent:
-        pass
 
 
 def _partition(table: TableEntry, target: PartitionTarget) -> Partition:

@@ -30,6 +30,7 @@ from skep_sync.planning.steps import (
     MovePartitions,
     Step,
     SyncPlan,
+    some_partitions,
 )
 from skep_sync.sync_lock import as_sync_error
 from skep_table.table import HudiTable
@@ -37,7 +38,6 @@ from skep_table.view import FileView
 
 _ALL = ("Hive", "Trino", "Presto", "Spark")
 _HIVE_LIKE = ("Hive", "Trino", "Presto")
-_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,9 +179,3 @@ def _files(view: FileView, path: str) -> set[tuple[str, int]]:
     slices = view.slices(path)
     bases = {(s.base_file.path, s.base_file.size_bytes) for s in slices if s.base_file is not None}
     return bases | {(log.path, log.size_bytes) for s in slices for log in s.log_files}
-
-
-def some_partitions(names: list[str]) -> str:
-    """A count of partitions with the first names."""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{len(names)} partition{'' if len(names) == 1 else 's'} ({', '.join(names[:_NAMED])}{more})"

@@ -22,9 +22,9 @@ from skep_catalog.entries import READ_OPTIMIZED
 from skep_format.distribution import install_command
 from skep_format.errors import EnvironmentMissingError, InputError
 from skep_format.schema.types import COMMIT_TIME, PARTITION_PATH
-from skep_sync.check import Disagreement, some_partitions
+from skep_sync.check import Disagreement
 from skep_sync.planning.planner import SYMLINKS
-from skep_sync.planning.steps import SyncPlan
+from skep_sync.planning.steps import SyncPlan, some_partitions
 from skep_table.query import ReadRequest, read
 from skep_table.query.options import QueryType
 from skep_table.table import HudiTable

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from skep_catalog.entries import EntryOptions, HiveBuckets, Strategy
 from skep_format.errors import OptionError
-from skep_format.options import Options, Status, boolean, comma_list, one_of, option
+from skep_format.options import Options, Status, at_least, boolean, comma_list, one_of, option
 from skep_sync.values import Extractor
 
 _HIVE: Final = "hoodie.datasource.hive_sync."
@@ -52,13 +52,6 @@ def sync_tools(text: str) -> tuple[str, ...]:
     return named
 
 
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError("a number from 1 on")
-    return value
-
-
 def bucket_spec(text: str) -> HiveBuckets:
     """Hive's own words for buckets; an order within them is passed over, since Hudi keeps none."""
     pattern = r"\s*clustered\s+by\s*\(([^()]+)\)\s*(?:sorted\s+by\s*\([^()]*\)\s*)?into\s+([1-9]\d*)\s+buckets\s*"
@@ -95,10 +88,10 @@ SUPPORT_TIMESTAMP = option(_HIVE + "support_timestamp", boolean, True, "Timestam
 TABLE_PROPERTIES = option(_HIVE + "table_properties", properties, _no_properties, "Lines of key=value.")
 SERDE_PROPERTIES = option(_HIVE + "serde_properties", properties, _no_properties, "Lines of key=value.")
 AS_DATASOURCE = option(_HIVE + "sync_as_datasource", boolean, True, "Spark reads the table through its data source.")
-SCHEMA_LENGTH = option(_HIVE + "schema_string_length_thresh", _count, 4000, "Length of a piece of Spark's schema.")
+SCHEMA_LENGTH = option(_HIVE + "schema_string_length_thresh", at_least(1), 4000, "Length of a piece of Spark's schema.")
 MANAGED = option(_HIVE + "create_managed_table", boolean, False, "DROP in Hive then deletes the data.")
 OMIT_METADATA = option(_HIVE + "omit_metadata_fields", boolean, False, "Leave Hudi's meta columns out.")
-BATCH = option(_HIVE + "batch_num", _count, 1000, "Partitions a call.")
+BATCH = option(_HIVE + "batch_num", at_least(1), 1000, "Partitions a call.")
 COMMENTS = option(_HIVE + "sync_comment", boolean, True, "Take column comments along.")
 STRATEGY = option(_HIVE + "table.strategy", one_of(Strategy), Strategy.ALL, "Views of a merge-on-read table.")
 PRE_APACHE = option(_HIVE + "use_pre_apache_input_format", boolean, False, "Input formats of com.uber.hoodie.")
@@ -111,7 +104,7 @@ SPARK_VERSION = option("hoodie.meta_sync.spark.version", _optional_text, None, "
 CASCADE = option(
     "skep.sync.cascade", one_of(Cascade), Cascade.ALL, "Partitions that get changed columns: all, touched, none."
 )
-CONNECTIONS = option("skep.sync.connections", _count, 4, "Batches of new partitions sent to the metastore at once.")
+CONNECTIONS = option("skep.sync.connections", at_least(1), 4, "Batches of new partitions that are sent at once.")
 CONDITIONAL = option(
     "hoodie.datasource.meta_sync.condition.sync",
     boolean,
@@ -226,4 +219,4 @@ def _buckets(options: Options) -> HiveBuckets:
     if given is not None:
         return given
     columns = comma_list(options.get("hoodie.bucket.index.hash.field", ""))
-    return HiveBuckets(columns, _count(options.get("hoodie.bucket.index.num.buckets", "256")))
+    return HiveBuckets(columns, at_least(1)(options.get("hoodie.bucket.index.num.buckets", "256")))

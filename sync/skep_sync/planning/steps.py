@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
@@ -90,7 +90,7 @@ class AddPartitions:
     partitions: tuple[PartitionTarget, ...]
 
     def summary(self) -> str:
-        return f"add {_counted([p.name for p in self.partitions])} to {self.table.full_name}"
+        return f"add {some_partitions([p.name for p in self.partitions])} to {self.table.full_name}"
 
     def to_json(self) -> dict[str, Any]:
         names = [partition.name for partition in self.partitions]
@@ -105,7 +105,7 @@ class MovePartitions:
     partitions: tuple[PartitionTarget, ...]
 
     def summary(self) -> str:
-        return f"correct the location of {_counted([p.name for p in self.partitions])} of {self.table.full_name}"
+        return f"correct the location of {some_partitions([p.name for p in self.partitions])} of {self.table.full_name}"
 
     def to_json(self) -> dict[str, Any]:
         moved = {partition.name: partition.location for partition in self.partitions}
@@ -144,7 +144,7 @@ class TouchPartitions:
     partitions: tuple[PartitionTarget, ...]
 
     def summary(self) -> str:
-        return f"renew the time of {_counted([p.name for p in self.partitions])} of {self.table.full_name}"
+        return f"renew the time of {some_partitions([p.name for p in self.partitions])} of {self.table.full_name}"
 
     def to_json(self) -> dict[str, Any]:
         names = [partition.name for partition in self.partitions]
@@ -171,7 +171,7 @@ class AlignPartitions:
         return tuple(aspect for aspect in found if self.columns or aspect != COLUMNS)
 
     def summary(self) -> str:
-        return f"correct the {', '.join(self.aspects)} of {_counted(list(self.names))} of {self.table.full_name}"
+        return f"correct the {', '.join(self.aspects)} of {some_partitions(self.names)} of {self.table.full_name}"
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -190,7 +190,7 @@ class DropPartitions:
     names: tuple[str, ...]
 
     def summary(self) -> str:
-        return f"drop {_counted(list(self.names))} from {self.table.full_name} (entries only)"
+        return f"drop {some_partitions(self.names)} from {self.table.full_name} (entries only)"
 
     def to_json(self) -> dict[str, Any]:
         return {"step": "drop_partitions", "table": self.table.full_name, "partitions": list(self.names)}
@@ -338,7 +338,8 @@ class SyncPlan:
         }
 
 
-def _counted(names: list[str]) -> str:
+def some_partitions(names: Sequence[str]) -> str:
+    """A count of partitions with the first names."""
     shown = ", ".join(names[:_NAMED]) + (f", and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
     return f"{len(names)} partition{'' if len(names) == 1 else 's'} ({shown})"
 

@@ -15,21 +15,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_format.bloom import BloomBuilder, BloomFilter, BloomKind
+from skep_format.bloom import BloomBuilder, BloomKind
 from skep_format.errors import InputError, SchemaError, UnsupportedError
 from skep_format.expressions import Expression, expression_of
-from skep_format.instant_time import InstantTime
 from skep_format.schema.types import Schema
 from skep_table.metadata_table.definitions import IndexDefinition
 from skep_table.metadata_table.keys import column_key, partitions_key
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, EXPRESSION, PARTITION_STATS, SINGLE
-from skep_table.metadata_table.records.bloom_filters import bloom_filters_update
-from skep_table.metadata_table.records.column_stats import column_stats_update, partition_stats_update
+from skep_table.metadata_table.records.column_stats import partition_stats_update
 from skep_table.metadata_table.records.summaries import ColumnSummary
 from skep_table.metadata_table.records.update import PartitionUpdate
-
-File = tuple[str, str]  # partition path, file name
-
 
 FUNCTION: Final = "expr"
 """The option of a definition that has the name of the function, as CREATE INDEX was given it."""
@@ -142,14 +137,6 @@ def texts_of(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
 # -- records -----------------------------------------------------------------------------------------------------------
 
 
-def expression_stats_update(
-    index: ExpressionIndex, written: Mapping[File, ColumnSummary], deleted: Sequence[File], release: str
-) -> PartitionUpdate:
-    """The summaries of the expression in files that were written; those of deleted files end."""
-    of_files = {file: [summary] for file, summary in written.items()}
-    return replace(column_stats_update(of_files, deleted, [index.column], release), partition=index.partition)
-
-
 def expression_partitions_update(
     index: ExpressionIndex, written: Mapping[str, ColumnSummary], ended: Sequence[str], release: str
 ) -> PartitionUpdate:
@@ -159,17 +146,6 @@ def expression_partitions_update(
     update = partition_stats_update(of_paths, ended, [column], release)
     puts = update.puts.set_column(0, "key", _of_partitions(update.puts["key"].combine_chunks(), column))
     return replace(update, partition=index.partition, puts=puts, deletes=_of_partitions(update.deletes, column))
-
-
-def expression_blooms_update(
-    index: ExpressionIndex,
-    written: Mapping[File, BloomFilter],
-    deleted: Sequence[File],
-    instant: InstantTime,
-    release: str,
-) -> PartitionUpdate:
-    """The filters over the expression in files that were written, and marks for those that were deleted."""
-    return replace(bloom_filters_update(written, deleted, instant, release), partition=index.partition)
 
 
 def joined(updates: Iterable[PartitionUpdate]) -> PartitionUpdate:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -12,11 +13,11 @@ from skep_format.storage import FileStatus
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.partitions import EXPRESSION
 from skep_table.metadata_table.records import PartitionUpdate
+from skep_table.metadata_table.records.bloom_filters import bloom_filters_update
+from skep_table.metadata_table.records.column_stats import column_stats_update
 from skep_table.metadata_table.records.expression_index import (
     ExpressionIndex,
-    expression_blooms_update,
     expression_partitions_update,
-    expression_stats_update,
     joined,
 )
 from skep_table.metadata_table.records.summaries import ColumnSummary, merged
@@ -50,10 +51,10 @@ def _of_files(table: HudiTable, index: ExpressionIndex, facts: Facts, time: Inst
     name, release = index.partition, table.format.metadata.release
     if index.has_filters:
         filters = {file: each.filters[name] for file, each in facts.items() if name in each.filters}
-        return expression_blooms_update(index, filters, (), time, release)
+        return replace(bloom_filters_update(filters, (), time, release), partition=name)
     found = {file: each.summaries.get(name) for file, each in facts.items()}
-    with_rows = {file: each for file, each in found.items() if each is not None and _has_rows(each)}  # as Hudi does
-    return expression_stats_update(index, with_rows, (), release)
+    with_rows = {file: [each] for file, each in found.items() if each is not None and _has_rows(each)}  # as Hudi does
+    return replace(column_stats_update(with_rows, (), (), release), partition=name)
 
 
 def _contents(build: Build) -> Mapping[str, Groups]:
@@ -92,11 +93,11 @@ def _of_clean(cleaned: CleanedFiles) -> Iterator[PartitionUpdate]:
     release = table.format.metadata.release
     for index in expression_indexes(table):
         if index.has_filters:
-            yield expression_blooms_update(index, {}, deleted, cleaned.instant.requested_time, release)
-            continue
-        of_files = expression_stats_update(index, {}, deleted, release)
-        of_paths = expression_partitions_update(index, {}, cleaned.dropped, release)
-        yield joined([of_files, of_paths])
+            update = bloom_filters_update({}, deleted, cleaned.instant.requested_time, release)
+        else:
+            of_files = column_stats_update({}, deleted, [index.column], release)
+            update = joined([of_files, expression_partitions_update(index, {}, cleaned.dropped, release)])
+        yield replace(update, partition=index.partition)
 
 
 def _has_rows(summary: ColumnSummary) -> bool:
