@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from skep_format.schema import arrow as schema_arrow
 from skep_format.schema.arrow import arrow_type
 from skep_format.schema.avro import AvroParser
 from skep_format.schema.types import (
@@ -59,22 +60,15 @@ class _Same:
 
 @lru_cache(maxsize=1024)
 def _nested(same: _Same) -> pa.DataType:
-    match kind := same.kind:
-        case UnionType():
-            return pa.struct([pa.field(name, arrow_of(branch)) for name, branch in kind.branches if branch is not None])
-        case StructType():
-            return pa.struct([arrow_field(field) for field in kind.fields])
-        case ListType():
-            return pa.list_(pa.field("element", arrow_of(kind.element), kind.element_nullable))
-        case MapType():
-            return pa.map_(pa.string(), pa.field("value", arrow_of(kind.value), kind.value_nullable))
-    return arrow_type(kind)
+    if isinstance(same.kind, UnionType):
+        branches = ((name, branch) for name, branch in same.kind.branches if branch is not None)
+        return pa.struct([pa.field(name, arrow_of(branch)) for name, branch in branches])
+    return arrow_type(same.kind, arrow_of)
 
 
 def arrow_field(field: Field) -> pa.Field:
-    """The Arrow field, its comment in the metadata."""
-    metadata = {b"comment": field.doc.encode()} if field.doc else None
-    return pa.field(field.name, arrow_of(field.type), field.nullable, metadata)
+    """The Arrow field of what the decoder makes of a field."""
+    return schema_arrow.arrow_field(field, arrow_of)
 
 
 def members_of(kind: ListType | MapType) -> tuple[Field, ...]:

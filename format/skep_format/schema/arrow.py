@@ -42,7 +42,7 @@ _LIST_ELEMENT = "element"  # the name Parquet's standard three-level list gives 
 @cached_by_schema
 def to_arrow(schema: Schema) -> pa.Schema:
     """The Arrow schema of a table's rows: plain types, one for each of ours, nullability and comments kept."""
-    return pa.schema([_to_field(field) for field in schema.fields])
+    return pa.schema([arrow_field(field) for field in schema.fields])
 
 
 def nullable(schema: pa.Schema) -> pa.Schema:
@@ -75,8 +75,9 @@ def is_any_list(kind: pa.DataType) -> bool:
     )
 
 
-def arrow_type(kind: DataType) -> pa.DataType:
-    """The Arrow type that holds `kind`. Enums and UUIDs are strings there."""
+def arrow_type(kind: DataType, inner: Callable[[DataType], pa.DataType] | None = None) -> pa.DataType:
+    """The Arrow type that holds `kind`. Enums and UUIDs are strings there. `inner` gives the types within others."""
+    of = inner or arrow_type
     match kind:
         case BooleanType():
             return pa.bool_()
@@ -101,17 +102,18 @@ def arrow_type(kind: DataType) -> pa.DataType:
         case TimestampType():
             return pa.timestamp(kind.unit, "UTC" if kind.utc else None)
         case ListType():
-            return pa.list_(pa.field(_LIST_ELEMENT, arrow_type(kind.element), kind.element_nullable))
+            return pa.list_(pa.field(_LIST_ELEMENT, of(kind.element), kind.element_nullable))
         case MapType():
-            return pa.map_(pa.string(), pa.field("value", arrow_type(kind.value), kind.value_nullable))
+            return pa.map_(pa.string(), pa.field("value", of(kind.value), kind.value_nullable))
         case StructType():
-            return pa.struct([_to_field(field) for field in kind.fields])
+            return pa.struct([arrow_field(field, of) for field in kind.fields])
     return pa.string()  # string, enum, uuid
 
 
-def _to_field(field: Field) -> pa.Field:
+def arrow_field(field: Field, of: Callable[[DataType], pa.DataType] = arrow_type) -> pa.Field:
+    """The Arrow field, its comment in the metadata. `of` gives its type."""
     metadata = {_COMMENT: field.doc.encode()} if field.doc else None
-    return pa.field(field.name, arrow_type(field.type), field.nullable, metadata)
+    return pa.field(field.name, of(field.type), field.nullable, metadata)
 
 
 def from_arrow(schema: pa.Schema, name: str = "skep_record", namespace: str = "hoodie.skep") -> Schema:

@@ -19,7 +19,7 @@ from skep_format.timeline.codec import is_json
 from skep_format.timeline.instant import Action, Instant, State
 from skep_format.timeline.layout import TimelineLayout
 from skep_format.timeline.lsm_history import LsmHistory
-from skep_format.timeline.lsm_rows import HistoryRow
+from skep_format.timeline.lsm_rows import HistoryRow, in_groups
 from skep_format.timeline.ocf import check_whole
 
 _PLANNED: Final = {Action.CLEAN, Action.COMPACTION, Action.LOG_COMPACTION, Action.REPLACE_COMMIT, Action.CLUSTERING}
@@ -99,7 +99,7 @@ class HistoryWriter:
         self._history.merge()
 
     def _rows(self, instants: Sequence[InstantFiles]) -> Iterator[HistoryRow]:
-        for part in _parts(instants):
+        for part in in_groups(instants, _size, _READ_BYTES, _READ_FILES):
             yield from self._setting.runner.map(self._row, part)
 
     def _row(self, found: InstantFiles) -> HistoryRow:
@@ -135,15 +135,5 @@ class HistoryWriter:
         return plan
 
 
-def _parts(instants: Sequence[InstantFiles]) -> Iterator[list[InstantFiles]]:
-    part: list[InstantFiles] = []
-    size = 0
-    for each in instants:
-        more = sum(file.size_bytes for _, file in each.files)
-        if part and (size + more > _READ_BYTES or len(part) == _READ_FILES):
-            yield part
-            part, size = [], 0
-        part.append(each)
-        size += more
-    if part:
-        yield part
+def _size(instant: InstantFiles) -> int:
+    return sum(file.size_bytes for _, file in instant.files)

@@ -6,7 +6,7 @@ import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from skep_format.avro_schemas import schema_of
 from skep_format.errors import CorruptFileError
@@ -22,6 +22,7 @@ TIMES: Final = ("instantTime", "completionTime", "action")
 CONTENTS: Final = ("metadata", "plan")
 _RECORD: Final = "HoodieLSMTimelineInstant"
 _VERSION: Final = 1
+T = TypeVar("T")
 _GROUP_BYTES: Final = 8 << 20
 _GROUP_ROWS: Final = 1_000
 """Of one row group: it is what is read for the content of a single instant."""
@@ -38,18 +39,23 @@ class HistoryRow:
 
 def write_rows(storage: Storage, path: str, rows: Iterable[HistoryRow], release: str) -> None:
     """Writes one file, durable when it returns. The rows are taken as they come; of them a row group is in memory."""
-    _write(storage, path, map(_table, _groups(rows)), release)
+    _write(storage, path, map(_table, in_groups(rows, _size, _GROUP_BYTES, _GROUP_ROWS)), release)
 
 
-def _groups(rows: Iterable[HistoryRow]) -> Iterator[list[HistoryRow]]:
-    group: list[HistoryRow] = []
+def _size(row: HistoryRow) -> int:
+    return len(row.metadata) + len(row.plan or b"")
+
+
+def in_groups(each: Iterable[T], size_of: Callable[[T], int], most_bytes: int, most: int) -> Iterator[list[T]]:
+    """In their order, so many together as do not exceed `most_bytes`, or one."""
+    group: list[T] = []
     size = 0
-    for row in rows:
-        more = len(row.metadata) + len(row.plan or b"")
-        if group and (size + more > _GROUP_BYTES or len(group) == _GROUP_ROWS):
+    for one in each:
+        more = size_of(one)
+        if group and (size + more > most_bytes or len(group) == most):
             yield group
             group, size = [], 0
-        group.append(row)
+        group.append(one)
         size += more
     if group:
         yield group

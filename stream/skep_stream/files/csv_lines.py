@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_format.buffers import joined_lines
 from skep_format.errors import InputError
-from skep_stream.files.csv_text import CsvForm, is_record, joined, lines_of
+from skep_stream.files.csv_text import CsvForm, is_record, lines_of
 
 Places = np.ndarray[tuple[int], np.dtype[np.int64]]
 
@@ -83,7 +84,7 @@ class CsvLines:
         mask = np.zeros(len(self.lines), np.bool_)
         mask[self._bad] = True
         kept = pc.if_else(pa.array(mask), pa.scalar(b"", self.lines.type), self.lines)
-        return joined(kept).to_pybytes()
+        return joined_lines(kept).to_pybytes()
 
     def _found(self, line: Places, reason: InputError) -> tuple[int, InputError]:
         self._bad.append(int(line[0]))
@@ -91,7 +92,7 @@ class CsvLines:
 
     def _reason(self, read: Read, some: Places) -> InputError | None:
         try:
-            read(joined(self.lines.take(pa.array(some))).to_pybytes())
+            read(joined_lines(self.lines.take(pa.array(some))).to_pybytes())
         except InputError as error:
             return error
         return None

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
+from skep_format.buffers import as_array, joined_lines
 from skep_format.errors import InputError, OptionError
 from skep_format.options import Option, Options
 from skep_stream import options as names
-from skep_stream.files.buffers import as_array
 from skep_stream.files.csv_cut import BLANKS, NONE, Dialect
 
 _SEPARATORS: Final = {r"\t": "\t", r"\r": "\r", r"\b": "\b", r"\f": "\f", r"\"": '"', r"\'": "'", r"\\": "\\"}
@@ -245,7 +245,7 @@ def csv_text(name: str, data: bytes, form: CsvForm) -> CsvText:
             return found
         return replace(found, rows=pa.py_buffer(text[start:] + b"\n"))  # else a last empty value counts as quoted
     if form.arrow.takes(text, start, escaped=True):
-        return replace(found, rows=joined(form.arrow.unescaped(as_array(text, start))))
+        return replace(found, rows=joined_lines(form.arrow.unescaped(as_array(text, start))))
     return replace(found, rows=_rewritten(name, found, start), rewritten=True)
 
 
@@ -313,7 +313,7 @@ def _rewritten(name: str, text: CsvText, start: int) -> pa.Buffer:
             write(form.dialect.record(line.decode())[0])
     except ValueError as error:
         raise _uncut(name, text, int(pc.indices_nonzero(odd)[len(done)].as_py()) + 1, error) from error
-    return joined(pc.replace_with_mask(lines, odd, pa.array(done, lines.type)))
+    return joined_lines(pc.replace_with_mask(lines, odd, pa.array(done, lines.type)))
 
 
 def _uncut(name: str, text: CsvText, row: int, error: ValueError) -> InputError:
@@ -331,9 +331,3 @@ def lines_of(text: bytes, start: int = 0) -> pa.Array:
     whole = as_array(text, start)
     parts = pc.split_pattern_regex(whole, r"\r\n?|\n") if b"\r" in text else pc.split_pattern(whole, "\n")
     return pc.list_flatten(parts)
-
-
-def joined(lines: pa.Array) -> pa.Buffer:
-    """The lines with their ends."""
-    ended = pc.binary_join_element_wise(lines, *(pa.scalar(each, lines.type) for each in (b"\n", b"")))
-    return ended.buffers()[2].slice(0, pc.sum(pc.binary_length(ended)).as_py() or 0)

@@ -14,14 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
+from skep_format.buffers import as_array, joined_lines
 from skep_format.errors import InputError
-from skep_format.schema.arrow import to_arrow
+from skep_format.schema.arrow import arrow_type, to_arrow
 from skep_format.schema.types import (
     BooleanType,
     DataType,
     DateType,
     DoubleType,
-    Field,
     FloatType,
     IntType,
     ListType,
@@ -31,7 +31,6 @@ from skep_format.schema.types import (
     StructType,
     TimestampType,
 )
-from skep_stream.files.buffers import as_array, as_buffer
 from skep_stream.json_values import UnfitValueError, members, parsed
 from skep_stream.rejected import Line, RecordPlace, Rejected
 
@@ -77,8 +76,7 @@ def _read_each_by_arrow(values: pa.Array, schema: Schema) -> pa.Table | None:
     """One row of each value. None where Arrow can't read one of them, or would find other numbers of rows in them."""
     if not pc.all(pc.match_substring_regex(values, _OBJECT)).as_py():
         return None
-    lines = pc.binary_join_element_wise(values, *(pa.scalar(each, values.type) for each in (b"\n", b"")))
-    rows = _read_by_arrow(as_buffer(lines), schema, lines=False)
+    rows = _read_by_arrow(joined_lines(values), schema, lines=False)
     return rows if rows is not None and rows.num_rows == len(values) else None
 
 
@@ -145,26 +143,21 @@ def _fits(column: pa.ChunkedArray | pa.Array, kind: DataType, nullable: bool) ->
     return True
 
 
-def _stored(kind: DataType) -> pa.DataType | None:
-    """The type that Arrow reads the JSON of a column as; None where it reads none."""
+def _stored(kind: DataType, within: bool = False) -> pa.DataType | None:
+    """The type that Arrow reads the JSON of a column as; None where it reads none. `within` others times are unread."""
     match kind:
-        case BooleanType() | IntType() | LongType() | DoubleType() | StringType():
-            return to_arrow(Schema((Field("v", kind),))).field(0).type
-        case FloatType():
-            return pa.float32()
-        case TimestampType():
+        case BooleanType() | IntType() | LongType() | FloatType() | DoubleType() | StringType():
+            return arrow_type(kind)
+        case TimestampType() if not within:
             return pa.int64()
-        case DateType():
+        case DateType() if not within:
             return pa.int32()
         case ListType():
-            element = _stored(kind.element)
-            return None if element is None or isinstance(kind.element, (TimestampType, DateType)) else pa.list_(element)
-        case StructType():
-            members = [(field.name, _stored(field.type)) for field in kind.fields]
-            unread = any(found is None for _, found in members)
-            timed = any(isinstance(field.type, (TimestampType, DateType)) for field in kind.fields)
-            required = any(not field.nullable for field in kind.fields)  # which only the reader of lines checks
-            return None if unread or timed or required else pa.struct(members)
+            element = _stored(kind.element, within=True)
+            return None if element is None else pa.list_(element)
+        case StructType() if all(field.nullable for field in kind.fields):  # only the reader of lines checks others
+            members = [(field.name, _stored(field.type, within=True)) for field in kind.fields]
+            return None if any(found is None for _, found in members) else pa.struct(members)
     return None
 
 

@@ -20,7 +20,7 @@ from skep_stream.files.compressed import plain
 from skep_stream.files.csv_rows import csv_rows
 from skep_stream.files.csv_text import CsvForm
 from skep_stream.files.json_rows import json_rows
-from skep_stream.files.typed_rows import avro_rows, orc_rows, parquet_rows
+from skep_stream.files.typed_rows import typed_rows
 from skep_stream.options import (
     CURRENT_DATE,
     DATE_DEPTH,
@@ -207,16 +207,11 @@ def csv_source(context: StreamContext) -> FileSource:
     return replace(_source(context, reader), rejected=rejected)
 
 
-def parquet_source(context: StreamContext) -> FileSource:
-    """ParquetDFSSource."""
-    return _source(context, lambda: parquet_rows)
+def _typed_source(format: str, context: StreamContext) -> FileSource:
+    return _source(context, lambda: partial(typed_rows, format))
 
 
-def orc_source(context: StreamContext) -> FileSource:
-    """ORCDFSSource."""
-    return _source(context, lambda: orc_rows)
-
-
-def avro_source(context: StreamContext) -> FileSource:
-    """AvroDFSSource."""
-    return _source(context, lambda: avro_rows)
+parquet_source = partial(_typed_source, "parquet")
+orc_source = partial(_typed_source, "orc")
+avro_source = partial(_typed_source, "avro")
+"""ParquetDFSSource, ORCDFSSource and AvroDFSSource."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -43,7 +42,7 @@ TYPED: Final[Mapping[str, Callable[[str, pa.NativeFile], TypedRows]]] = {
 """By format: a file's name for errors, and the file, that stays open while rows are taken."""
 
 
-def _whole(format: str, name: str, data: bytes) -> pa.Table:
+def typed_rows(format: str, name: str, data: bytes) -> pa.Table:
     """All rows. InputError for what is no file of this format."""
     try:
         schema, batches = TYPED[format](name, pa.BufferReader(data))
@@ -52,8 +51,3 @@ def _whole(format: str, name: str, data: bytes) -> pa.Table:
         raise InputError(error.message, path=name) from error
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{name} can't be read: {error}", path=name) from error
-
-
-parquet_rows = partial(_whole, "parquet")
-orc_rows = partial(_whole, "orc")
-avro_rows = partial(_whole, "avro")

@@ -10,7 +10,7 @@ import pyarrow as pa
 from skep_format.errors import InputError, OptionError
 from skep_format.schema.types import META_FIELDS
 from skep_format.storage import FileStatus, Storage, open_storage
-from skep_stream.files.typed_rows import avro_rows
+from skep_stream.files.typed_rows import typed_rows
 from skep_stream.options import PULLS
 from skep_stream.protocols import Batch, Position, StreamContext
 
@@ -30,7 +30,7 @@ class IncrPullSource:
         name, files = next(((name, files) for name, files in later if files), ("", ()))
         if not files:
             return Batch(None, last.checkpoint)
-        tables = [avro_rows(self.storage.uri(file.path), self.storage.read(file.path)) for file in files]
+        tables = [typed_rows("avro", self.storage.uri(file.path), self.storage.read(file.path)) for file in files]
         rows = pa.concat_tables(tables, promote_options="permissive")
         return Batch(rows.drop_columns([each for each in rows.schema.names if each in META_FIELDS]), name)
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_format.buffers import joined_lines
 from skep_format.instant_time import InstantTime
 from skep_format.logfile.changes import AFTER, BEFORE, OP, TIME
 
@@ -39,11 +39,7 @@ def lines_of(changes: pa.RecordBatch) -> pa.Array:
 
 def joined(lines: pa.Array) -> bytes:
     """One text, a line break behind each line."""
-    if not len(lines):
-        return b""
-    ended = _side_by_side(lines, "\n")
-    offsets = np.frombuffer(ended.buffers()[1], np.int64, len(ended) + 1, ended.offset * 8)
-    return bytes(memoryview(ended.buffers()[2])[int(offsets[0]) : int(offsets[-1])])
+    return joined_lines(lines.cast(_TEXT)).to_pybytes()
 
 
 def _side_by_side(*parts: pa.Array | str) -> pa.Array:

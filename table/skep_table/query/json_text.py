@@ -21,6 +21,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_format.buffers import joined_lines
+from skep_format.schema.avro import decimal_size
 from skep_format.schema.java_text import java_float
 
 Leaf = Callable[[pa.Array], pa.Array]
@@ -59,13 +61,7 @@ class Spelling:
 def json_lines(batch: pa.RecordBatch, spelling: Spelling | None = None) -> pa.Buffer:
     """The batch as JSON lines, one row a line, as UTF-8 bytes."""
     text = json_rows(batch, spelling or ROWS)
-    lines = _join(text, "\n").cast(pa.large_string())
-    _, offsets, data = lines.buffers()
-    if data is None:
-        return pa.py_buffer(b"")
-    ends = np.frombuffer(offsets, np.int64)
-    start, stop = int(ends[lines.offset]), int(ends[lines.offset + len(lines)])
-    return data.slice(start, stop - start)
+    return joined_lines(text)
 
 
 def json_rows(batch: pa.RecordBatch, spelling: Spelling) -> pa.Array:
@@ -341,11 +337,6 @@ def _avro_decimal(array: pa.Array) -> pa.Array:
         pa.array(np.arange(len(array) + 1) * size), pa.array(big).cast(pa.large_string())
     )
     return _join("[", pc.binary_join(lists, pa.scalar(", ", pa.large_string())), "]")
-
-
-def decimal_size(precision: int) -> int:
-    """The fewest bytes that hold every number of so many digits, signed."""
-    return ((10**precision - 1).bit_length() + 8) // 8
 
 
 def _avro_string(array: pa.Array) -> pa.Array:

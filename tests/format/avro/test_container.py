@@ -15,7 +15,7 @@ from skep.files.inputs import inputs_of, read_files
 from skep_format.avro.container import Container, container
 from skep_format.errors import CorruptFileError, InputError
 from skep_format.schema.arrow import from_arrow
-from skep_stream.files.typed_rows import avro_rows
+from skep_stream.files.typed_rows import typed_rows
 
 ROWS = pa.table({"id": [1, 2, 3], "tags": [["a"], None, []], "at": pa.array([1, None, 3], pa.timestamp("us", "UTC"))})
 DATA = container(from_arrow(ROWS.schema), ROWS)
@@ -57,7 +57,7 @@ def test_a_damaged_file_is_an_error_of_every_reader(data: bytes, tmp_path: Path)
     with pytest.raises(CorruptFileError, match=r"a\.avro"), (tmp_path / "a.avro").open("rb") as file:
         list(Container(file, "a.avro").batches())
     with pytest.raises(InputError, match=r"a\.avro"):
-        avro_rows("a.avro", data)
+        typed_rows("avro", "a.avro", data)
     with pytest.raises((InputError, CorruptFileError), match=r"a\.avro"):
         list(read_files(inputs_of([tmp_path / "a.avro"])).batches())
 

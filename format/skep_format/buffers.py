@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 
 def as_array(data: Any, start: int = 0, kind: pa.DataType | None = None) -> pa.Array:
@@ -16,7 +17,9 @@ def as_array(data: Any, start: int = 0, kind: pa.DataType | None = None) -> pa.A
     return pa.Array.from_buffers(kind or pa.large_binary(), 1, [None, offsets, rest])
 
 
-def as_buffer(values: pa.Array) -> pa.Buffer:
-    """The bytes of all values of a large binary array without nulls, which follow one another."""
-    offsets = np.frombuffer(values.buffers()[1], np.int64)[values.offset : values.offset + len(values) + 1]
-    return values.buffers()[2][int(offsets[0]) : int(offsets[-1])]
+def joined_lines(lines: pa.Array) -> pa.Buffer:
+    """The values of a large array of bytes or texts, none of them null, each with a line end, as they follow."""
+    ended = pc.binary_join_element_wise(lines, *(pa.scalar(each, lines.type) for each in ("\n", "")))
+    offsets = np.frombuffer(ended.buffers()[1], np.int64, len(ended) + 1, ended.offset * 8)
+    data = ended.buffers()[2]
+    return pa.py_buffer(b"") if data is None else data[int(offsets[0]) : int(offsets[-1])]
