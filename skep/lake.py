@@ -115,11 +115,14 @@ class Lake(LakeTables):
         database of USE last as long as the lake.
         """
         self._ensure_open()
+        return self._statements().run(text, engine, args, parameters)
+
+    def _statements(self) -> LakeSession:
         if self._sql is None:
             from skep.handles.statements import LakeSession
 
             self._sql = LakeSession(self)
-        return self._sql.run(text, engine, args, parameters)
+        return self._sql
 
     def for_client(self) -> Self:
         """The same lake with an own current database and own SQL settings. It ends with this one: close only this."""

@@ -279,3 +279,18 @@ class SyncError(SkepError):
 
 class EnvironmentMissingError(SkepError):
     """Java, pyspark or an optional package is missing, or its version does not fit."""
+
+
+@contextmanager
+def needs(extra: str, text: str, **fields: object) -> Iterator[None]:
+    """EnvironmentMissingError for a package that an import in the block does not find; `%s` in the text is its name.
+
+    The hint is what installs the packages of an extra.
+    """
+    try:
+        yield
+    except ImportError as error:
+        from skep_format.distribution import install_command
+
+        message = text.replace("%s", error.name or "")
+        raise EnvironmentMissingError(message, hint=install_command(extra), **fields) from error

@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from skep_format.distribution import install_command
-from skep_format.errors import EnvironmentMissingError, InputError
+from skep_format.errors import InputError, needs
 from skep_stream.protocols import SINCE
 from skep_table.events import Event, Listener
 
@@ -135,14 +134,10 @@ class MetricsServers:
             return self._listeners[port]
 
     def _served(self, port: int) -> Listener:
-        try:
+        with needs("serve", "metrics need the package %s"):
             from prometheus_client import CollectorRegistry, start_http_server
 
             from skep.base.lock_metrics import LockMetrics
-        except ModuleNotFoundError as error:
-            raise EnvironmentMissingError(
-                f"metrics need the package {error.name}", hint=install_command("serve")
-            ) from error
         registry = CollectorRegistry()
         streams, locks = StreamMetrics(registry), LockMetrics(registry)
         try:

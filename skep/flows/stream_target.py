@@ -6,12 +6,11 @@ import logging
 import warnings
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
 from skep.base.background import wait_for
-from skep.base.schemas import SchemaLike, schema_of
 from skep.handles.by_path import handle_of
 from skep.handles.destination import Destination, made_at
 from skep.handles.frame_writer import OPERATION, FrameWriter
@@ -20,7 +19,7 @@ from skep.handles.writing import writer_for
 from skep.query.spark import SparkHolder
 from skep_format.errors import OptionError, SkepError
 from skep_format.options import Options
-from skep_format.schema.arrow import nullable, to_arrow
+from skep_format.schema.arrow import from_arrow, nullable, to_arrow
 from skep_format.schema.types import Schema
 from skep_format.storage import open_storage
 from skep_format.timeline.instant import Action
@@ -110,9 +109,9 @@ class TableTarget(DescribedTarget):
     def _opened(self) -> Table:
         return handle_of(HudiTable.open(self.path, self.options), self._events, self._spark)
 
-    def _made(self, schema: SchemaLike) -> AbstractContextManager[Table]:
+    def _made(self, schema: Any) -> AbstractContextManager[Table]:
         name = self.options.value(TABLE_NAME)
-        columns = schema_of(schema, name)
+        columns = schema if isinstance(schema, Schema) else from_arrow(schema, name)
         options = self._options_of_new(columns)
         storage = open_storage(self.path, options)
         return made_at(storage, spec_of(options, name, columns), options, events=self._events, spark=self._spark)

@@ -16,7 +16,7 @@ from skep.base.names import TableName
 from skep.base.schemas import SchemaLike
 from skep.base.specs import Text, check_same, table_spec
 from skep.handles.destination import Destination
-from skep.handles.new_tables import is_left_over, new_table, remove_unwritten
+from skep.handles.new_tables import SIGN, is_left_over, new_table, remove_unwritten
 from skep.handles.table import Table
 from skep.metastore.entries import VIEWS, hudi_entries, named_entry
 from skep.metastore.locking import checked, lock_of
@@ -284,16 +284,21 @@ class LakeTables:
         if not is_hudi(entry) or not entry.storage.location:
             return False
         try:
-            return is_left_over(HudiTable.open(entry.storage.location, self.options))
-        except NotATableError:
+            storage = open_storage(entry.storage.location, self.options)
+            return storage.exists(SIGN) and is_left_over(HudiTable.open(storage, self.options))
+        except (SkepError, OSError):
             return False
 
-    def _drop_entries(self, name: TableName, storage: Storage) -> None:
+    def _entries_of(self, name: TableName, storage: Storage) -> Iterator[Entry]:
         """Those of a table that lies there, and of its views."""
         for view in ("", *VIEWS):
             found = self.metastore.find_table(name.database, name.name + view)
             if found is not None and registered_there(found.storage.location, storage.uri("")):
-                self.metastore.drop_table(name.database, name.name + view)
+                yield found
+
+    def _drop_entries(self, name: TableName, storage: Storage) -> None:
+        for entry in self._entries_of(name, storage):
+            self.metastore.drop_table(entry.database, entry.name)
 
     def set_parameters(self, name: TableName, changes: Mapping[str, str | None]) -> None:
         """Parameters of the metastore's entry; None removes one."""
@@ -342,11 +347,9 @@ class LakeTables:
         # Writers lock the name: no commit is completed under the old one while the new one comes up.
         lock = self._lock_of(old, hudi, self._check_of(old, hudi))(self.options)
         with hudi.with_context(lock=lock).context.locked():
-            for view in ("", *VIEWS):
-                found = self.metastore.find_table(old.database, old.name + view)
-                if found is not None and found.storage.location == entry.storage.location:
-                    renamed = replace(found, database=new.database, name=new.name + view)
-                    self.metastore.alter_table(old.database, old.name + view, renamed)
+            for found in self._entries_of(old, hudi.storage):
+                renamed = replace(found, database=new.database, name=new.name + found.name.removeprefix(old.name))
+                self.metastore.alter_table(old.database, found.name, renamed)
         return self.table(str(new))
 
     @property

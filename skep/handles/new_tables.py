@@ -20,7 +20,7 @@ from skep_table.runtime.process import ProcessName, this_process
 from skep_table.table import HudiTable
 from skep_table.write.planning.settings import check_settings
 
-_SIGN: Final = f"{META_FOLDER}/.skep_making"
+SIGN: Final = f"{META_FOLDER}/.skep_making"
 _LONGEST_SECONDS: Final = 3600  # of a maker on another machine, whose end can't be seen
 _signs_here: set[str] = set()  # of the tables that this process makes now
 
@@ -42,7 +42,7 @@ def new_table(
         try:
             table = create_table(storage, spec, options)
         except TableExistsError:
-            storage.delete(_SIGN)
+            storage.delete(SIGN)
             raise
         try:
             yield table
@@ -50,7 +50,7 @@ def new_table(
             with suppress(SkepError, OSError):  # the sign stays
                 remove_unwritten(storage, options, unregister)
             raise
-        storage.delete(_SIGN)
+        storage.delete(SIGN)
     finally:
         _signs_here.discard(sign)
 
@@ -83,20 +83,20 @@ def remove_unwritten(storage: Storage, options: Options, unregister: Callable[[]
 def _put_sign(storage: Storage, sign: str, options: Options, unregister: Callable[[], object] | None) -> None:
     for _ in range(2):
         try:
-            storage.create_exclusive(_SIGN, sign.encode())
+            storage.create_exclusive(SIGN, sign.encode())
             return
         except AlreadyExistsError:
             if not _maker_is_away(storage):
                 break
             remove_unwritten(storage, options, unregister)
-            storage.delete(_SIGN)
+            storage.delete(SIGN)
     raise TableExistsError(f"another process makes a table at {storage.root}", table=storage.root, path=storage.root)
 
 
 def _maker_is_away(storage: Storage) -> bool:
     try:
-        sign = storage.read(_SIGN).decode()
-        age = time.time() - storage.status(_SIGN).modified_ms / 1000
+        sign = storage.read(SIGN).decode()
+        age = time.time() - storage.status(SIGN).modified_ms / 1000
     except FileNotFoundError:
         return False
     if sign in _signs_here:

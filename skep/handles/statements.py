@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -251,10 +251,14 @@ class LakeCatalog:
                 hint="drop them with the engine whose they are",
                 found=others[0],
             )
-        for table in own:
-            facts = self.facts(f"{name}.{table}")
-            self.drop_table(f"{name}.{table}", purge=facts is not None and facts.is_managed)
+        self.drop_tables(name, own)
         metastore.drop_database(name, cascade=cascade)
+
+    def drop_tables(self, database: str, tables: Iterable[str]) -> None:
+        """As DROP TABLE does: managed ones lose their files."""
+        for table in tables:
+            facts = self.facts(f"{database}.{table}")
+            self.drop_table(f"{database}.{table}", purge=facts is not None and facts.is_managed)
 
     @contextmanager
     def new_table(self, name: str, schema: pa.Schema, *, managed: bool, **spec: Any) -> Iterator[Table]:

@@ -444,9 +444,7 @@ class Statements:
             raise InputError(
                 f"database {name} has {len(tables)} Hudi tables", hint="DROP DATABASE … CASCADE", found=tables[0]
             )
-        for table in tables:
-            facts = self.catalog.facts(f"{name}.{table}")
-            self.catalog.drop_table(f"{name}.{table}", purge=facts is not None and facts.is_managed)
+        self.catalog.drop_tables(name, tables)
         if self._spark.catalog.databaseExists(name):
             return None
         self.catalog.drop_database(name, if_exists=True, cascade=True)

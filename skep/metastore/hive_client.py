@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
-from skep_format.distribution import install_command
-from skep_format.errors import CatalogError, EnvironmentMissingError, InputError, NoSuchTableError
+from skep_format.errors import CatalogError, InputError, NoSuchTableError, needs
 
 _PORT: Final = 10000
 _URL: Final = re.compile(r"jdbc:hive2://(?P<host>[^:/;,]+)(:(?P<port>\d+))?(/(?P<database>[^;?#]*))?(?P<more>;[^?#]*)?")
@@ -83,10 +82,8 @@ class HiveClient:
 def connected(url: str, user: str = "hive", password: str = "") -> Iterator[HiveClient]:
     """A session for one pull. CatalogError where the server is not reachable or refuses the user."""
     address = HiveAddress.parse(url)
-    try:
+    with needs("hive", "PyHive is not installed"):
         hive = import_module("pyhive.hive")
-    except ImportError as error:
-        raise EnvironmentMissingError("PyHive is not installed", hint=install_command("hive")) from error
     try:
         connection = hive.connect(database=address.database, **_how(address, user, password))
     except Exception as error:  # PyHive raises what Thrift, SASL and sockets raise

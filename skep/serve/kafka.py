@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from skep_format.distribution import install_command
-from skep_format.errors import EnvironmentMissingError, InputError, SkepError
+from skep_format.errors import InputError, SkepError, needs
 from skep_sync.following.allowed import AllowedPaths
 from skep_sync.following.receiver import parse_callback
 from skep_table.events import Events
@@ -67,12 +66,8 @@ Submit = Callable[[str, str, str | None], None]
 
 def connect(settings: KafkaSettings) -> Consumer:
     """A consumer of the topic. EnvironmentMissingError without the package."""
-    try:
+    with needs("kafka", "callbacks from Kafka need the package confluent-kafka"):
         import confluent_kafka
-    except ImportError as error:
-        raise EnvironmentMissingError(
-            "callbacks from Kafka need the package confluent-kafka", hint=install_command("kafka")
-        ) from error
     consumer: Consumer = confluent_kafka.Consumer(
         {
             "auto.offset.reset": "earliest",

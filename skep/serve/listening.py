@@ -8,8 +8,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any, Final
 
-from skep_format.distribution import install_command
-from skep_format.errors import EnvironmentMissingError, InputError
+from skep_format.errors import InputError, needs
 
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
@@ -32,16 +31,11 @@ def address_of(listening: socket.socket) -> str:
 @contextlib.contextmanager
 def serving_app(app: Any, listening: socket.socket, name: str, **config: Any) -> Iterator[None]:
     """Serves an ASGI application on a socket, which is closed once the requests taken are answered."""
-    try:
-        import uvicorn
-    except ImportError as error:
-        listening.close()
-        raise EnvironmentMissingError(
-            f"the service needs the package {error.name}", hint=install_command("serve")
-        ) from error
-    settings: dict[str, Any] = {"log_config": None, "access_log": False, "server_header": False, **config}
-    server = uvicorn.Server(uvicorn.Config(app, timeout_graceful_shutdown=10, **settings))
     with contextlib.closing(listening):
+        with needs("serve", "the service needs the package %s"):
+            import uvicorn
+        settings: dict[str, Any] = {"log_config": None, "access_log": False, "server_header": False, **config}
+        server = uvicorn.Server(uvicorn.Config(app, timeout_graceful_shutdown=10, **settings))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name=name, daemon=True)
         thread.start()
         try:

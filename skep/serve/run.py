@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from skep.metastore.syncing import open_queue
 from skep.serve.listening import LOOPBACK, address_of, listen, serving_app
 from skep_catalog.client import Metastore
-from skep_format.distribution import install_command
-from skep_format.errors import EnvironmentMissingError, InputError
+from skep_format.errors import InputError, needs
 from skep_format.options import Options
 from skep_sync.following.allowed import AllowedPaths
 from skep_sync.following.pending import DroppedEntries
@@ -159,13 +158,9 @@ def _kafka(service: SyncService, settings: ServiceSettings, events: Events) -> c
 @contextlib.contextmanager
 def _http(service: SyncService, settings: HttpSettings, allowed: AllowedPaths, events: Events) -> Iterator[str]:
     """The HTTP side in a thread; yields its address. Requests that were taken are answered before it ends."""
-    try:
+    with needs("serve", "the service needs the package %s"):
         from skep.serve.app import AppSettings, make_app
         from skep.serve.metrics import Metrics
-    except ImportError as error:
-        raise EnvironmentMissingError(
-            f"the service needs the package {error.name}", hint=install_command("serve")
-        ) from error
     metrics = Metrics(service.pending)
     events.listen(metrics)
     app = make_app(service, allowed, metrics, AppSettings(settings.token, settings.body_bytes), events)

@@ -9,6 +9,7 @@ from importlib.metadata import entry_points
 from typing import Any, Final
 
 from skep_format.errors import OptionError, UnsupportedError
+from skep_format.table_config.keys import simple_name
 from skep_stream.protocols import SchemaProvider, Source, StreamContext, Transformer
 
 _FILES: Final = "skep_stream.files.source"
@@ -86,7 +87,7 @@ def _with_id(text: str) -> tuple[str | None, str]:
     """`id:class` has an id; `module:function`, whose second part is no known name, has none."""
     part, colon, name = text.partition(":")
     if colon and (
-        ":" in name or _short(name) in (*TRANSFORMERS, *_UNBUILT) or name in _named("skep.stream.transformers")
+        ":" in name or simple_name(name) in (*TRANSFORMERS, *_UNBUILT) or name in _named("skep.stream.transformers")
     ):
         return part, name
     return None, text
@@ -96,13 +97,9 @@ def _transformer(name: str, part: str | None, context: StreamContext) -> Transfo
     from skep_stream.transform import OwnFunction
 
     made = _found(name, "transformer", TRANSFORMERS, "skep.stream.transformers")
-    if _short(name) in _WITH_CONTEXT:
+    if simple_name(name) in _WITH_CONTEXT:
         return partial(made, context, part)()
     return OwnFunction(name, made)
-
-
-def _short(name: str) -> str:
-    return name.rpartition(".")[2]
 
 
 def _named(group: str) -> Mapping[str, Any]:
@@ -114,11 +111,11 @@ def _found(name: str, kind: str, built: Mapping[str, str], group: str) -> Any:
     own = _named(group)
     if name in own:
         return own[name].load()
-    if _short(name) in built:
-        return imported(built[_short(name)], name)
-    if _short(name) in _UNBUILT:
+    if simple_name(name) in built:
+        return imported(built[simple_name(name)], name)
+    if simple_name(name) in _UNBUILT:
         raise UnsupportedError(
-            f"{kind} {_short(name)} is known, and not built yet", found=name, expected=", ".join(built)
+            f"{kind} {simple_name(name)} is known, and not built yet", found=name, expected=", ".join(built)
         )
     if ":" in name:
         return imported(name, name)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from skep_format.schema.arrow import from_arrow, to_arrow
+from skep_format.schema.arrow import to_arrow
 from skep_format.schema.types import Schema
 from skep_format.timeline.metadata import WriteOperation
 from skep_stream.checkpoints import CheckpointSettings, Recorded, entries, newest, resumed, stated
@@ -131,8 +131,3 @@ class Stream:
             return stated_one
         table = self.target.table()
         return None if table is None else table.schema()
-
-
-def schema_of_rows(rows: pa.Table, name: str) -> Schema:
-    """The schema that rows state."""
-    return from_arrow(rows.schema, name)

@@ -9,8 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 
-from skep_format.distribution import install_command
-from skep_format.errors import AlreadyExistsError, EnvironmentMissingError, StorageError
+from skep_format.errors import AlreadyExistsError, EnvironmentMissingError, StorageError, needs
 from skep_format.storage.base import FileStatus, FolderListing, StorageFlags
 from skep_format.storage.deletion import delete_each
 from skep_format.storage.ranged import RangedFile, span
@@ -43,12 +42,8 @@ class HdfsStorage(RemoteStorage):
 
     @cached_property
     def _hdfs(self) -> Any:
-        try:
+        with needs("hdfs", f"{self._root}: HDFS needs the package hdfs-native", path=self._root):
             import hdfs_native
-        except ImportError as error:
-            raise EnvironmentMissingError(
-                f"{self._root}: HDFS needs the package hdfs-native", hint=install_command("hdfs"), path=self._root
-            ) from error
         return hdfs_native
 
     @cached_property

@@ -8,8 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any
 
-from skep_format.distribution import install_command
-from skep_format.errors import AlreadyExistsError, EnvironmentMissingError, StorageError, storage_error
+from skep_format.errors import AlreadyExistsError, EnvironmentMissingError, StorageError, needs, storage_error
 from skep_format.storage.base import FileStatus, FolderListing, StorageFlags
 from skep_format.storage.deletion import delete_each
 from skep_format.storage.ranged import TAIL_BYTES, RangedFile, span
@@ -62,13 +61,9 @@ class ObjectStorage(RemoteStorage):
 
     @cached_property
     def _obstore(self) -> Any:
-        try:
+        with needs("s3", f"{self._root}: object stores need the package obstore", path=self._root):
             import obstore
             import obstore.store
-        except ImportError as error:
-            raise EnvironmentMissingError(
-                f"{self._root}: object stores need the package obstore", hint=install_command("s3"), path=self._root
-            ) from error
         return obstore
 
     @cached_property

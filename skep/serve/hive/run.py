@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from skep.serve.hive.settings import SqlServerSettings
 from skep.serve.listening import address_of, listen, serving_app
-from skep_format.distribution import install_command
-from skep_format.errors import EnvironmentMissingError, InputError
+from skep_format.errors import InputError, needs
 
 if TYPE_CHECKING:
     from skep.lake import Lake
@@ -33,13 +32,9 @@ class SqlServer:
 def sql_server(lake: Lake, settings: SqlServerSettings) -> Iterator[SqlServer]:
     """Serves statements on a lake, which the caller closes. At the end those under way have `grace_seconds`."""
     settings.check()
-    try:
+    with needs("sql-server", "the SQL server needs the package %s"):
         from skep.serve.hive.sessions import SqlHub
         from skep.serve.hive.tcp import TcpServer
-    except ImportError as error:
-        raise EnvironmentMissingError(
-            f"the SQL server needs the package {error.name}", hint=install_command("sql-server")
-        ) from error
     context = _context(settings)
     secure = ";ssl=true" if context is not None else ""
     with contextlib.ExitStack() as stack:  # what comes last is ended first

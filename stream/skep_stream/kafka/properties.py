@@ -7,8 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
-from skep_format.distribution import install_command
-from skep_format.errors import EnvironmentMissingError, OptionError
+from skep_format.errors import OptionError, needs
 from skep_format.options import Options
 from skep_stream.kafka.options import START
 
@@ -81,14 +80,8 @@ def made(make: Callable[[Mapping[str, Any]], Client], properties: Mapping[str, A
 
     OptionError for a value that it can't use, and for an unknown property that protects a connection.
     """
-    try:
+    with needs("kafka", "reading Kafka needs the package confluent-kafka", package="confluent_kafka"):
         from confluent_kafka import KafkaException
-    except ImportError as error:
-        raise EnvironmentMissingError(
-            "reading Kafka needs the package confluent-kafka",
-            hint=install_command("kafka"),
-            package="confluent_kafka",
-        ) from error
     left = dict(properties)
     while True:
         try:

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Final
 
-from skep_format.distribution import install_command
-from skep_format.errors import EnvironmentMissingError, OptionError, SchemaError
+from skep_format.errors import OptionError, SchemaError, needs
 from skep_format.options import Options
 from skep_stream.properties import read_bytes
 from skep_stream.proto.options import DESCRIPTORS, MESSAGE
@@ -110,12 +109,8 @@ def file_of(serialized: bytes, name: str, origin: str) -> Any:
 
 
 def _library() -> tuple[Any, Any]:
-    try:
+    with needs("kafka", "reading Protobuf needs the package protobuf", package="protobuf"):
         from google.protobuf import descriptor_pb2, message
-    except ImportError as error:
-        raise EnvironmentMissingError(
-            "reading Protobuf needs the package protobuf", hint=install_command("kafka"), package="protobuf"
-        ) from error
     return descriptor_pb2, message
 
 

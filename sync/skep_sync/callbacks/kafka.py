@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from skep_format.distribution import install_command
-from skep_format.errors import EnvironmentMissingError, SyncError
+from skep_format.errors import SyncError, needs
 
 
 def send_to_topic(
@@ -25,12 +24,8 @@ def send_to_topic(
 
     Raises what `failed` makes of the reason. librdkafka's own lines go to `log`, not to stderr.
     """
-    try:
+    with needs("kafka", "confluent_kafka is not installed", package="confluent_kafka"):
         from confluent_kafka import KafkaException, Producer
-    except ImportError as error:
-        raise EnvironmentMissingError(
-            "confluent_kafka is not installed", hint=install_command("kafka"), package="confluent_kafka"
-        ) from error
     failures, sent = list[str](), 0
 
     def report(error: object, _message: object) -> None:

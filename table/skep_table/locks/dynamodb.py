@@ -12,8 +12,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from skep_format.clock import SYSTEM_CLOCK, Clock
-from skep_format.distribution import install_command
-from skep_format.errors import EnvironmentMissingError, LeaseLostError, LockError
+from skep_format.errors import LeaseLostError, LockError, needs
 from skep_table.events import NO_EVENTS, Events
 from skep_table.locks.agent import agent_facts, agent_text, describe, has_ended
 from skep_table.locks.holders import Holder
@@ -184,13 +183,9 @@ class DynamoDbLock(LeasedLock):
             raise LockError(f"DynamoDB can't be reached for {self.name}: {error}", lock=self.name) from error
 
     def _connected(self) -> Any:
-        try:
+        with needs("dynamodb", "locks in DynamoDB need the package boto3"):
             import boto3
             from botocore.exceptions import BotoCoreError, ClientError
-        except ImportError as error:
-            raise EnvironmentMissingError(
-                "locks in DynamoDB need the package boto3", hint=install_command("dynamodb")
-            ) from error
         try:
             client = boto3.client("dynamodb", region_name=self._region, endpoint_url=self._endpoint)
             try:

@@ -14,8 +14,7 @@ from datetime import datetime, timezone
 from typing import Any, Final
 
 from skep_format.clock import SYSTEM_CLOCK, Clock
-from skep_format.distribution import install_command
-from skep_format.errors import EnvironmentMissingError, LeaseLostError, LockError, OptionError
+from skep_format.errors import LeaseLostError, LockError, OptionError, needs
 from skep_table.events import NO_EVENTS, Events
 from skep_table.locks.agent import agent_facts, agent_text, describe
 from skep_table.locks.holders import Holder
@@ -184,12 +183,8 @@ class ZooKeeperLock(LeasedLock):
         return sorted((client or self._client).get_children(self._path), key=lambda name: name.rpartition(_LOCK)[2])
 
     def _connected(self) -> Any:
-        try:
+        with needs("zookeeper", "locks in ZooKeeper need the package kazoo"):
             from kazoo.client import KazooClient
-        except ImportError as error:
-            raise EnvironmentMissingError(
-                "locks in ZooKeeper need the package kazoo", hint=install_command("zookeeper")
-            ) from error
         client = KazooClient(hosts=self._hosts, timeout=self._session_seconds)
         with _failures(self.name):
             try:

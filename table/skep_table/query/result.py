@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from skep_format.distribution import install_command
-from skep_format.errors import EnvironmentMissingError
+from skep_format.errors import needs
 
 if TYPE_CHECKING:
     import duckdb
@@ -76,9 +75,5 @@ def needed(module: str, extra: str) -> Any:
     """An optional package. EnvironmentMissingError names the extra that brings it."""
     import importlib
 
-    try:
+    with needs(extra, f"{module} is not installed", package=module):
         return importlib.import_module(module)
-    except ImportError as error:
-        raise EnvironmentMissingError(
-            f"{module} is not installed", hint=install_command(extra), package=module
-        ) from error

@@ -162,7 +162,7 @@ def test_a_delete_with_an_ordering_value_loses_against_a_greater_one(made, kind,
 @pytest.mark.parametrize(("version", "left"), [(1, {}), (2, {"k2": "y", "k3": "y", "k4": "y"})])
 def test_delete_blocks_as_old_releases_wrote_them(made, version, left):
     """Version 1 has no ordering values, those of version 2 are compared: Hudi's own bytes, see tests/table/logfile."""
-    lines = (Path(__file__).parents[1] / "logfile" / "kryo_deletes.tsv").read_text().splitlines()
+    lines = (Path(__file__).parents[2] / "format" / "logfile" / "kryo_deletes.tsv").read_text().splitlines()
     kept = dict(line.split("\t") for line in lines)
     content = bytes.fromhex(kept[{1: "keys_of_one_partition", 2: "deletes_long"}[version]])
     keys = ["k1", "k2", "k3", "k4", "k5"][: {1: 3, 2: 5}[version]]

@@ -17,8 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from skep_format.basefile import read_footer
-from skep_format.distribution import install_command
-from skep_format.errors import EnvironmentMissingError, OptionError, StorageError, TableMismatchError
+from skep_format.errors import OptionError, StorageError, TableMismatchError, needs
 from skep_format.instant_time import InstantTime
 from skep_format.names import FileGroupId
 from skep_format.options import Options
@@ -100,13 +99,9 @@ class Gateway:
 
     @contextmanager
     def _connected(self) -> Iterator[Any]:
-        try:
+        with needs("hbase", "happybase is not installed", package="happybase"):
             import happybase
             from thriftpy2.thrift import TException
-        except ImportError as error:
-            raise EnvironmentMissingError(
-                "happybase is not installed", hint=install_command("hbase"), package="happybase"
-            ) from error
         try:
             with closing(happybase.Connection(self.host, self.port, timeout=_TIMEOUT_MS)) as connection:
                 yield connection
