@@ -34,7 +34,7 @@ from skep_format.schema.types import Schema
 from skep_format.timeline.metadata import WriteOperation
 from skep_table.events import Events
 from skep_table.query.options import COMMITS_OF_BATCH, INCREMENTAL_FORMAT, START_OFFSET, QueryType
-from skep_table.query.request import ReadRequest
+from skep_table.query.request import ReadRequest, Where
 from skep_table.table import HudiTable
 from skep_table.write.result import WriteResult
 
@@ -360,7 +360,7 @@ class Table(ServiceMethods, MetadataMethods):
         """One commit that deletes the rows that `compute` finds."""
         return self._wrote(self._writer(None, options).delete_computed, compute)
 
-    def delete_where(self, where: str, options: Mapping[str, object]) -> WriteResult:
+    def delete_where(self, where: Where, options: Mapping[str, object]) -> WriteResult:
         """One commit that deletes the rows for which a predicate holds."""
         return self._wrote(self._writer(None, options).delete_where, where)
 

@@ -18,6 +18,7 @@ from skep_sql.bind import Scope, bind, given_rows
 from skep_sql.execution.change import matching
 from skep_sql.parsing.parse import parse_expression
 from skep_sql.protocols import TableCatalog, TargetTable
+from skep_table.query.filters.predicate import Predicate
 from skep_table.query.filters.text import parse_predicate
 from skep_table.query.request import ReadRequest
 from skep_table.table import HudiTable
@@ -67,7 +68,7 @@ class MatchingRead(Rows):
 
     def __init__(self, table: HudiTable, request: ReadRequest, spark: SparkHolder) -> None:
         super().__init__(table, replace(request, where=None, limit=None), spark)
-        self._where = request.where or ""
+        self._where = str(request.where or "")
         self._limit = request.limit
         self._batches = self._matching
         self._count = lambda: sum(batch.num_rows for batch in self._matching())
@@ -95,7 +96,7 @@ class MatchingRead(Rows):
         """These rows."""
         return self
 
-    def filtered(self, where: str | None) -> Rows:  # noqa: ARG002 - what uses these rows applies it, too
+    def filtered(self, where: Predicate | None) -> Rows:  # noqa: ARG002 - what uses these rows applies it, too
         """These rows."""
         return self
 

@@ -66,6 +66,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Unpack
 
+    from skep_table.query.request import Where
+
 _RECENT_SECONDS: Final = 5.0
 
 log = logging.getLogger("skep.write")
@@ -200,7 +202,7 @@ class TableWriter:
             plan = plan_write(table, WriteOperation.INSERT, source.schema(table), self._table.options)
             return sorted(source.rows(plan, table).partitions())
 
-    def delete_where(self, where: str, **how: Unpack[How]) -> WriteResult:
+    def delete_where(self, where: Where, **how: Unpack[How]) -> WriteResult:
         """Deletes the rows for which a SQL predicate holds in the table as the write finds it."""
         operation = deleting(self._table)
 

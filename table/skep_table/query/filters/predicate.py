@@ -178,11 +178,16 @@ class Predicate:
     """A condition over rows. `text` is what the user wrote, for messages.
 
     `may_differ`: for some values Spark finds other rows, so that an engine is to be asked where there is one.
+    `is_implied`: the rows are checked once more where they are used, so that a reader may keep more.
     """
 
     condition: Condition
     text: str
     may_differ: bool = False
+    is_implied: bool = False
+
+    def __str__(self) -> str:
+        return self.text
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -208,6 +213,10 @@ class Predicate:
     def is_alike(self, *, in_utc: bool) -> bool:
         """Whether Spark finds the same rows by the condition. `in_utc`: its texts without a zone are in UTC."""
         return not self.may_differ and (in_utc or not self.depends_on_zone)
+
+    def is_certain(self, *, in_utc: bool) -> bool:
+        """Whether Spark finds the same rows whatever release and Java it has."""
+        return self.is_alike(in_utc=in_utc) and all(map(_is_certain, _leaves(self.condition)))
 
     def mask(self, rows: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
         """True, false or null for each row."""
@@ -271,8 +280,12 @@ class Predicate:
         """Both conditions; None is no condition."""
         if other is None:
             return self
-        differs = self.may_differ or other.may_differ
-        return Predicate(And((self.condition, other.condition)), f"({self.text}) AND ({other.text})", differs)
+        return Predicate(
+            And((self.condition, other.condition)),
+            f"({self.text}) AND ({other.text})",
+            self.may_differ or other.may_differ,
+            self.is_implied and other.is_implied,
+        )
 
 
 class _reported:
@@ -464,6 +477,16 @@ def _compares(leaf: Leaf, value: Value, *, equal_only: bool) -> bool:
         return known and (leaf.function == "equal" or not equal_only)
     known = leaf.argument == value and isinstance(leaf, (IsIn, IsNull, Matches))
     return known and (not equal_only or (isinstance(leaf, (IsIn, IsNull)) and not leaf.negated))
+
+
+def _is_certain(leaf: Leaf) -> bool:
+    """Capital and small letters beyond ASCII are not the same in all releases: only texts of others are compared."""
+    unsure = [each for each in _values(leaf) if isinstance(each, Applied) and not each.expression.keeps_order]
+    constants = leaf.values.to_pylist() if isinstance(leaf, IsIn) else [*_values(leaf)]
+    texts = (each.value.as_py() if isinstance(each, Literal) else each for each in constants)
+    return all(_compares(leaf, each, equal_only=True) for each in unsure) and not (
+        unsure and any(isinstance(text, str) and not text.isascii() for text in texts)
+    )
 
 
 def _replaced(node: Condition, value: Value, column: ColumnRef) -> Condition:

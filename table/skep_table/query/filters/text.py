@@ -129,12 +129,19 @@ _HONOURED: Final = {
 }
 
 
-def parse_predicate(text: str, schema: pa.Schema) -> Predicate:
-    """The predicate that `text` writes over columns of `schema`.
+def parse_predicate(where: str | Node, schema: pa.Schema) -> Predicate:
+    """The predicate that a text, or the condition of a parsed statement, means over columns of `schema`.
 
     Raises PredicateError for what does not parse, an unknown column, a comparison of kinds that don't compare, and
     every function or construct that is not supported.
     """
+    node, text = (_parsed(where), where) if isinstance(where, str) else (where, where.sql(SqlDialect))
+    reader = _Reader(text, schema)
+    condition = reader.condition(node)
+    return Predicate(condition, text, reader.may_differ)
+
+
+def _parsed(text: str) -> Node:
     try:
         tree = sqlglot.parse_one(f"SELECT 1 WHERE {text}", read=SqlDialect)
     except SqlglotError as error:
@@ -142,9 +149,7 @@ def parse_predicate(text: str, schema: pa.Schema) -> Predicate:
     where = tree.args.get("where") if isinstance(tree, exp.Select) else None
     if where is None or set(_given(tree)) - {"expressions", "where"}:
         raise PredicateError(f"filter {text!r} is more than one predicate", predicate=text)
-    reader = _Reader(text, schema)
-    condition = reader.condition(where.this)
-    return Predicate(condition, text, reader.may_differ)
+    return where.this
 
 
 def parse_reason(error: SqlglotError) -> str:

@@ -26,6 +26,8 @@ from skep_table.write.rows import KeyedRows
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from skep_table.query.request import Where
+
 _WHERE_A_ROW_IS = (RECORD_KEY, PARTITION_PATH, FILE_NAME)
 
 
@@ -151,7 +153,7 @@ class MatchingRows(RowSource):
 
     is_steady = False
 
-    def __init__(self, engine: FrameEngine, where: str, options: Mapping[str, str]) -> None:
+    def __init__(self, engine: FrameEngine, where: Where, options: Mapping[str, str]) -> None:
         super().__init__(engine)
         self._where = where
         self._options = options

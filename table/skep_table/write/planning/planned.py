@@ -16,6 +16,7 @@ from skep_format.timeline.metadata import WriteOperation
 from skep_table.commit.writable import check_writable
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
+from skep_table.query.request import Where
 from skep_table.table import HudiTable
 from skep_table.write.context import Memory
 from skep_table.write.input.source import MatchingRows, columns_that_find, deleting
@@ -65,7 +66,7 @@ def plan_delete(table: HudiTable, keys: object) -> PlannedDelete:
     return PlannedDelete(dict(sorted(found.items())))
 
 
-def plan_delete_where(table: HudiTable, where: str) -> PlannedDelete:
+def plan_delete_where(table: HudiTable, where: Where) -> PlannedDelete:
     """The stored rows for which a predicate holds."""
     _check(table)
     with MatchingRows(ArrowEngine(table.context.runner), where, table.options) as source:
