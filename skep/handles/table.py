@@ -225,11 +225,10 @@ class Table(ServiceMethods, MetadataMethods):
     def _delete_where(
         self, where: str, batch_id: str | None, dry_run: bool, options: Mapping[str, object]
     ) -> WriteResult | PlannedDelete:
-        from skep.query.conditions import is_for_engine, rows_to_delete
+        from skep.query.conditions import rows_to_delete
         from skep_table.write.planning.planned import plan_delete_computed, plan_delete_where
 
-        for_engine = is_for_engine(where, self.hudi, self._services.spark)
-        compute = rows_to_delete(self, where, self._services.spark) if for_engine else None
+        compute = rows_to_delete(self, where, self._services.spark)
         if dry_run:
             table = self._on_services(options)
             return plan_delete_where(table, where) if compute is None else plan_delete_computed(table, compute)

@@ -105,7 +105,12 @@ class MatchingRead(Rows):
         return SparkEngine(self._spark).frame(self._bound.query, self._bound.relations)
 
 
-def rows_to_delete(target: TargetTable, where: str, spark: SparkHolder) -> Callable[[HudiTable], pa.Table]:
-    """Computes the meta columns of the rows of a snapshot for which an engine finds that the condition holds."""
+def rows_to_delete(target: TargetTable, where: str, spark: SparkHolder) -> Callable[[HudiTable], pa.Table] | None:
+    """Computes the meta columns of the rows of a snapshot for which an engine finds that the condition holds.
+
+    None where skep's own reader finds them. Raises as `is_for_engine`.
+    """
+    if not is_for_engine(where, target.hudi, spark):
+        return None
     alias = target.name.rpartition(".")[2]
     return matching(target, parse_expression(where), Scope(NO_TABLES), LakeEngine(spark), alias)
