@@ -34,7 +34,7 @@ from skep_format.schema.types import Schema
 from skep_format.timeline.metadata import WriteOperation
 from skep_table.events import Events
 from skep_table.query.options import COMMITS_OF_BATCH, INCREMENTAL_FORMAT, START_OFFSET, QueryType
-from skep_table.query.request import ReadRequest
+from skep_table.query.request import ReadRequest, Where
 from skep_table.table import HudiTable
 from skep_table.write.result import WriteResult
 
@@ -220,11 +220,10 @@ class Table(ServiceMethods, MetadataMethods):
     def _delete_where(
         self, where: str, batch_id: str | None, dry_run: bool, options: Mapping[str, object]
     ) -> WriteResult | PlannedDelete:
-        from skep.query.conditions import is_for_engine, rows_to_delete
+        from skep.query.conditions import rows_to_delete
         from skep_table.write.planning.planned import plan_delete_computed, plan_delete_where
 
-        for_engine = is_for_engine(where, self.hudi, self._services.spark)
-        compute = rows_to_delete(self, where, self._services.spark) if for_engine else None
+        compute = rows_to_delete(self, where, self._services.spark)
         if dry_run:
             table = self._on_services(options)
             return plan_delete_where(table, where) if compute is None else plan_delete_computed(table, compute)
@@ -359,7 +358,7 @@ class Table(ServiceMethods, MetadataMethods):
         """One commit that deletes the rows that `compute` finds."""
         return self._wrote(self._writer(None, options).delete_computed, compute)
 
-    def delete_where(self, where: str, options: Mapping[str, object]) -> WriteResult:
+    def delete_where(self, where: Where, options: Mapping[str, object]) -> WriteResult:
         """One commit that deletes the rows for which a predicate holds."""
         return self._wrote(self._writer(None, options).delete_where, where)
 

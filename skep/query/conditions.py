@@ -18,6 +18,7 @@ from skep_sql.bind import Scope, bind, given_rows
 from skep_sql.execution.change import matching
 from skep_sql.parsing.parse import parse_expression
 from skep_sql.protocols import TableCatalog, TargetTable
+from skep_table.query.filters.predicate import Predicate
 from skep_table.query.filters.text import parse_predicate
 from skep_table.query.request import ReadRequest
 from skep_table.table import HudiTable
@@ -67,7 +68,7 @@ class MatchingRead(Rows):
 
     def __init__(self, table: HudiTable, request: ReadRequest, spark: SparkHolder) -> None:
         super().__init__(table, replace(request, where=None, limit=None), spark)
-        self._where = request.where or ""
+        self._where = str(request.where or "")
         self._limit = request.limit
         self._batches = self._matching
         self._count = lambda: sum(batch.num_rows for batch in self._matching())
@@ -95,7 +96,7 @@ class MatchingRead(Rows):
         """These rows."""
         return self
 
-    def filtered(self, where: str | None) -> Rows:  # noqa: ARG002 - what uses these rows applies it, too
+    def filtered(self, where: Predicate | None) -> Rows:  # noqa: ARG002 - what uses these rows applies it, too
         """These rows."""
         return self
 
@@ -104,7 +105,12 @@ class MatchingRead(Rows):
         return SparkEngine(self._spark).frame(self._bound.query, self._bound.relations)
 
 
-def rows_to_delete(target: TargetTable, where: str, spark: SparkHolder) -> Callable[[HudiTable], pa.Table]:
-    """Computes the meta columns of the rows of a snapshot for which an engine finds that the condition holds."""
+def rows_to_delete(target: TargetTable, where: str, spark: SparkHolder) -> Callable[[HudiTable], pa.Table] | None:
+    """Computes the meta columns of the rows of a snapshot for which an engine finds that the condition holds.
+
+    None where skep's own reader finds them. Raises as `is_for_engine`.
+    """
+    if not is_for_engine(where, target.hudi, spark):
+        return None
     alias = target.name.rpartition(".")[2]
     return matching(target, parse_expression(where), Scope(NO_TABLES), LakeEngine(spark), alias)

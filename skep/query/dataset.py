@@ -9,10 +9,14 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 import pyarrow.dataset as ds
 from pyarrow.fs import FileSystemHandler, PyFileSystem
+from sqlglot import exp
 
 from skep_format.errors import InputError, UnsupportedError
+from skep_table.query.filters.predicate import Predicate
+from skep_table.query.filters.text import parse_predicate
 
 _COMPARISON: Final = re.compile(r"\((\w+) (==|>=|<=|>|<) (-?\d+|\"[^\"\\]*\")\)", re.ASCII)
+_SIGNS: Final = {"==": exp.EQ, ">=": exp.GTE, "<=": exp.LTE, ">": exp.GT, "<": exp.LT}
 _PLAIN: Final = re.compile(r"\w+", re.ASCII)
 
 
@@ -21,7 +25,7 @@ class Scanned(Protocol):
 
     schema: pa.Schema
 
-    def filtered(self, where: str | None) -> Scanned:
+    def filtered(self, where: Predicate | None) -> Scanned:
         """With a filter; it may keep more."""
 
     def narrowed(self, names: frozenset[str] | None) -> Scanned:
@@ -105,23 +109,23 @@ def _used(
     return frozenset(name.lower() for name in names if name in listed or name in shown)
 
 
-def _where(filter: ds.Expression | None, schema: pa.Schema) -> str | None:
-    """A condition of SQL that holds for all rows that the filter keeps: its comparisons with texts and whole numbers,
-    as far as `and` joins them. The filter is applied to what is read all the same.
+def _where(filter: ds.Expression | None, schema: pa.Schema) -> Predicate | None:
+    """A condition that holds for all rows that the filter keeps: its comparisons with texts and whole numbers, as far
+    as `and` joins them. The filter is applied to what is read all the same.
     """
     if filter is None or not all(map(_PLAIN.fullmatch, schema.names)):  # other names could look like conditions
         return None
-    text, found = str(filter), []
-    for part in _conjuncts(text):
+    found = []
+    for part in _conjuncts(str(filter)):
         match = _COMPARISON.fullmatch(part)
         if match is None:
             continue
         name, sign, value = match.groups()
         if schema.get_field_index(name) < 0 or value.startswith('"') is not pa.types.is_string(schema.field(name).type):
             continue
-        literal = "'" + value[1:-1].replace("'", "''") + "'" if value.startswith('"') else value
-        found.append(f"`{name}` {'=' if sign == '==' else sign} {literal}")
-    return " AND ".join(found) or None
+        constant = exp.Literal.string(value[1:-1]) if value.startswith('"') else exp.Literal.number(value)
+        found.append(_SIGNS[sign](this=exp.column(exp.to_identifier(name, quoted=True)), expression=constant))
+    return parse_predicate(exp.and_(*found, copy=False), schema) if found else None
 
 
 def _conjuncts(text: str) -> Iterator[str]:

@@ -676,12 +676,12 @@ def reads_needed(query: exp.Query, relations: Mapping[str, Relation], *, in_utc:
     for node in query.find_all(exp.Table):
         nodes[node.name].append(node)
     needed: dict[str, Relation] = {}
-    reads: dict[tuple[int, str | None], Rows] = {}
+    reads: dict[tuple[int, str], Rows] = {}
     for name, relation in relations.items():
         needed[name] = relation
         if isinstance(relation, Rows):
             where = filter_on(nodes[name][0], relation.schema, in_utc=in_utc) if len(nodes[name]) == 1 else None
-            needed[name] = reads.setdefault((id(relation), where), relation.narrowed(used).filtered(where))
+            needed[name] = reads.setdefault((id(relation), str(where)), relation.narrowed(used).filtered(where))
         elif isinstance(relation, ParquetRows):
             needed[name] = relation.narrowed(used)
     return needed

@@ -12,8 +12,9 @@ from skep.query.spark import SparkHolder
 from skep_format.basefile.footer import share_of_columns
 from skep_format.options import at_least, option
 from skep_table.query.explain import Explanation, explain
+from skep_table.query.filters.predicate import Predicate
 from skep_table.query.options import QueryType
-from skep_table.query.plan import plan
+from skep_table.query.plan import plan, scan_of
 from skep_table.query.pruning.steps import PruningStep, Steps
 from skep_table.query.read import read
 from skep_table.query.request import ReadRequest
@@ -91,7 +92,7 @@ class Rows(ReadResult):
     @property
     def where(self) -> str | None:
         """The filter of the read."""
-        return self._request.where
+        return None if self._request.where is None else str(self._request.where)
 
     def files_chosen(self) -> FilesChosen:
         """How many file slices the read needs, and how many it would need without its filter. Lists the table."""
@@ -130,15 +131,15 @@ class Rows(ReadResult):
         columns = columns_among(self.schema.names, names)
         return Rows(self._table, replace(self._request, columns=columns), self._spark)
 
-    def filtered(self, where: str | None) -> Rows:
+    def filtered(self, where: Predicate | None) -> Rows:
         """With a filter, of the same snapshot of the table. None keeps all; a filter that is there stays.
 
         Of changes as such (CDC) all rows are kept.
         """
         if where is None or self._request.query is QueryType.CDC:
             return self
-        both = where if self.where is None else f"({self.where}) AND ({where})"
-        return Rows(self._table, replace(self._request, where=both), self._spark)
+        own = scan_of(self._table, self._request).predicate
+        return Rows(self._table, replace(self._request, where=where if own is None else own.also(where)), self._spark)
 
     def to_pyarrow_dataset(self) -> ds.Dataset:
         """A dataset of pyarrow: its scans read the columns that they name, and the files that their filter leaves."""

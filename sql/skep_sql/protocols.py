@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from skep_format.schema.change import ColumnChange
     from skep_format.timeline.metadata import WriteOperation
+    from skep_table.query.request import Where
     from skep_table.services.metadata.indexing import TableIndex
     from skep_table.table import HudiTable
     from skep_table.write.result import WriteResult
@@ -93,7 +94,7 @@ class TargetTable(Protocol):
     def delete_computed(self, compute: Callable[[HudiTable], pa.Table], options: Mapping[str, object]) -> WriteResult:
         """One commit that deletes stored rows, which `compute` returns with the meta columns they were read with."""
 
-    def delete_where(self, where: str, options: Mapping[str, object]) -> WriteResult:
+    def delete_where(self, where: Where, options: Mapping[str, object]) -> WriteResult:
         """One commit that deletes the rows for which a predicate of skep's own holds."""
 
     def drop_partitions(self, partitions: Sequence[str], options: Mapping[str, object]) -> WriteResult:

@@ -26,9 +26,10 @@ def implied(query: str, alias: str = "t", *, in_utc: bool = False) -> str | None
     tree = sqlglot.parse_one(query, read=SqlDialect)
     (table,) = (node for node in tree.find_all(exp.Table) if node.alias_or_name == alias)
     found = filter_on(table, COLUMNS, in_utc=in_utc)
-    if found is not None:
-        parse_predicate(found, COLUMNS)  # raises where it is no filter of skep's
-    return found
+    if found is None:
+        return None
+    assert parse_predicate(found.text, COLUMNS).condition == found.condition
+    return found.text
 
 
 @pytest.mark.parametrize(
@@ -38,9 +39,19 @@ def implied(query: str, alias: str = "t", *, in_utc: bool = False) -> str | None
         ("part = 'x' and id > 3", "`part` = 'x' AND `id` > 3"),
         ("3 < id", "3 < `id`"),
         ("DAY >= '2026-01-02'", "`Day` >= '2026-01-02'"),
-        ("day = date '2026-01-02'", "`Day` = '2026-01-02'"),
+        ("day = date '2026-01-02'", "`Day` = CAST('2026-01-02' AS DATE)"),
         ("id in (1, -2) and part between 'a' and 'c'", "`id` IN (1, -2) AND `part` BETWEEN 'a' AND 'c'"),
-        ("(id = 1 or (part = 'x' and concat(part) = 'X')) and price > 1", "(`id` = 1 OR (`part` = 'x'))"),
+        (
+            "(id = 1 or (part = 'x' and concat(part) = 'X')) and price > 1",
+            "(`id` = 1 OR (`part` = 'x')) AND `price` > 1",
+        ),
+        ("part is null and not id <> 1", "`part` IS NULL AND NOT `id` <> 1"),
+        (
+            "id = '1' and id in (1, null) and length(part) = '1'",
+            "`id` = '1' AND `id` IN (1, NULL) AND LENGTH(`part`) = '1'",
+        ),
+        ("small = 3000000000 and id = 1.5 and id = small", "`small` = 3000000000 AND `id` = 1.5 AND `id` = `small`"),
+        ("part like 'x%' and unix_timestamp(part) is null", "`part` LIKE 'x%'"),
         ("upper(PART) = 'X'", "UPPER(`part`) = 'X'"),
         ("lower(part) in ('x', 'y')", "LOWER(`part`) IN ('x', 'y')"),
         ("year(day) between 2020 and 2021", "YEAR(`Day`) BETWEEN 2020 AND 2021"),
@@ -63,29 +74,21 @@ def test_conditions_on_columns_are_found(where: str, expected: str) -> None:
         "upper(part) > 'X'",  # not in the same order everywhere
         "upper(part) = 'É'",
         "upper(upper(part)) = 'X'",
-        "length(part) = '1'",
         "regexp_extract(part, r'\\d+', 0) = 'x'",  # settings decide what a backslash is
         "regexp_extract(part, 'x$', 0) = 'x'",
-        "unix_timestamp(at) = 5.5",
+        "part like 'a\\\\%'",
+        "id + 1 = 2",  # what overflows
+        "price = '1'",
         "from_unixtime(id, 'yyyy-MM-dd') = '2026-01-01'",  # in the session's time zone
         "year(at) = 2026",
-        "id = '1'",  # Spark converts one of the two
         "part = 1",
-        "small = 3000000000",
-        "id = 1.5",
         "day = '2026-02-30'",
         "day = '2026-1-2'",
         "at > '2026-01-01'",  # in the session's time zone
-        "price > 1",  # NaN is greater for Spark
-        "part is null",
-        "not id = 1",
-        "id <> 1",
         "id = 1 or concat(part) = 'X'",
         "part = 'it''s'",
         "concat(part) = 'X'",
-        "id = small",
         "id in (select 1)",
-        "id in (1, null)",
         "other.id = 1",
         "nix = 1",
     ],
@@ -100,6 +103,8 @@ def test_what_spark_may_take_in_another_way_is_left_to_it(where: str) -> None:
         ("select * from u left join t on u.id = t.id where t.id = 1", "`id` = 1"),  # null there is not 1
         ("select * from t join u on u.id = t.id where part = 'x'", None),  # of one or the other
         ("select * from t, u where t.id = 1 and u.id = 2", "`id` = 1"),
+        ("select * from u left join t on u.id = t.id where t.id is null and t.part = 'x'", "`part` = 'x'"),
+        ("select * from u left join t on u.id = t.id where t.id = 1 or t.part is null", None),
         ("select * from u anti join t on u.id = t.id where u.id = 1", None),
         ("select * from (select * from t) where id = 1", None),
         ("with t2 as (select * from t where id = 1) select * from t2", "`id` = 1"),

@@ -18,16 +18,10 @@ from typing import Any, Final
 from skep_format.errors import FormatError
 from skep_format.instant_time import InstantTime
 from skep_format.schema.types import (
-    BinaryType,
-    BooleanType,
     DataType,
-    DateType,
     DecimalType,
-    DoubleType,
     Field,
     FixedType,
-    FloatType,
-    IntType,
     ListType,
     LongType,
     MapType,
@@ -36,6 +30,7 @@ from skep_format.schema.types import (
     TimestampType,
     TimeType,
     UuidType,
+    type_text,
 )
 
 LATEST_SCHEMA: Final = "latest_schema"
@@ -137,7 +132,7 @@ def version_document(version: SchemaVersion, schema: Schema) -> dict[str, Any]:
                     "value": typed(kind.value, f"{path}value."),
                     "value_optional": kind.value_nullable,
                 }
-        return _type_text(kind)
+        return type_text(kind, _other_text)
 
     return {"max_column_id": version.max_id, "version_id": version.version_id, **record(schema.fields, "")}
 
@@ -149,28 +144,20 @@ def with_version(history: str | None, document: Mapping[str, Any]) -> str:
     return json.dumps({"schemas": [document, *others]}, separators=(",", ":"), ensure_ascii=False)
 
 
-_TYPE_TEXTS: Final[Mapping[type, str]] = {
-    BooleanType: "boolean",
-    IntType: "int",
-    LongType: "long",
-    FloatType: "float",
-    DoubleType: "double",
-    BinaryType: "binary",
-    DateType: "date",
-    TimeType: "time",
-    UuidType: "uuid",
-}
-
-
-def _type_text(kind: DataType) -> str:
+def _other_text(kind: DataType) -> str | None:
+    """Of types that have another name than in SQL."""
     match kind:
         case DecimalType():
             return f"decimal({kind.precision}, {kind.scale})"
         case FixedType():
             return f"fixed[{kind.size}]"
-        case TimestampType():
-            return "timestamp" if kind.utc else "long"  # Hudi's type for local times, which it knows by Avro only
-    return _TYPE_TEXTS.get(type(kind), "string")
+        case LongType():
+            return "long"
+        case TimestampType(utc=False):
+            return "long"  # Hudi's type for local times, which it knows by Avro only
+        case TimeType():
+            return "time"
+    return "uuid" if isinstance(kind, UuidType) else None
 
 
 def version_at(history: Iterable[SchemaVersion], instant_time: InstantTime) -> SchemaVersion | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from skep_sql.protocols import QueryEngine, Relation, TargetTable
 from skep_table.keys.text import column_of as values_of
 from skep_table.merge import Fill, MergeRule
 from skep_table.merge.rows import DELETED, PARTIAL
+from skep_table.query.filters.predicate import Predicate
 from skep_table.query.filters.text import parse_predicate
 from skep_table.query.options import QueryType
 from skep_table.table import HudiTable
@@ -68,7 +70,6 @@ def update_rows(
     values = values_to_set(assignments, table, target.name, alias)
     check_update_wins(table, target.name)
     _refuse_keys(values, table, target.name)
-    pruned = predicate_text(where, table, alias, engine)
 
     def compute(snapshot: HudiTable) -> pa.Table:
         schema = to_arrow(snapshot.schema())
@@ -85,7 +86,7 @@ def update_rows(
         query = exp.select(*columns).from_(given_rows(TARGET, alias))
         if where is not None:
             query = query.where(where.copy())
-        rows = rows_of(query, snapshot, target, scope, engine, pruned)
+        rows = rows_of(query, snapshot, target, scope, engine)
         made = {name: rows.column(name).cast(pa.string()) for name in META}
         for field in schema:
             column = assigned(rows.column(field.name), field.type, field.name, target.name, engine)
@@ -107,9 +108,9 @@ def run_delete(statement: Delete, scope: Scope, engine: QueryEngine, options: Ma
     """One commit without the rows for which the statement's condition holds."""
     target = table_to_change(scope, statement.name)
     alias = statement.alias or statement.name.parts[-1]
-    text = "true" if statement.where is None else predicate_text(statement.where, target.hudi, alias, engine)
-    if text is not None:
-        return target.delete_where(text, options)
+    condition = own_condition(statement.where or exp.true(), target.hudi, alias, engine)
+    if condition is not None:
+        return target.delete_where(condition, options)
     return target.delete_computed(matching(target, statement.where, scope, engine, alias), options)
 
 
@@ -123,17 +124,15 @@ def matching(
         query = (
             exp.select(*(_column(alias, name) for name in META)).from_(given_rows(TARGET, alias)).where(where.copy())
         )
-        return rows_of(query, snapshot, target, scope, engine, None).select(list(META))
+        return rows_of(query, snapshot, target, scope, engine).select(list(META))
 
     return compute
 
 
-def rows_of(
-    query: exp.Query, snapshot: HudiTable, target: TargetTable, scope: Scope, engine: QueryEngine, where: str | None
-) -> pa.Table:
+def rows_of(query: exp.Query, snapshot: HudiTable, target: TargetTable, scope: Scope, engine: QueryEngine) -> pa.Table:
     """The answer over the snapshot: `skep_target` is the table, which other mentions of it read the same."""
     pinned = replace(scope, pinned={**scope.pinned, target.name: snapshot})
-    relation: Relation = target.rows(snapshot, query=QueryType.SNAPSHOT, where=where)
+    relation: Relation = target.rows(snapshot, query=QueryType.SNAPSHOT)
     inner = replace(pinned, functions={**scope.functions, TARGET: lambda _catalog, _arguments: relation})
     bound = bind(query, inner)
     return engine.rows(bound.query, bound.relations)
@@ -143,24 +142,24 @@ def _column(alias: str, name: str) -> Node:
     return exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(alias, quoted=True))
 
 
-def predicate_text(where: Node | None, table: HudiTable, alias: str, engine: QueryEngine) -> str | None:
-    """The predicate as skep's own reader takes it; None for one that it can't, or that has names of other tables.
+def own_condition(
+    where: Node, table: HudiTable, alias: str, engine: QueryEngine
+) -> Callable[[pa.Schema], Predicate] | None:
+    """The condition for skep's own reader; None for one that it can't take, or that has names of other tables.
 
     None, too, where Spark may find other rows by it, also since it depends on a time zone that is not that of
     `engine`: the reader's is UTC.
     """
-    if where is None or where.find(exp.Query):
-        return None
     own = where.copy()
     for column in own.find_all(exp.Column):
         if column.table and column.table.lower() == alias.lower():
             column.set("table", None)
-    text: str = own.sql("spark")
+    condition = partial(parse_predicate, own)
     try:
-        predicate = parse_predicate(text, to_arrow(table.schema().with_meta()))
+        predicate = condition(to_arrow(table.schema().with_meta()))
     except PredicateError:
         return None
-    return text if predicate.is_alike(in_utc=engine.in_utc) else None
+    return condition if predicate.is_alike(in_utc=engine.in_utc) else None
 
 
 def values_to_set(assignments: Sequence[Assignment], table: HudiTable, name: str, alias: str) -> list[NewValue]:

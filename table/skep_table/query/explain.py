@@ -52,7 +52,7 @@ def explain(table: HudiTable, request: ReadRequest, runner: Runner | None = None
     return Explanation(
         table.config.name,
         request.query.value,
-        request.where,
+        None if request.where is None else str(request.where),
         tuple(steps.found),
         sum(every for _, every in found),
         sum(left for left, _ in found),

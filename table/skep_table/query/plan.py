@@ -43,7 +43,7 @@ from skep_table.query.pruning.slices import (
     record_keys,
 )
 from skep_table.query.pruning.steps import Steps
-from skep_table.query.request import ReadRequest, instant_text
+from skep_table.query.request import ReadRequest, Where, instant_text
 from skep_table.slices.bootstrap import METADATA_BOOTSTRAP
 from skep_table.slices.commit_times import CommitTimes
 from skep_table.slices.history import schema_history
@@ -255,9 +255,11 @@ def scan_of(table: HudiTable, request: ReadRequest) -> Scan:
     )
 
 
-def predicate_of(where: str | None, schema: pa.Schema) -> Predicate | None:
+def predicate_of(where: Where | None, schema: pa.Schema) -> Predicate | None:
     """The parser is imported only when there is a text to parse: tasks on executors run without it."""
-    return None if where is None else _parsed(where, schema)
+    if isinstance(where, str):
+        return _parsed(where, schema)
+    return where if where is None or isinstance(where, Predicate) else where(schema)
 
 
 @lru_cache(maxsize=8)  # a read asks for its schema and its tasks

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 from zoneinfo import ZoneInfo
+
+import pyarrow as pa
 
 from skep_format.errors import InputError
 from skep_format.instant_time import BEGINNING, InstantTime
 from skep_format.options import Options
+from skep_table.query.filters.predicate import Predicate
 from skep_table.query.options import (
     AS_OF_INSTANT,
     BEGIN_INSTANT,
@@ -25,6 +29,9 @@ from skep_table.query.options import (
     QueryType,
 )
 
+Where: TypeAlias = "str | Predicate | Callable[[pa.Schema], Predicate]"
+"""A condition: its text, what it is over the columns of the table, or a function that makes it for them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRequest:
@@ -33,12 +40,11 @@ class ReadRequest:
     `since` is exclusive and `until` inclusive: requested times in table version 6, completion times from 8 on; they
     belong to incremental and cdc queries, and so does `max_commits`, which ends the range with the first so many.
     `as_of` (a requested time) belongs to snapshot and read_optimized ones. Times are instants (17 or 14 digits), dates
-    or ISO times. `columns` None is all of them, meta columns first. `where` is a SQL
-    predicate. `path_glob` keeps the files of an incremental or cdc query whose path below the table matches.
-    `metadata` False lists storage even where there is a metadata table. `partitions_from_path` True takes the
-    values of partition columns from the folders; None lets table and query decide as Hudi does. `full_scan` True
-    answers an incremental query from the table as it is when files that it needs were cleaned; None as the table's
-    release.
+    or ISO times. `columns` None is all of them, meta columns first. `where` is a SQL predicate, as text or read for the
+    table's columns. `path_glob` keeps the files of an incremental or cdc query whose path below the table matches.
+    `metadata` False lists storage even where there is a metadata table. `partitions_from_path` True takes the values of
+    partition columns from the folders; None lets table and query decide as Hudi does. `full_scan` True answers an
+    incremental query from the table as it is when files that it needs were cleaned; None as the table's release.
     """
 
     query: QueryType = QueryType.SNAPSHOT
@@ -47,7 +53,7 @@ class ReadRequest:
     until: str | None = None
     max_commits: int | None = None
     columns: tuple[str, ...] | None = None
-    where: str | None = None
+    where: Where | None = None
     limit: int | None = None
     metadata: bool = True
     path_glob: str | None = None

@@ -67,6 +67,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Unpack
 
+    from skep_table.query.request import Where
+
 _RECENT_SECONDS: Final = 5.0
 
 log = logging.getLogger("skep.write")
@@ -186,7 +188,7 @@ class TableWriter:
             plan = self._plan(table, WriteOperation.INSERT, source)
             return sorted(source.rows(plan, table).partitions())
 
-    def delete_where(self, where: str, **how: Unpack[How]) -> WriteResult:
+    def delete_where(self, where: Where, **how: Unpack[How]) -> WriteResult:
         """Deletes the rows for which a SQL predicate holds in the table as the write finds it."""
         source = Computed(self._engine, partial(matching, where=where), deletes=True)
         return self._run(deleting(self._table), source, **how)

@@ -1,17 +1,25 @@
-"""Conditions of a read as Spark's columns, where Spark finds them true for the same rows as skep does."""
+"""Conditions on their way to Spark and back: those of a read as Spark's columns, where both find them true for the same
+rows, and filters that Spark hands to a source as a predicate over the table's columns.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
 import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from decimal import Decimal
 from functools import reduce
-from operator import and_, or_
-from typing import TYPE_CHECKING, Any
+from operator import and_, eq, ge, gt, le, lt, ne, or_
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from skep_format.schema.types import COMMIT_TIME
+from skep_format.schema.arrow import from_arrow_type
+from skep_format.schema.types import COMMIT_TIME, type_text
 from skep_table.query.filters.predicate import (
     And,
+    Cast,
     ColumnRef,
     Comparison,
     Condition,
@@ -22,33 +30,54 @@ from skep_table.query.filters.predicate import (
     Or,
     Predicate,
     Value,
+    equal_to,
+    is_nan,
 )
 from skep_table.slices.commit_times import CommitTimes
 from skep_writer.edge import quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import ColumnRef as SparkColumn
+    from pyspark.sql import Column
 
-_OPERATORS = {
-    "equal": "__eq__",
-    "not_equal": "__ne__",
-    "less": "__lt__",
-    "less_equal": "__le__",
-    "greater": "__gt__",
-    "greater_equal": "__ge__",
+_OPERATORS: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "equal": eq,
+    "not_equal": ne,
+    "less": lt,
+    "less_equal": le,
+    "greater": gt,
+    "greater_equal": ge,
 }
+_COMPARISONS: Final = {
+    "EqualTo": "equal",
+    "EqualNullSafe": "equal",
+    "LessThan": "less",
+    "LessThanOrEqual": "less_equal",
+    "GreaterThan": "greater",
+    "GreaterThanOrEqual": "greater_equal",
+}
+_MOST_VALUES: Final = 1000  # each is one call to the JVM
+# Texts as regular expressions over the whole value, as LIKE has them, and whether all matches begin with the text.
+_PATTERNS: Final = {
+    "StringStartsWith": (r"(?s)\A{}.*\z", True),
+    "StringEndsWith": (r"(?s)\A.*{}\z", False),
+    "StringContains": (r"(?s)\A.*{}.*\z", False),
+}
+# Spark hands ancient dates and times over in the calendar of Java's old classes.
+_FIRST_DAY: Final = dt.date(1900, 1, 2)
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
-def as_column(predicate: Predicate) -> SparkColumn | None:
-    """The condition over columns of these names; None where Spark might answer otherwise.
+def on_spark(predicate: Predicate) -> Column | None:
+    """The condition over columns of these names, of an implied one what Spark takes of it; None where Spark might
+    answer otherwise.
 
-    That is so of casts, arithmetic and functions, of patterns that are not a prefix, and of floats: for Spark, NaN is a
-    great number.
+    That is so of arithmetic, of functions, and of casts of dates and times, which depend on the session's time zone.
+    And of floats: Spark's reader leaves out row groups by statistics that have no NaN.
     """
-    return _condition(predicate.condition)
+    return None if predicate.may_differ else _condition(predicate.condition, predicate.is_implied)
 
 
-def of_commits(times: CommitTimes) -> SparkColumn:
+def of_commits(times: CommitTimes) -> Column:
     """Whether a row was written by one of these commits. The bounds spare row groups."""
     from pyspark.sql import functions
 
@@ -62,72 +91,167 @@ def of_commits(times: CommitTimes) -> SparkColumn:
     return found
 
 
-def _condition(node: Condition) -> SparkColumn | None:
-    if isinstance(node, (And, Or)):
-        parts = [_condition(part) for part in node.parts]
-        known = [part for part in parts if part is not None]
-        return reduce(and_ if isinstance(node, And) else or_, known) if len(known) == len(parts) else None
-    if isinstance(node, Comparison):
-        left, right = _value(node.left), _value(node.right)
-        if left is None or right is None or node.left.type != node.right.type:
-            return None
-        return getattr(left, _OPERATORS[node.function])(right)
-    if isinstance(node, IsNull):
-        column = _column(node.argument)
-        return None if column is None else column.isNotNull() if node.negated else column.isNull()
-    if isinstance(node, IsIn):
-        return _is_in(node)
-    if isinstance(node, Matches):
-        column = _value(node.argument)
-        if column is None or node.regex != rf"(?s)\A{re.escape(node.prefix)}.*\z":
-            return None
-        return ~column.startswith(node.prefix) if node.negated else column.startswith(node.prefix)
-    if isinstance(node.argument, ColumnRef) and pa.types.is_boolean(node.argument.type):
-        column = _column(node.argument)
-        return None if column is None else ~column if node.negated else column
-    return None
-
-
-def _is_in(node: IsIn) -> SparkColumn | None:
+def _condition(node: Condition, weaker: bool) -> Column | None:
     from pyspark.sql import functions
 
-    column = _value(node.argument)
-    values = [_literal(value) for value in node.values]
-    if column is None or node.values.type != node.argument.type or not values or any(v is None for v in values):
+    if isinstance(node, (And, Or)):
+        parts = [_condition(part, weaker) for part in node.parts]
+        known = [part for part in parts if part is not None]
+        if len(known) < len(parts) and not (weaker and known and isinstance(node, And)):
+            return None
+        return reduce(and_ if isinstance(node, And) else or_, known)
+    if isinstance(node, Comparison):
+        left, right = _value(node.left), _value(node.right)
+        known_both = left is not None and right is not None and node.left.type == node.right.type
+        return _OPERATORS[node.function](left, right) if known_both else None
+    if isinstance(node, IsNull):
+        found = _column(node.argument)
+        return found if found is None else found.isNotNull() if node.negated else found.isNull()
+    found = _value(node.argument)
+    if found is None:
         return None
-    found = column.isin(values)
-    if node.or_null:
-        found = found | functions.lit(None).cast("boolean")
+    if isinstance(node, IsIn):
+        values = [_literal(value) for value in node.values]
+        if not values or node.values.type != node.argument.type or any(each is None for each in values):
+            return None
+        found = found.isin(values)
+        found = found | functions.lit(None).cast("boolean") if node.or_null else found
+    elif isinstance(node, Matches):
+        begins = node.regex == rf"(?s)\A{re.escape(node.prefix)}.*\z"
+        found = found.startswith(node.prefix) if begins else found.rlike(node.regex)
     return ~found if node.negated else found
 
 
-def _value(node: Value) -> SparkColumn | None:
-    if isinstance(node, ColumnRef):
-        return None if pa.types.is_floating(node.type) else _column(node)
-    return _literal(node.value) if isinstance(node, Literal) else None
-
-
-def _column(node: Value) -> SparkColumn | None:
+def _column(node: Value) -> Column | None:
     from pyspark.sql import functions
 
     return functions.col(".".join(map(quoted, node.path))) if isinstance(node, ColumnRef) else None
 
 
-def _literal(value: pa.Scalar) -> SparkColumn | None:
+def _value(node: Value) -> Column | None:
+    if isinstance(node, Literal):
+        return _literal(node.value)
+    if isinstance(node, Cast) and _python_of(node.type) in (int, str, bool):
+        inner = _value(node.argument)
+        return None if inner is None else inner.cast(_type(node.type))
+    return None if pa.types.is_floating(node.type) else _column(node)
+
+
+def _type(kind: pa.DataType) -> str:
+    return type_text(from_arrow_type(kind, "a condition"))
+
+
+def _literal(value: pa.Scalar) -> Column | None:
     """A constant of exactly the column's type."""
     from pyspark.sql import functions
 
-    kind: pa.DataType = value.type
-    t = pa.types
-    plain: Any = value.as_py() if not t.is_timestamp(kind) else None
-    if t.is_boolean(kind) or t.is_string(kind):
-        return functions.lit(plain)
-    if t.is_int32(kind) or t.is_int64(kind):
-        return functions.lit(plain).cast("int" if t.is_int32(kind) else "bigint")
-    if t.is_decimal(kind) and kind.precision <= 38:
-        return functions.lit(plain).cast(f"decimal({kind.precision},{kind.scale})")
+    kind, t = value.type, pa.types
     if t.is_date32(kind):
         return functions.date_from_unix_date(functions.lit(value.cast(pa.int32()).as_py()))
-    if t.is_timestamp(kind) and kind.tz is not None and value.is_valid:
+    if t.is_timestamp(kind):
+        if kind.tz is None or not value.is_valid:
+            return None
         return functions.timestamp_micros(functions.lit(value.cast(pa.timestamp("us", kind.tz)).value).cast("bigint"))
+    if _python_of(kind) is None or t.is_decimal256(kind):
+        return None
+    return functions.lit(value.as_py()).cast(_type(kind))
+
+
+def from_spark(filters: Sequence[Any], columns: pa.Schema) -> Predicate | None:
+    """What all rows that pass `filters`, objects of Spark's `sources.Filter`, fulfil; None when that is nothing."""
+    known = [found for each in filters if (found := _of_filter(each, columns)) is not None]
+    if not known:
+        return None
+    text = " AND ".join(str(each.toString()) for each in filters)
+    return Predicate(known[0] if len(known) == 1 else And(tuple(known)), text)
+
+
+def _of_filter(filter: Any, columns: pa.Schema) -> Condition | None:
+    kind = str(filter.getClass().getSimpleName())
+    if kind in ("And", "Or"):
+        parts = [_of_filter(side, columns) for side in (filter.left(), filter.right())]
+        found = tuple(part for part in parts if part is not None)
+        if kind == "Or":
+            return Or(found) if len(found) == len(parts) else None
+        return And(found) if len(found) > 1 else next(iter(found), None)
+    if kind not in _COMPARISONS and kind not in _PATTERNS and kind not in ("In", "IsNull", "IsNotNull"):
+        return None
+    column = _attribute(str(filter.attribute()), columns)
+    if column is None:
+        return None
+    if kind in ("IsNull", "IsNotNull"):
+        return IsNull(column, negated=kind == "IsNotNull")
+    if kind == "In":
+        given = filter.values()
+        values = None if len(given) > _MOST_VALUES else list(_scalars(given, column.type))
+        if values is None or len(values) < len(given) or any(map(is_nan, map(Literal, values))):
+            return None
+        return IsIn(column, equal_to(pa.array([value.as_py() for value in values], column.type), column.type))
+    for value in _scalars([filter.value()], column.type):
+        if kind in _PATTERNS:
+            pattern, begins = _PATTERNS[kind]
+            return Matches(column, pattern.format(re.escape(value.as_py())), value.as_py() if begins else "")
+        return Comparison(_COMPARISONS[kind], column, Literal(value))
     return None
+
+
+def _attribute(name: str, columns: pa.Schema) -> ColumnRef | None:
+    """A top-level column; names of members and quoted names are not looked for."""
+    at = columns.get_field_index(name)
+    if at < 0 or "." in name or "`" in name:
+        return None
+    kind = columns.field(at).type
+    return ColumnRef((name,), kind) if _python_of(kind) is not None else None
+
+
+def _scalars(values: Any, kind: pa.DataType) -> Iterator[pa.Scalar]:
+    """The values that are of the column's type in Python, too."""
+    expected = _python_of(kind)
+    for given in values:
+        value = _from_java(given)
+        if type(value) is not expected or (isinstance(value, dt.date) and not _is_recent(value)):
+            continue
+        with suppress(pa.ArrowException):  # a decimal of more digits than the column has
+            yield pa.scalar(value, kind)
+
+
+def _python_of(kind: pa.DataType) -> type | None:
+    """What the values of a type are in Python; None for types that are left to Spark."""
+    t = pa.types
+    if t.is_floating(kind):
+        return float
+    if t.is_boolean(kind):
+        return bool
+    if t.is_int32(kind) or t.is_int64(kind):
+        return int
+    if t.is_string(kind):
+        return str
+    if t.is_date32(kind):
+        return dt.date
+    if t.is_decimal(kind):
+        return Decimal
+    return dt.datetime if t.is_timestamp(kind) and kind.unit == "us" else None
+
+
+def _is_recent(day: dt.date) -> bool:
+    return (day.date() if isinstance(day, dt.datetime) else day) >= _FIRST_DAY
+
+
+def _from_java(value: Any) -> object:
+    """Dates and times; of other objects of Java, the objects. Py4J has made Python's of all that it knows."""
+    if not hasattr(value, "getClass"):
+        return value
+    name = str(value.getClass().getName())
+    try:
+        if name == "java.sql.Date":
+            return dt.date.fromisoformat(str(value.toLocalDate().toString()))
+        if name == "java.time.LocalDate":
+            return dt.date.fromisoformat(str(value.toString()))
+        if name in ("java.sql.Timestamp", "java.time.Instant"):
+            instant = value.toInstant() if name == "java.sql.Timestamp" else value
+            return _EPOCH + dt.timedelta(seconds=instant.getEpochSecond(), microseconds=instant.getNano() // 1000)
+        if name == "java.time.LocalDateTime":
+            return dt.datetime.fromisoformat(f"{value.toLocalDate()}T{value.toLocalTime().toString()}")
+    except (ValueError, OverflowError):  # not in the years that Python has
+        pass
+    return value

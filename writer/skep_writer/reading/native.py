@@ -28,7 +28,7 @@ from skep_table.slices.bootstrap import METADATA_BOOTSTRAP
 from skep_table.slices.history import names_in_file
 from skep_table.table import HudiTable
 from skep_writer.edge import quoted
-from skep_writer.reading.conditions import as_column, of_commits
+from skep_writer.reading.conditions import of_commits, on_spark
 from skep_writer.reading.relation import Folder, file_frame, root_of_session, unavailable, warn_slower
 from skep_writer.reading.skipping import files_by_filters
 from skep_writer.schemas import spark_arrow, spark_type
@@ -78,7 +78,7 @@ def split(spark: SparkSession, tasks: Sequence[ReadTask]) -> tuple[Tasks, Tasks]
     if not plain:
         return [], list(tasks)
     scan = plain[0].scan
-    if scan.predicate is not None and as_column(scan.predicate) is None:
+    if scan.predicate is not None and not scan.predicate.is_implied and on_spark(scan.predicate) is None:
         return [], list(tasks)
     native = readable(spark, plain, _columns_needed(scan))[0]
     return native, _without(tasks, native)
@@ -90,7 +90,7 @@ def native_rows(spark: SparkSession, tasks: Sequence[ReadTask], request: ReadReq
     frame = _native_frame(spark, tasks, _columns_needed(scan), request)
     if scan.commit_times is not None:
         frame = frame.where(of_commits(scan.commit_times))
-    condition = None if scan.predicate is None else as_column(scan.predicate)
+    condition = None if scan.predicate is None else on_spark(scan.predicate)
     if condition is not None:
         frame = frame.where(condition)
     if scan.columns == _columns_needed(scan):

@@ -22,9 +22,9 @@ from skep_table.query.request import ReadRequest
 from skep_writer.edge import Batches, forget_zip_finders
 from skep_writer.executors import ensure_executors
 from skep_writer.jvm import PRUNED_RELATION, java_object, planning_call
+from skep_writer.reading.conditions import from_spark
 from skep_writer.reading.relation import warn_slower
 from skep_writer.reading.shares import Task, bytes_of, rows_of_share, task_shares
-from skep_writer.reading.source_filters import predicate_of
 from skep_writer.schemas import spark_type
 from skep_writer.task_errors import carrying_errors
 
@@ -67,7 +67,7 @@ class _Rows:
 
     def planned(self, columns: Sequence[str], filters: Sequence[Any]) -> Any:
         """Spark's question while it plans, as an RDD of its internal rows, which have the columns asked for first."""
-        predicate = predicate_of(filters, self._columns_to_filter())
+        predicate = from_spark(filters, self._columns_to_filter())
         counted = RECORD_KEY if RECORD_KEY in self.target.names else self.target.names[0]
         chosen = pa.schema([self.target.field(name) for name in columns or (counted,)])
         return self.frame(chosen, predicate)._jdf.queryExecution().toRdd()

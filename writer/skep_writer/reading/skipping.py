@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from skep_table.query.plan import ReadTask, has_indexes, matching
 from skep_table.query.request import ReadRequest
-from skep_writer.reading.source_filters import predicate_of
+from skep_writer.reading.conditions import from_spark
 
 
 def files_by_filters(
@@ -26,7 +26,7 @@ def files_by_filters(
         return None
 
     def holding(filters: Sequence[Any]) -> bytes:
-        predicate = predicate_of(filters, columns)
+        predicate = from_spark(filters, columns)
         if predicate is None:
             return bytes([1]) * len(files)
         left = {task.slice.base_file.path for task in matching(tasks, predicate, request) if task.slice.base_file}

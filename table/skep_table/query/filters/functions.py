@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from sqlglot import exp
@@ -21,65 +21,50 @@ class FunctionCall:
     options: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How sqlglot has the calls of a function. `options` are by the names of its arguments: the option, how it is read,
+    and its default. `around` is what may be around the argument of the call, `unread` arguments without a meaning here.
+    """
+
+    function: str
+    options: Mapping[str, tuple[str, Callable[[Node], str | None], str | None]] = field(default_factory=dict)
+    around: type[Any] | None = None
+    unread: frozenset[str] = frozenset()
+
+    def read(self, node: Node) -> FunctionCall | None:
+        """The call; None for another form."""
+        given, argument = _given(node) - self.unread, node.this
+        if self.around is not None and isinstance(argument, self.around):
+            if not _given(argument) <= {"this", "safe"}:
+                return None
+            argument = argument.this
+        options: dict[str, str] = {}
+        for name, (option, read, default) in self.options.items():
+            value = read(node.args[name]) if name in given else default
+            if value is None:
+                return None
+            options[option] = value
+        return FunctionCall(self.function, argument, options) if given <= {"this", *self.options} else None
+
+
 def function_call(node: Node) -> FunctionCall | None:
     """The call that a node is; None for a function, or a form of it, that no expression has."""
-    read = _CALLS.get(type(node))
-    return None if read is None else read(node)
-
-
-def _plain(function: str) -> Callable[[Node], FunctionCall | None]:
-    return lambda node: FunctionCall(function, node.this) if _given(node) == {"this"} else None
-
-
-def _of_day(function: str) -> Callable[[Node], FunctionCall | None]:
-    """sqlglot puts a conversion to a date around the argument."""
-
-    def read(node: Node) -> FunctionCall | None:
-        inner = node.this
-        if isinstance(inner, exp.TsOrDsToDate):
-            inner = inner.this if _given(inner) <= {"this", "safe"} else None
-        return FunctionCall(function, inner) if inner is not None and _given(node) == {"this"} else None
-
-    return read
+    form = _FORMS.get(type(node))
+    return form.read(node) if isinstance(form, _Form) else None if form is None else form(node)
 
 
 def _trim(node: Node) -> FunctionCall | None:
-    position, trimmed = node.args.get("position"), node.args.get("expression")
+    position = node.args.get("position")
     name = {None: "trim", "BOTH": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}.get(position)
-    text = _text(trimmed) if trimmed is not None else " "
-    if name is None or not text or not _given(node) <= {"this", "position", "expression"}:
-        return None
-    return FunctionCall(name, node.this, {"trimString": text})
-
-
-def _substring(node: Node) -> FunctionCall | None:
-    start, length = (_signed(node.args.get(name)) for name in ("start", "length"))
-    if start is None or length is None or _given(node) != {"this", "start", "length"}:
-        return None
-    return FunctionCall("substring", node.this, {"pos": start, "len": length})
+    form = _Form(name or "", {"expression": ("trimString", lambda each: _text(each) or None, " ")})
+    return None if name is None else replace(form, unread=frozenset({"position"})).read(node)
 
 
 def format_of(node: Node) -> str:
     """The pattern of dates or times that a call has: the parser has turned it into another form."""
     text = str(Spark.Generator(dialect="spark").format_time(node))
     return text[1:-1].replace("\\'", "'")
-
-
-def _whole_seconds(node: Node) -> FunctionCall | None:
-    """By a format only texts are read, and no expression is of them."""
-    return FunctionCall("unix_timestamp", node.this) if _given(node) == {"this", "format"} else None
-
-
-def _formatted(function: str, inner: type[Any] | None) -> Callable[[Node], FunctionCall | None]:
-    def read(node: Node) -> FunctionCall | None:
-        argument, given = node.this, node.args.get("format")
-        if inner is not None and isinstance(argument, inner):
-            argument = argument.this
-        if _text(given) is None or _given(node) != {"this", "format"}:
-            return None
-        return FunctionCall(function, argument, {"format": format_of(node)})
-
-    return read
 
 
 def _moved(node: Node) -> FunctionCall | None:
@@ -97,21 +82,6 @@ def _moved(node: Node) -> FunctionCall | None:
         return None
     argument = node.this.this if isinstance(node.this, exp.TsOrDsToDate) else node.this
     return FunctionCall("date_add", argument, {"days": str(sign * int(number))})
-
-
-def _match(node: Node) -> FunctionCall | None:
-    pattern, stated = _text(node.expression), node.args.get("group")
-    group = "1" if stated is None else _number(stated)
-    if pattern is None or group is None or not _given(node) <= {"this", "expression", "group", "null_if_pos_overflow"}:
-        return None
-    return FunctionCall("regexp_extract", node.this, {"pattern": pattern, "idx": group})
-
-
-def _without_matches(node: Node) -> FunctionCall | None:
-    pattern, replacement = _text(node.expression), _text(node.args.get("replacement"))
-    if pattern is None or replacement is None or _given(node) != {"this", "expression", "replacement"}:
-        return None
-    return FunctionCall("regexp_replace", node.this, {"pattern": pattern, "replacement": replacement})
 
 
 def _text(node: Node) -> str | None:
@@ -132,21 +102,32 @@ def _given(node: Node) -> set[str]:
     return {name for name, value in node.args.items() if value not in (None, [], False)}
 
 
-_CALLS: Final[dict[type[Any], Callable[[Node], FunctionCall | None]]] = {
-    exp.Lower: _plain("lower"),
-    exp.Upper: _plain("upper"),
-    exp.Length: _plain("length"),
-    exp.Hour: _plain("hour"),
-    exp.Year: _of_day("year"),
-    exp.Month: _of_day("month"),
-    exp.Day: _of_day("day"),
-    exp.DayOfMonth: _of_day("day"),
+def _format(text: Node) -> str | None:
+    return None if _text(text) is None else format_of(text.parent)
+
+
+_FORMS: Final[dict[type[Any], _Form | Callable[[Node], FunctionCall | None]]] = {
+    exp.Lower: _Form("lower"),
+    exp.Upper: _Form("upper"),
+    exp.Length: _Form("length"),
+    exp.Hour: _Form("hour"),
+    exp.Year: _Form("year", around=exp.TsOrDsToDate),
+    exp.Month: _Form("month", around=exp.TsOrDsToDate),
+    exp.Day: _Form("day", around=exp.TsOrDsToDate),
+    exp.DayOfMonth: _Form("day", around=exp.TsOrDsToDate),
     exp.Trim: _trim,
-    exp.Substring: _substring,
-    exp.RegexpExtract: _match,
-    exp.RegexpReplace: _without_matches,
-    exp.StrToUnix: _whole_seconds,
-    exp.UnixToStr: _formatted("from_unixtime", None),
-    exp.TimeToStr: _formatted("date_format", exp.TimeStrToTime),
+    exp.Substring: _Form("substring", {"start": ("pos", _signed, None), "length": ("len", _signed, None)}),
+    exp.RegexpExtract: _Form(
+        "regexp_extract",
+        {"expression": ("pattern", _text, None), "group": ("idx", _number, "1")},
+        unread=frozenset({"null_if_pos_overflow"}),
+    ),
+    exp.RegexpReplace: _Form(
+        "regexp_replace", {"expression": ("pattern", _text, None), "replacement": ("replacement", _text, None)}
+    ),
+    # By a format only texts are read, and no expression is of them.
+    exp.StrToUnix: _Form("unix_timestamp", unread=frozenset({"format"})),
+    exp.UnixToStr: _Form("from_unixtime", {"format": ("format", _format, None)}),
+    exp.TimeToStr: _Form("date_format", {"format": ("format", _format, None)}, around=exp.TimeStrToTime),
     exp.TsOrDsAdd: _moved,
 }

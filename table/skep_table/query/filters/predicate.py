@@ -1,17 +1,18 @@
-"""Filters: a tree of conditions over a table's columns, and the ways to use it.
+"""Conditions: a typed tree over a table's columns, and all that is done with it.
 
-A `Predicate` is made from SQL by `parse_predicate` (sql.py) and then used four ways: as a mask over rows, as an Arrow
-expression for scanners, weakened to a few columns (to choose partitions), and over minima and maxima (to leave out
-files and row groups). Nulls follow SQL: a comparison with null is null, and a row is kept where the whole is true.
-NaN equals NaN and is greater than every other number, as in Spark.
+A `Predicate` is made from SQL by `parse_predicate` (text.py), by the writer from filters of Spark. It is a mask over
+rows, an Arrow expression for scanners, weakened to what some columns decide, and put to minima and maxima of files.
+Nulls follow SQL: a comparison with null is null, and a row is kept where the whole is true. NaN equals NaN and is
+greater than every other number, as in Spark.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -79,7 +80,7 @@ Value = ColumnRef | Literal | Cast | ArrowCall | Applied
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`function` is Arrow's: equal, not_equal, less, less_equal, greater, greater_equal."""
+    """`function` is Arrow's: equal, not_equal, less, less_equal, greater, greater_equal. A constant is on the right."""
 
     function: str
     left: Value
@@ -115,16 +116,8 @@ class Matches:
 
 
 @dataclass(frozen=True, slots=True)
-class Truth:
-    """A boolean value used as a condition; null counts as null."""
-
-    argument: Value
-    negated: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class And:
-    """All of the parts hold."""
+    """All of the parts hold. Without parts it is what always holds."""
 
     parts: tuple[Condition, ...]
 
@@ -136,10 +129,11 @@ class Or:
     parts: tuple[Condition, ...]
 
 
-Leaf = Comparison | IsNull | IsIn | Matches | Truth
+Leaf = Comparison | IsNull | IsIn | Matches
 Condition = Leaf | And | Or
 
-TRUE: Final = Truth(Literal(pa.scalar(True)))
+TRUE: Final = And(())
+_MOST_VALUES: Final = 100  # of a list that are compared with the bounds one by one
 
 # The negation of a comparison, and the comparison with its sides swapped.
 NEGATED: Final = {
@@ -150,14 +144,7 @@ NEGATED: Final = {
     "greater": "less_equal",
     "greater_equal": "less",
 }
-SWAPPED: Final = {
-    "equal": "equal",
-    "not_equal": "not_equal",
-    "less": "greater",
-    "less_equal": "greater_equal",
-    "greater": "less",
-    "greater_equal": "less_equal",
-}
+SWAPPED: Final = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,11 +165,16 @@ class Predicate:
     """A condition over rows. `text` is what the user wrote, for messages.
 
     `may_differ`: for some values Spark finds other rows, so that an engine is to be asked where there is one.
+    `is_implied`: the rows are checked once more where they are used, so that a reader may keep more.
     """
 
     condition: Condition
     text: str
     may_differ: bool = False
+    is_implied: bool = False
+
+    def __str__(self) -> str:
+        return self.text
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -209,10 +201,14 @@ class Predicate:
         """Whether Spark finds the same rows by the condition. `in_utc`: its texts without a zone are in UTC."""
         return not self.may_differ and (in_utc or not self.depends_on_zone)
 
+    def is_certain(self, *, in_utc: bool) -> bool:
+        """Whether Spark finds the same rows whatever release and Java it has."""
+        return self.is_alike(in_utc=in_utc) and all(map(_is_certain, _leaves(self.condition)))
+
     def mask(self, rows: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
         """True, false or null for each row."""
         with _reported(self):
-            result = _condition(self.condition, _Rows(rows))
+            result = _on_arrow(self.condition, _Source(rows.column))
             if isinstance(result, pa.Scalar):
                 return pa.array(np.full(rows.num_rows, result.as_py() is True))
             return result
@@ -227,7 +223,7 @@ class Predicate:
         """What must hold wherever the whole holds, in what Arrow's scanners know and do right. None where that is
         nothing."""
         weaker = _weakened(self.condition, _is_for_scanners)
-        return None if weaker == TRUE else _condition(weaker, _Fields())
+        return None if weaker == TRUE else _on_arrow(weaker, _Source(pc.field, pc.scalar))
 
     def weakened(self, columns: frozenset[str]) -> Predicate | None:
         """What must hold of `columns` alone wherever the whole holds; None when that is nothing."""
@@ -258,10 +254,8 @@ class Predicate:
     def may_match(self, bounds: Mapping[Path, Bounds], count: int) -> np.ndarray:
         """For each of `count` files or row groups: False where its statistics exclude every row."""
         with _reported(self):
-            result = _may_match(self.condition, bounds)
-        if result is None:
-            return np.ones(count, bool)
-        return np.asarray(pc.fill_null(result, True)).astype(bool)
+            result = _on_statistics(self.condition, bounds)
+        return np.ones(count, bool) if result is None else np.asarray(pc.fill_null(result, True)).astype(bool)
 
     def equal_values(self, path: Path) -> pa.Array | None:
         """The values that `path` can only have where the condition holds (from = and IN); None when not so bound."""
@@ -271,61 +265,37 @@ class Predicate:
         """Both conditions; None is no condition."""
         if other is None:
             return self
-        differs = self.may_differ or other.may_differ
-        return Predicate(And((self.condition, other.condition)), f"({self.text}) AND ({other.text})", differs)
+        return Predicate(
+            And((self.condition, other.condition)),
+            f"({self.text}) AND ({other.text})",
+            self.may_differ or other.may_differ,
+            self.is_implied and other.is_implied,
+        )
 
 
-class _reported:
+@contextmanager
+def _reported(predicate: Predicate) -> Iterator[None]:
     """Arrow's errors become the predicate's."""
-
-    def __init__(self, predicate: Predicate) -> None:
-        self.predicate = predicate
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, pa.ArrowException) and not isinstance(error, MemoryError):
-            raise PredicateError(
-                f"filter {self.predicate.text!r} failed: {error}", predicate=self.predicate.text
-            ) from error
+    try:
+        yield
+    except pa.ArrowException as error:
+        if isinstance(error, MemoryError):
+            raise
+        raise PredicateError(f"filter {predicate.text!r} failed: {error}", predicate=predicate.text) from error
 
 
-# Where values come from: rows, or fields of an expression.
+class _Source(NamedTuple):
+    """Where values come from: rows, or fields and constants of an expression for scanners."""
 
-
-class _Rows:
-    def __init__(self, rows: pa.RecordBatch | pa.Table) -> None:
-        self._rows = rows
-
-    def column(self, path: Path) -> Any:
-        array = self._rows.column(path[0])
-        for name in path[1:]:
-            array = pc.struct_field(array, name)
-        return array
-
-    def literal(self, value: pa.Scalar) -> Any:
-        return value
-
-
-class _Fields:
-    def column(self, path: Path) -> Any:
-        field = pc.field(path[0])
-        for name in path[1:]:
-            field = pc.struct_field(field, name)
-        return field
-
-    def literal(self, value: pa.Scalar) -> Any:
-        return pc.scalar(value)
-
-
-_Source = _Rows | _Fields
+    column: Callable[[str], Any]
+    constant: Callable[[pa.Scalar], Any] = lambda value: value
 
 
 def _value(node: Value, source: _Source) -> Any:
     if isinstance(node, ColumnRef):
-        return source.column(node.path)
+        return reduce(pc.struct_field, node.path[1:], source.column(node.path[0]))
     if isinstance(node, Literal):
-        return source.literal(node.value)
+        return source.constant(node.value)
     if isinstance(node, Cast):
         return _value(node.argument, source).cast(node.type, safe=not _rounds(node))
     if isinstance(node, Applied):
@@ -338,11 +308,10 @@ def _rounds(cast: Cast) -> bool:
     return pa.types.is_integer(cast.argument.type) and pa.types.is_floating(cast.type)
 
 
-def _condition(node: Condition, source: _Source) -> Any:
-    if isinstance(node, And):
-        return reduce(pc.and_kleene, (_condition(part, source) for part in node.parts))
-    if isinstance(node, Or):
-        return reduce(pc.or_kleene, (_condition(part, source) for part in node.parts))
+def _on_arrow(node: Condition, source: _Source) -> Any:
+    if isinstance(node, (And, Or)):
+        parts = [_on_arrow(part, source) for part in node.parts]
+        return reduce(pc.and_kleene if isinstance(node, And) else pc.or_kleene, parts or [pa.scalar(True)])
     if isinstance(node, Comparison):
         sides = _value(node.left, source), _value(node.right, source)
         if pa.types.is_floating(node.left.type) and pa.types.is_floating(node.right.type):
@@ -352,11 +321,11 @@ def _condition(node: Condition, source: _Source) -> Any:
     if isinstance(node, IsNull):
         return pc.is_valid(argument) if node.negated else pc.is_null(argument)
     if isinstance(node, IsIn):
-        found = _is_in(argument, node, source)
-    elif isinstance(node, Matches):
-        found = pc.match_substring_regex(argument, pattern=node.regex)
+        found = pc.is_in(argument, value_set=node.values)
+        null = source.constant(pa.scalar(None, pa.bool_()))
+        found = pc.if_else(pc.is_null(argument), null, pc.or_kleene(found, null) if node.or_null else found)
     else:
-        found = argument
+        found = pc.match_substring_regex(argument, pattern=node.regex)
     return pc.invert(found) if node.negated else found
 
 
@@ -371,14 +340,6 @@ def _floats_compare(function: str, left: Any, right: Any) -> Any:
     if function == "equal":
         return pc.or_kleene(pc.equal(left, right), pc.and_kleene(left_nan, right_nan))
     return pc.or_kleene(pc.less(left, right), pc.and_kleene(pc.invert(left_nan), right_nan))
-
-
-def _is_in(argument: Any, node: IsIn, source: _Source) -> Any:
-    found = pc.is_in(argument, value_set=node.values)
-    null = source.literal(pa.scalar(None, pa.bool_()))
-    if node.or_null:
-        found = pc.or_kleene(found, null)
-    return pc.if_else(pc.is_null(argument), null, found)
 
 
 # Weaker conditions
@@ -408,22 +369,22 @@ def _columns(node: Condition | Value) -> Iterator[ColumnRef]:
 
 def _values(node: Condition | Value) -> Iterator[Value]:
     """All values in a condition, those within others too."""
-    if isinstance(node, (And, Or)):
-        for part in node.parts:
-            yield from _values(part)
-    elif isinstance(node, Comparison):
-        yield from _values(node.left)
-        yield from _values(node.right)
-    elif isinstance(node, (ColumnRef, Literal)):
+    if isinstance(node, Value):
         yield node
-    elif isinstance(node, ArrowCall):
-        yield node
-        for argument in node.arguments:
-            yield from _values(argument)
-    else:
-        if isinstance(node, (Cast, Applied)):
-            yield node
-        yield from _values(node.argument)
+    inner: tuple[Condition | Value, ...]
+    match node:
+        case And(parts) | Or(parts):
+            inner = parts
+        case Comparison():
+            inner = (node.left, node.right)
+        case ArrowCall():
+            inner = node.arguments
+        case ColumnRef() | Literal():
+            inner = ()
+        case _:
+            inner = (node.argument,)
+    for each in inner:
+        yield from _values(each)
 
 
 def _is_for_scanners(leaf: Leaf) -> bool:
@@ -438,13 +399,9 @@ def _is_for_scanners(leaf: Leaf) -> bool:
 def _may_hold_for_nan(leaf: Leaf) -> bool:
     if isinstance(leaf, IsIn):
         return leaf.negated or bool(pc.any(pc.is_nan(leaf.values.cast(pa.float64()))).as_py())
-    if not isinstance(leaf, Comparison):
-        return False
-    if isinstance(leaf.right, Literal) and not isinstance(leaf.left, Literal):
-        return leaf.function in ("greater", "greater_equal", "not_equal") or is_nan(leaf.right)
-    if isinstance(leaf.left, Literal) and not isinstance(leaf.right, Literal):
-        return leaf.function in ("less", "less_equal", "not_equal") or is_nan(leaf.left)
-    return True
+    if not isinstance(leaf, Comparison) or not isinstance(leaf.right, Literal):
+        return isinstance(leaf, Comparison)
+    return leaf.function in ("greater", "greater_equal", "not_equal") or is_nan(leaf.right)
 
 
 def is_nan(literal: Literal) -> bool:
@@ -459,21 +416,27 @@ def _depends_on_zone(value: Value) -> bool:
 def _compares(leaf: Leaf, value: Value, *, equal_only: bool) -> bool:
     """Whether a leaf compares the value with constants, and nothing else."""
     if isinstance(leaf, Comparison):
-        pairs = ((leaf.left, leaf.right), (leaf.right, leaf.left))
-        known = any(side == value and isinstance(other, Literal) for side, other in pairs)
+        known = leaf.left == value and isinstance(leaf.right, Literal)
         return known and (leaf.function == "equal" or not equal_only)
     known = leaf.argument == value and isinstance(leaf, (IsIn, IsNull, Matches))
     return known and (not equal_only or (isinstance(leaf, (IsIn, IsNull)) and not leaf.negated))
+
+
+def _is_certain(leaf: Leaf) -> bool:
+    """Capital and small letters beyond ASCII are not the same in all releases: only texts of others are compared."""
+    unsure = [each for each in _values(leaf) if isinstance(each, Applied) and not each.expression.keeps_order]
+    constants = leaf.values.to_pylist() if isinstance(leaf, IsIn) else [*_values(leaf)]
+    texts = (each.value.as_py() if isinstance(each, Literal) else each for each in constants)
+    return all(_compares(leaf, each, equal_only=True) for each in unsure) and not (
+        unsure and any(isinstance(text, str) and not text.isascii() for text in texts)
+    )
 
 
 def _replaced(node: Condition, value: Value, column: ColumnRef) -> Condition:
     """With a column in the place of the value, in leaves that compare it with constants."""
     if isinstance(node, (And, Or)):
         return type(node)(tuple(_replaced(part, value, column) for part in node.parts))
-    if isinstance(node, Comparison):
-        left, right = (column if side == value else side for side in (node.left, node.right))
-        return replace(node, left=left, right=right)
-    return replace(node, argument=column)
+    return replace(node, left=column) if isinstance(node, Comparison) else replace(node, argument=column)
 
 
 def _equal_values(node: Condition, path: Path) -> pa.Array | None:
@@ -484,18 +447,15 @@ def _equal_values(node: Condition, path: Path) -> pa.Array | None:
         each = [_equal_values(part, path) for part in node.parts]
         known = [values for values in each if values is not None]
         return pc.unique(pa.concat_arrays(known)) if len(known) == len(each) else None
-    if isinstance(node, Comparison) and node.function == "equal":
-        for side, other in ((node.left, node.right), (node.right, node.left)):
-            if isinstance(side, ColumnRef) and side.path == path and isinstance(other, Literal) and not is_nan(other):
-                return equal_to(pa.array([other.value.as_py()], other.type), side.type)
-    if (
-        isinstance(node, IsIn)
-        and not node.negated
-        and isinstance(node.argument, ColumnRef)
-        and node.argument.path == path
-    ):
-        return equal_to(node.values, node.argument.type)
-    return None
+    value = node.left if isinstance(node, Comparison) else node.argument
+    if not isinstance(value, ColumnRef) or value.path != path:
+        return None
+    if isinstance(node, IsIn) and not node.negated:
+        return equal_to(node.values, value.type)
+    if not isinstance(node, Comparison) or node.function != "equal" or not isinstance(node.right, Literal):
+        return None
+    constant = node.right
+    return None if is_nan(constant) else equal_to(pa.array([constant.value.as_py()], constant.type), value.type)
 
 
 def equal_to(values: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -520,75 +480,51 @@ def equal_to(values: pa.Array, kind: pa.DataType) -> pa.Array:
 # Over statistics: a boolean array, false where no row can match; None where nothing is known.
 
 
-def _may_match(node: Condition, bounds: Mapping[Path, Bounds]) -> Any:
-    if isinstance(node, And):
-        known = [part for part in (_may_match(part, bounds) for part in node.parts) if part is not None]
-        return reduce(pc.and_, (pc.fill_null(part, True) for part in known)) if known else None
-    if isinstance(node, Or):
-        each = [_may_match(part, bounds) for part in node.parts]
-        if any(part is None for part in each):
+def _on_statistics(node: Condition, bounds: Mapping[Path, Bounds]) -> Any:
+    if isinstance(node, (And, Or)):
+        parts = [_on_statistics(part, bounds) for part in node.parts]
+        known = [pc.fill_null(part, True) for part in parts if part is not None]
+        if not known or (isinstance(node, Or) and len(known) < len(parts)):
             return None
-        return reduce(pc.or_, (pc.fill_null(part, True) for part in each))
-    if isinstance(node, Comparison):
-        return _comparison_may_match(node, bounds)
-    if not isinstance(node.argument, ColumnRef) or node.argument.path not in bounds:
+        return reduce(pc.and_ if isinstance(node, And) else pc.or_, known)
+    value = node.left if isinstance(node, Comparison) else node.argument
+    if not isinstance(value, ColumnRef) or value.path not in bounds:
         return None
-    known_bounds = bounds[node.argument.path]
+    known_bounds = bounds[value.path]
+    has_values = pc.less(known_bounds.nulls, known_bounds.rows)  # no comparison is true of null
     if isinstance(node, IsNull):
-        return pc.less(known_bounds.nulls, known_bounds.rows) if node.negated else pc.greater(known_bounds.nulls, 0)
+        return has_values if node.negated else pc.greater(known_bounds.nulls, 0)
+    if pa.types.is_floating(value.type) and _may_hold_for_nan(node):
+        return has_values  # minima and maxima of floats may leave NaN out
+    fits = _fits(node, known_bounds)
+    return None if fits is None else pc.and_kleene(fits, has_values)
+
+
+def _fits(node: Comparison | IsIn | Matches, known: Bounds) -> Any:
+    """Whether a value between the bounds can match."""
+    if isinstance(node, Comparison):
+        return _compares_within(node, known)
     if node.negated:
-        return _has_values(known_bounds)
+        return pa.scalar(True)
     if isinstance(node, IsIn):
-        return _in_may_match(node, known_bounds)
-    if isinstance(node, Matches):
-        return _prefix_may_match(node.prefix, known_bounds)
-    return None
+        if not 0 < len(node.values) <= _MOST_VALUES:
+            return _overlaps(known, *pc.min_max(node.values).values()) if len(node.values) else None
+        return reduce(pc.or_kleene, (_overlaps(known, value, value) for value in node.values))
+    begins_high = pc.utf8_slice_codeunits(known.highest, 0, len(node.prefix))
+    begins_low = pc.utf8_slice_codeunits(known.lowest, 0, len(node.prefix))
+    return pc.and_kleene(pc.greater_equal(begins_high, node.prefix), pc.less_equal(begins_low, node.prefix))
 
 
-def _comparison_may_match(node: Comparison, bounds: Mapping[Path, Bounds]) -> Any:
-    function, column, literal = node.function, node.left, node.right
-    if isinstance(column, Literal):
-        function, column, literal = SWAPPED[function], literal, column
-    if not isinstance(column, ColumnRef) or not isinstance(literal, Literal) or column.path not in bounds:
+def _compares_within(node: Comparison, known: Bounds) -> Any:
+    if not isinstance(node.right, Literal):
         return None
-    known, value = bounds[column.path], literal.value
-    if pa.types.is_floating(column.type) and _may_hold_for_nan(Comparison(function, column, literal)):
-        return _has_values(known)  # minima and maxima of floats may leave NaN out
-    if function == "equal":
-        fits = pc.and_kleene(pc.less_equal(known.lowest, value), pc.greater_equal(known.highest, value))
-    elif function == "not_equal":
-        fits = pc.invert(pc.and_(pc.equal(known.lowest, value), pc.equal(known.highest, value)))
-    elif function in ("less", "less_equal"):
-        fits = getattr(pc, function)(known.lowest, value)
-    else:
-        fits = getattr(pc, function)(known.highest, value)
-    return pc.and_kleene(fits, _has_values(known))
+    value = node.right.value
+    if node.function == "equal":
+        return _overlaps(known, value, value)
+    if node.function == "not_equal":
+        return pc.invert(pc.and_(pc.equal(known.lowest, value), pc.equal(known.highest, value)))
+    return getattr(pc, node.function)(known.lowest if node.function.startswith("less") else known.highest, value)
 
 
-def _in_may_match(node: IsIn, known: Bounds) -> Any:
-    if not len(node.values):
-        return None
-    if pa.types.is_floating(node.values.type) and _may_hold_for_nan(node):
-        return _has_values(known)
-    low, high = pc.min_max(node.values).values()
-    fits = pc.and_kleene(pc.less_equal(known.lowest, high), pc.greater_equal(known.highest, low))
-    if len(node.values) <= 100:
-        each = (
-            pc.and_kleene(pc.less_equal(known.lowest, value), pc.greater_equal(known.highest, value))
-            for value in node.values
-        )
-        fits = reduce(pc.or_kleene, each)
-    return pc.and_kleene(fits, _has_values(known))
-
-
-def _prefix_may_match(prefix: str, known: Bounds) -> Any:
-    if not prefix:
-        return _has_values(known)
-    begins_high = pc.utf8_slice_codeunits(known.highest, 0, len(prefix))
-    begins_low = pc.utf8_slice_codeunits(known.lowest, 0, len(prefix))
-    return pc.and_kleene(pc.greater_equal(begins_high, prefix), pc.less_equal(begins_low, prefix))
-
-
-def _has_values(known: Bounds) -> Any:
-    """False where all values are null: no comparison is true there."""
-    return pc.less(known.nulls, known.rows)
+def _overlaps(known: Bounds, low: pa.Scalar, high: pa.Scalar) -> Any:
+    return pc.and_kleene(pc.less_equal(known.lowest, high), pc.greater_equal(known.highest, low))

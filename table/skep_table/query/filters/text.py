@@ -29,6 +29,7 @@ from skep_format.schema.types import parse_type
 from skep_table.query.filters.functions import FunctionCall, format_of, function_call
 from skep_table.query.filters.predicate import (
     NEGATED,
+    SWAPPED,
     And,
     Applied,
     ArrowCall,
@@ -42,7 +43,6 @@ from skep_table.query.filters.predicate import (
     Matches,
     Or,
     Predicate,
-    Truth,
     Value,
     equal_to,
     is_nan,
@@ -113,28 +113,24 @@ _ISO: Final = re.compile(
     r"([ T](?P<time>\d\d:\d\d:\d\d)(\.(?P<fraction>\d{1,6}))?(?P<zone>Z|[+-]\d\d:\d\d)?)?"
 )
 # What the reader looks at in the nodes of conditions.
-_HONOURED: Final = {
-    "this",
-    "expression",
-    "expressions",
-    "low",
-    "high",
-    "query",
-    "negate",
-    "to",
-    "table",
-    "db",
-    "catalog",
-    "is_string",
-}
+_HONOURED: Final = frozenset(
+    ["this", "expression", "expressions", "low", "high", "query", "negate", "to", "table", "db", "catalog", "is_string"]
+)
 
 
-def parse_predicate(text: str, schema: pa.Schema) -> Predicate:
-    """The predicate that `text` writes over columns of `schema`.
+def parse_predicate(where: str | Node, schema: pa.Schema) -> Predicate:
+    """The predicate that a text, or the condition of a parsed statement, means over columns of `schema`.
 
     Raises PredicateError for what does not parse, an unknown column, a comparison of kinds that don't compare, and
     every function or construct that is not supported.
     """
+    node, text = (_parsed(where), where) if isinstance(where, str) else (where, where.sql(SqlDialect))
+    reader = _Reader(text, schema)
+    condition = reader.condition(node)
+    return Predicate(condition, text, reader.may_differ)
+
+
+def _parsed(text: str) -> Node:
     try:
         tree = sqlglot.parse_one(f"SELECT 1 WHERE {text}", read=SqlDialect)
     except SqlglotError as error:
@@ -142,9 +138,7 @@ def parse_predicate(text: str, schema: pa.Schema) -> Predicate:
     where = tree.args.get("where") if isinstance(tree, exp.Select) else None
     if where is None or set(_given(tree)) - {"expressions", "where"}:
         raise PredicateError(f"filter {text!r} is more than one predicate", predicate=text)
-    reader = _Reader(text, schema)
-    condition = reader.condition(where.this)
-    return Predicate(condition, text, reader.may_differ)
+    return where.this
 
 
 def parse_reason(error: SqlglotError) -> str:
@@ -201,7 +195,7 @@ class _Reader:
         value = self.value(node)
         if not pa.types.is_boolean(value.type) and not pa.types.is_null(value.type):
             raise self.fail(f"{node.sql('spark')} is {_named(value.type)}, not a condition")
-        return Truth(value, negated)
+        return _truth(value, not negated)
 
     def check_arguments(self, node: Node) -> None:
         """Refuses modifiers (BETWEEN SYMMETRIC and the like) that would otherwise be ignored."""
@@ -218,22 +212,21 @@ class _Reader:
             return IsNull(argument, negated)
         if isinstance(right, exp.Boolean):
             # `x is true` is never null: not true means false or null.
-            truth = Truth(argument, negated=right.this is not True)
             if not negated:
-                return And((truth, IsNull(argument, negated=True)))
-            return Or((Truth(argument, negated=right.this is True), IsNull(argument)))
+                return And((_truth(argument, right.this is True), IsNull(argument, negated=True)))
+            return Or((_truth(argument, right.this is not True), IsNull(argument)))
         raise self.fail(f"IS {right.sql('spark')} is not supported")
 
     def null_safe(self, node: exp.Binary, negated: bool) -> Condition:
         left, right = self.comparable(node.left, node.right)
         if negated:
             one_null = Or((And((IsNull(left), IsNull(right, True))), And((IsNull(left, True), IsNull(right)))))
-            return Or((one_null, And((IsNull(left, True), IsNull(right, True), Comparison("not_equal", left, right)))))
-        same = And((IsNull(left, True), IsNull(right, True), Comparison("equal", left, right)))
+            return Or((one_null, And((IsNull(left, True), IsNull(right, True), _compared("not_equal", left, right)))))
+        same = And((IsNull(left, True), IsNull(right, True), _compared("equal", left, right)))
         return Or((same, And((IsNull(left), IsNull(right)))))
 
     def comparison(self, function: str, left: Node, right: Node) -> Condition:
-        return Comparison(function, *self.comparable(left, right))
+        return _compared(function, *self.comparable(left, right))
 
     def is_in(self, node: exp.In, negated: bool) -> Condition:
         if node.args.get("query") is not None or not node.expressions:
@@ -245,7 +238,7 @@ class _Reader:
             family = _family(argument.type)
             self.may_differ |= not (family == "text" or (family == "date" and self._are_days(node)))
         if any(not isinstance(item, Literal) or is_nan(item) or side != sides[0][0] for side, item in sides):
-            same = [Comparison("not_equal" if negated else "equal", side, item) for side, item in sides]
+            same = [_compared("not_equal" if negated else "equal", side, item) for side, item in sides]
             return And(tuple(same)) if negated else Or(tuple(same))
         scalars = [item.value for _, item in sides if isinstance(item, Literal)]
         present = [value.as_py() for value in scalars if value.is_valid]
@@ -459,6 +452,17 @@ class _Reader:
             if _family(literal.type) in ("date", "timestamp"):
                 return value, Literal(literal.cast(kind))
         raise self.fail(f"{_named(kind)} does not compare with {given!r}")
+
+
+def _compared(function: str, one: Value, other: Value) -> Comparison:
+    if isinstance(one, Literal) and not isinstance(other, Literal):
+        return Comparison(SWAPPED.get(function, function), other, one)
+    return Comparison(function, one, other)
+
+
+def _truth(value: Value, wanted: bool) -> Comparison:
+    value = Literal(pa.scalar(None, pa.bool_())) if pa.types.is_null(value.type) else value
+    return Comparison("equal", value, Literal(pa.scalar(wanted)))
 
 
 def binds_otherwise(operand: Node) -> bool:

@@ -24,7 +24,7 @@ from skep_format.timeline.metadata import WriteOperation
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.partitions import RECORD_INDEX, short_name
 from skep_table.metadata_table.records.secondary_index import has_known_texts, secondary_texts
-from skep_table.query.filters.predicate import Bounds, ColumnRef, Path, Predicate
+from skep_table.query.filters.predicate import Bounds, ColumnRef, Predicate
 from skep_table.query.options import QueryType
 from skep_table.query.pruning.partitions import PartitionValues
 from skep_table.query.pruning.slices import MOST_KEYS, in_byte_order, record_keys
@@ -69,12 +69,10 @@ def prune_by_partition_statistics(
     rows = metadata.statistics_of_partitions(RECORD_KEY, pa.string(), partitions)
     if rows is None:
         return list(partitions)
-    bounds: dict[Path, Bounds] = {}
-    for column in predicate.compared_columns:
-        known = _bounds(metadata, column, partitions, rows["value_count"])
-        if known is not None:
-            bounds[column.path] = known
-    wanted = predicate.may_match(bounds, len(partitions))
+    found = (
+        (each.path, _bounds(metadata, each, partitions, rows["value_count"])) for each in predicate.compared_columns
+    )
+    wanted = predicate.may_match({path: known for path, known in found if known is not None}, len(partitions))
     unsure = frozenset[str]() if wanted.all() else _completed_late(table)
     if unsure is None:
         return list(partitions)

@@ -23,7 +23,7 @@ from skep_format.storage import Storage
 from skep_format.table_config import MergeMode, TableConfig
 from skep_table.keys.buckets import BUCKET_NAMES, BUCKET_PRUNING, Buckets
 from skep_table.metadata_table import MetadataTable
-from skep_table.query.filters.predicate import Bounds, ColumnRef, Path, Predicate
+from skep_table.query.filters.predicate import Bounds, ColumnRef, Predicate
 from skep_table.view import FileSlice
 
 MOST_KEYS: Final = 10_000
@@ -39,12 +39,8 @@ def prune_by_statistics(
     if metadata is None or not slices:
         return list(slices)
     files = files_of_slices(slices)
-    bounds: dict[Path, Bounds] = {}
-    for column in predicate.compared_columns:
-        known = _bounds(metadata, column, files, len(slices))
-        if known is not None:
-            bounds[column.path] = known
-    wanted = predicate.may_match(bounds, len(slices))
+    found = ((column.path, _bounds(metadata, column, files, len(slices))) for column in predicate.compared_columns)
+    wanted = predicate.may_match({path: known for path, known in found if known is not None}, len(slices))
     # A merger of the user's own may make values that no file has.
     makes_values = config.merge_mode is MergeMode.CUSTOM
     return [

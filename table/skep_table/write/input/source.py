@@ -27,6 +27,7 @@ from skep_table.write.rows import KeyedRows
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+
 _WHERE_A_ROW_IS = (RECORD_KEY, PARTITION_PATH, FILE_NAME)
 
 
@@ -198,7 +199,7 @@ class Computed(RowSource):
         return self._rows
 
 
-def matching(table: HudiTable, where: str) -> pa.Table:
+def matching(table: HudiTable, where: Where) -> pa.Table:
     """The rows for which a predicate holds, with the columns by which they are deleted."""
     request = ReadRequest(columns=columns_that_find(table), where=where, options=table.options)
     return read(table, request).to_arrow()

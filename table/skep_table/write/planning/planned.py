@@ -15,6 +15,7 @@ from skep_format.timeline.metadata import WriteOperation
 from skep_table.commit.writable import check_writable
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
+from skep_table.query.request import Where
 from skep_table.table import HudiTable
 from skep_table.write.input.source import columns_that_find, deleting, matching
 from skep_table.write.local import ArrowEngine
@@ -62,7 +63,7 @@ def plan_delete(table: HudiTable, keys: object) -> PlannedDelete:
     return PlannedDelete(dict(sorted(found.items())))
 
 
-def plan_delete_where(table: HudiTable, where: str) -> PlannedDelete:
+def plan_delete_where(table: HudiTable, where: Where) -> PlannedDelete:
     """The stored rows for which a predicate holds."""
     settings, rows = _checked(table), matching(table, where)
     plan = plan_write(table, deleting(table), rows.schema, settings)
