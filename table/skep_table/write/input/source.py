@@ -15,6 +15,7 @@ from skep_format.timeline.metadata import WriteOperation
 from skep_table.keys import KeyGenerator
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
+from skep_table.query.request import Where
 from skep_table.table import HudiTable
 from skep_table.write.context import WriteContext
 from skep_table.write.input.row_input import RowInput
