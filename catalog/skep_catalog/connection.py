@@ -67,7 +67,10 @@ class Address:
         """`thrift://host:port`, `host:port` or `host`; IPv6 hosts in brackets."""
         match = re.fullmatch(r"(?:thrift://)?(\[[^\]]+\]|[^:/\[\]]+)(?::(\d{1,5}))?/?", text.strip())
         if match is None:
-            raise InputError(f"not a metastore's address: {text!r}", expected="thrift://host:port", found=text)
+            hint = "a folder for tables is given as warehouse" if "/" in text else None
+            raise InputError(
+                f"not a metastore's address: {text!r}", hint=hint, expected="thrift://host:port", found=text
+            )
         return cls(match[1].strip("[]"), int(match[2] or _DEFAULT_PORT))
 
 

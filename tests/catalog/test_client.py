@@ -55,6 +55,11 @@ class TestAddresses:
         with pytest.raises(InputError, match="not a metastore's address"):
             Address.parse(text)
 
+    def test_a_folder_is_refused_with_the_name_of_its_argument(self) -> None:
+        with pytest.raises(InputError) as refused:
+            Address.parse("/data/lake")
+        assert refused.value.hint == "a folder for tables is given as warehouse"
+
     def test_several(self) -> None:
         assert [str(a) for a in parse_addresses("thrift://a:1, b:2")] == ["thrift://a:1", "thrift://b:2"]
         with pytest.raises(InputError):
