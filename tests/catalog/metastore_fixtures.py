@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tenacity import Retrying, stop_after_delay, wait_fixed
 
 from skep_catalog.client import Metastore
 from skep_catalog.embedded import EmbeddedMetastore
 from skep_catalog.entities import Database
+from skep_format.clock import retried, within
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +34,4 @@ def database(metastore: Metastore, tmp_path: Path) -> Iterator[str]:
     metastore.create_database(Database(name, location=f"file://{tmp_path}/{name}.db"))
     yield name
     # a sync that a test did not wait for may come in between
-    for attempt in Retrying(wait=wait_fixed(0.5), stop=stop_after_delay(30), reraise=True):
-        with attempt:
-            metastore.drop_database(name, cascade=True)
+    retried(lambda: metastore.drop_database(name, cascade=True), Exception, within(30, 0.5))

@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
+from skep_format.clock import retried, within
 
 
 class EngineRefused(Exception):
@@ -62,9 +62,11 @@ class Engine:
         mark = "`" if self.hive_like else '"'
         return ".".join(f"{mark}{part}{mark}" for part in name.split("."))
 
-    @retry(retry=retry_if_exception_type(NoWorkers), wait=wait_fixed(1), stop=stop_after_delay(60), reraise=True)
     def ask(self, statement: str, *settings: str) -> Answer:
         """One statement, after `settings` (`set a=b`) in a session of its own when there are any."""
+        return retried(lambda: self._asked(statement, *settings), NoWorkers, within(60, 1))
+
+    def _asked(self, statement: str, *settings: str) -> Answer:
         if settings:
             with closing(self._connect()) as connection:
                 for setting in settings:
