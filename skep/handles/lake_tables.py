@@ -15,7 +15,6 @@ from skep.base.background import wait_for
 from skep.base.names import TableName
 from skep.base.schemas import SchemaLike
 from skep.base.specs import Text, check_same, table_spec
-from skep.handles.destination import Destination
 from skep.handles.new_tables import SIGN, is_left_over, new_table, remove_unwritten
 from skep.handles.table import Table
 from skep.metastore.entries import VIEWS, hudi_entries, named_entry
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from typing_extensions import Self
 
+    from skep.handles.destination import Destination
     from skep_catalog.embedded import EmbeddedMetastore
     from skep_catalog.entities import TableEntry as Entry
 
@@ -273,6 +273,8 @@ class LakeTables:
 
     def destination(self, name: str, **described: Any) -> Destination:
         """The table of this name, which is made once there are rows for it; `described` is as of `create_table`."""
+        from skep.handles.destination import Destination
+
         return Destination(name, partial(self.table, name), partial(self.new_table, name, **described), described)
 
     def is_left_over(self, name: TableName) -> bool:

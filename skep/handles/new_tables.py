@@ -14,7 +14,6 @@ from skep_format.storage import Storage
 from skep_format.table_config.keys import BACKUP_PATH, PROPERTIES_PATH
 from skep_table.commit.create import TableSpec, create_table, table_config
 from skep_table.commit.heartbeat import ActiveWriters, HeartbeatLimits
-from skep_table.commit.undo.recovery import roll_back_failed
 from skep_table.locks.agent import agent_facts, agent_text, has_ended
 from skep_table.runtime.process import ProcessName, this_process
 from skep_table.table import HudiTable
@@ -66,6 +65,8 @@ def is_left_over(table: HudiTable) -> bool:
 
 def remove_unwritten(storage: Storage, options: Options, unregister: Callable[[], object] | None = None) -> None:
     """Removes a table without commits, unless somebody writes it; `unregister` takes its entry out of a metastore."""
+    from skep_table.commit.undo.recovery import roll_back_failed  # with all that writes
+
     with suppress(NotATableError):
         table = HudiTable.open(storage, options)
         if table.timeline.data().completed().instants:
