@@ -1,7 +1,7 @@
 """Sail in this process, asked over Flight SQL by pyarrow alone, with its port closed once the connection is there.
 
-Sail has no password: whoever reaches its port may query it, and read this user's files. The socket that listens is
-replaced by one that nobody can reach; the connection that is there stays.
+Sail has no password: any process that reaches its port may query it, and read this user's files. The socket that
+listens is replaced by one that nobody can reach; the connection that is there stays.
 """
 
 from __future__ import annotations
