@@ -1,4 +1,4 @@
-"""`./dev bench engines-without-jvm`: DuckDB and DataFusion by translators, and Sail, beside Spark, and their costs.
+"""`./dev bench engines-without-jvm`: DuckDB by skep's translator and Sail, each beside Spark, and what each costs.
 
 What the engines answer is compared first, then times are taken. The tables and every wrong answer are written to
 `benchmarks/engine_choice/FOUND.md`, the times to `benchmarks/results/`, too.
@@ -14,7 +14,6 @@ from pathlib import Path
 from benchmarks.engine_choice import page
 from benchmarks.engine_choice.environments import PYSAIL, SAIL, wheels
 from benchmarks.engine_choice.rounds import (
-    DATAFUSION,
     DOCUMENTED,
     DUCKDB,
     EVERYDAY,
@@ -57,7 +56,7 @@ def measure(*, scale: float, runs: int, only: frozenset[str], progress: Callable
 
 
 def _aims(report: Report, first: Round) -> None:
-    for contender in (DUCKDB, DATAFUSION, SAIL_NAME):
+    for contender in (DUCKDB, SAIL_NAME):
         listed = first.lists(contender, by_types=True)
         for group, wanted in WANTED.items():
             share = right(listed.through[group]) / len(first.judgements[contender][group])

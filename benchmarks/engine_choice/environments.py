@@ -55,14 +55,7 @@ class Environment:
 
 SAIL = Environment("sail", (PYSAIL, "pyspark-client==4.2.0", "pyarrow==26.0.1", "pandas<3"))
 SPARK4 = Environment("spark4", ("pyspark==4.3.0", "pyarrow==26.0.1", "pandas<3"))
-DATAFUSION = Environment("datafusion", ("datafusion==55.0.0", "pyarrow==26.0.1"))
 TPCH = Environment("tpch", ("tpchgen-cli==4.0.0",))
-
-
-def packages_of(environment: Environment) -> str:
-    """The folder with an environment's packages, for a process of this Python that has its own besides."""
-    (found,) = environment.python.parents[1].glob("lib/python*/site-packages")
-    return str(found)
 
 
 def wheels(package: str) -> dict[str, str]:

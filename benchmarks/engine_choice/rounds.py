@@ -17,15 +17,14 @@ from benchmarks.engine_choice import everyday, hostile
 from benchmarks.engine_choice.allow_list import RIGHT, AllowList, allow_list, features, let_through
 from benchmarks.engine_choice.answers import load
 from benchmarks.engine_choice.compare import Judged, Verdict, judged
-from benchmarks.engine_choice.environments import DATAFUSION as OF_DATAFUSION
-from benchmarks.engine_choice.environments import SAIL, SPARK4, TPCH, packages_of
+from benchmarks.engine_choice.environments import SAIL, SPARK4, TPCH
 from skep_format.errors import SkepError
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PACKAGES = [str(ROOT / each) for each in ("format", "table", "catalog", "writer", "sync", "sql", "stream", ".")]
 ENVIRONMENT = {**os.environ, "RUST_LOG": "off", "PYTHONPATH": os.pathsep.join(PACKAGES)}
-DUCKDB, SAIL_NAME, DATAFUSION = "DuckDB, by the translator", "Sail", "DataFusion, by a translator"
+DUCKDB, SAIL_NAME = "DuckDB, by the translator", "Sail"
 DOCUMENTED, EVERYDAY, TPC_H, HOSTILE = "documented examples", "everyday queries", "TPC-H", "random expressions"
 SEED, EACH = 20, 2  # of the random expressions, and how many of each form
 TPCH_SCALE = 0.01
@@ -54,7 +53,7 @@ class Mode:
 
 
 MODES = (
-    Mode("Spark 3.5, UTC", lambda: Path(sys.executable), "UTC", False, (DUCKDB, DATAFUSION, SAIL_NAME)),
+    Mode("Spark 3.5, UTC", lambda: Path(sys.executable), "UTC", False, (DUCKDB, SAIL_NAME)),
     Mode("Spark 4.3, UTC, ANSI", lambda: SPARK4.python, "UTC", True, (DUCKDB, SAIL_NAME)),
     Mode("Spark 3.5, New York", lambda: Path(sys.executable), "America/New_York", False, (SAIL_NAME,)),
 )
@@ -162,7 +161,7 @@ def compare(mode: Mode, folder: Path, scale: float, progress: Callable[[str], No
         done.columns |= {each.name.lower(): each.type for each in pq.read_schema(file)}
     for contender in mode.contenders:
         progress(f"{mode.name}: {contender} answers")
-        script, python = _ASKED[contender]()
+        script, python = ("ask_sail.py", SAIL.python) if contender == SAIL_NAME else ("ask_duckdb.py", sys.executable)
         out = own / f"{script}.arrow"
         asked = {str(own): list(examples), **queries}  # examples read no tables
         _work(script, python, own, {**common, "queries": asked, "out": str(out)})
@@ -174,19 +173,9 @@ def compare(mode: Mode, folder: Path, scale: float, progress: Callable[[str], No
     return done
 
 
-_ASKED: Mapping[str, Callable[[], tuple[str, str | Path]]] = {
-    DUCKDB: lambda: ("ask_duckdb.py", sys.executable),
-    SAIL_NAME: lambda: ("ask_sail.py", SAIL.python),
-    DATAFUSION: lambda: ("ask_datafusion.py", sys.executable),
-}
-
-
 def _work(script: str, python: str | Path, folder: Path, task: Mapping[str, object]) -> None:
     file = folder / f"{script}.json"
     file.write_text(json.dumps(task), encoding="utf-8")
-    environment = {**ENVIRONMENT}
-    if script == "ask_datafusion.py":
-        environment["PYTHONPATH"] += os.pathsep + packages_of(OF_DATAFUSION)
     subprocess.run(
-        [str(python), "-W", "ignore", str(HERE / script), str(file)], check=True, env=environment, cwd=folder
+        [str(python), "-W", "ignore", str(HERE / script), str(file)], check=True, env=ENVIRONMENT, cwd=folder
     )

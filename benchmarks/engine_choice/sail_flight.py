@@ -40,15 +40,6 @@ class SailFlight:
         info = self._client.get_flight_info(descriptor)
         return pa.concat_tables([self._client.do_get(each.ticket).read_all() for each in info.endpoints])
 
-    def register(self, name: str, file: Path) -> None:
-        """A file of Arrow's IPC format as a table."""
-        self.rows(f"CREATE OR REPLACE TEMPORARY VIEW {name} USING arrow OPTIONS (path '{file}')")
-
-    def stop(self) -> None:
-        """Ends the session and the server."""
-        self._client.close()
-        self._server.stop()
-
 
 def field(number: int, value: bytes) -> bytes:
     """A field of protobuf's wire format that holds bytes."""

@@ -29,6 +29,7 @@ def measure_starts(report: Report, runs: int, progress: Callable[[str], None]) -
             "skep sql, Spark": [*skep, "--engine", "spark"],
             "DuckDB, by the translator": [sys.executable, str(HERE / "start_duckdb.py")],
             "Sail, own client": [str(SAIL.python), str(HERE / "start_sail.py")],
+            "Sail over Flight SQL, its port closed": [str(SAIL.python), str(HERE / "start_sail.py"), "flight"],
             "Sail, pyspark-client": [str(SAIL.python), "-W", "ignore", str(HERE / "start_sail.py"), "pyspark"],
             "python -c pass": [sys.executable, "-c", "pass"],
         }

@@ -1,4 +1,4 @@
-"""A process that answers one line by Sail: by skep's own client, or as an argument `pyspark` by pyspark-client."""
+"""A process that answers one line by Sail: by the client that is an argument, or by one of Spark Connect's messages."""
 
 from __future__ import annotations
 
@@ -28,5 +28,14 @@ def by_own_client() -> object:
     return Sail({"spark.sql.session.timeZone": "UTC"}).rows(QUERY)
 
 
+def by_flight() -> object:
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
+    from benchmarks.engine_choice.sail_flight import SailFlight
+
+    return SailFlight().rows(QUERY)
+
+
+CLIENTS = {"pyspark": by_pyspark, "flight": by_flight}
+
 if __name__ == "__main__":
-    print(by_pyspark() if sys.argv[1:] == ["pyspark"] else by_own_client())
+    print(CLIENTS[sys.argv[1]]() if sys.argv[1:] else by_own_client())
