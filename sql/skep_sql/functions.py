@@ -10,6 +10,7 @@ import pyarrow as pa
 from skep_format.errors import InputError, UnsupportedError
 from skep_format.instant_time import CompletionTime, InstantTime
 from skep_format.timeline.instant import DATA_ACTIONS, Instant
+from skep_format.timeline.metadata import write_totals
 from skep_format.timeline.timeline import completion_times
 from skep_sql.answer import answer
 from skep_sql.bind import TableFunction, look_up
@@ -85,16 +86,8 @@ def _instant_row(table: HudiTable, instant: Instant, times: Mapping[InstantTime,
     row = [instant.requested_time, instant.action.value, instant.state.name, done and str(done), name]
     if not instant.is_completed or instant.action not in DATA_ACTIONS:
         return [*row, *[None] * 6]
-    stats = table.commit_metadata(instant).stats
-    return [
-        *row,
-        sum(stat.total_write_bytes for stat in stats),
-        sum(stat.prev_commit != "null" for stat in stats),
-        len({stat.partition_path for stat in stats}),
-        sum(stat.num_writes for stat in stats),
-        sum(stat.num_update_writes for stat in stats),
-        sum(stat.total_write_errors for stat in stats),
-    ]
+    totals = write_totals(table.commit_metadata(instant).stats)
+    return [*row, *map(totals.get, ("bytes", "updated", "partitions", "written", "updates", "errors"))]
 
 
 def hudi_filesystem_view(catalog: TableCatalog, arguments: tuple[str, ...]) -> Relation:

@@ -5,7 +5,7 @@ Field names follow Hudi's JSON (format guide 2.5) in snake case; `timeline/codec
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -95,6 +95,19 @@ class BaseFilesWritten:
 
     size_bytes: int
     rows: tuple[int, ...]
+
+
+def write_totals(stats: Sequence[WriteStat]) -> dict[str, int]:
+    """Sums over written files: bytes, files that are new and of old file groups, partitions, rows and errors."""
+    return {
+        "bytes": sum(each.total_write_bytes for each in stats),
+        "added": sum(each.prev_commit == "null" for each in stats),
+        "updated": sum(each.prev_commit != "null" for each in stats),
+        "partitions": len({each.partition_path for each in stats}),
+        "written": sum(each.num_writes for each in stats),
+        "updates": sum(each.num_update_writes for each in stats),
+        "errors": sum(each.total_write_errors for each in stats),
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any, Final
 
 from skep_format.instant_time import InstantTime
 from skep_format.timeline.instant import DATA_ACTIONS, Instant
-from skep_format.timeline.metadata import CommitMetadata, WriteStat
+from skep_format.timeline.metadata import CommitMetadata, write_totals
 from skep_sql.procedures.contract import Context, Rows, completed_times, procedure, time_of, write_at
 from skep_table.table import HudiTable
 
@@ -37,18 +36,6 @@ def _writes(table: HudiTable, limit: int) -> list[tuple[Instant, CommitMetadata]
     ]
 
 
-def _totals(stats: Sequence[WriteStat]) -> dict[str, int]:
-    return {
-        "bytes": sum(each.total_write_bytes for each in stats),
-        "added": sum(each.prev_commit == "null" for each in stats),
-        "updated": sum(each.prev_commit != "null" for each in stats),
-        "partitions": len({each.partition_path for each in stats}),
-        "written": sum(each.num_writes for each in stats),
-        "updates": sum(each.num_update_writes for each in stats),
-        "errors": sum(each.total_write_errors for each in stats),
-    }
-
-
 def _stat_rows(done: str, instant: Instant, metadata: CommitMetadata) -> list[list[object]]:
     return [[instant.requested_time, done, instant.action.value, *_STAT_FIELDS(stat)] for stat in metadata.stats]
 
@@ -58,7 +45,7 @@ def _show_commits(context: Context) -> Rows:
     table = context.table
     times = completed_times(table)
     return [
-        [one.requested_time, time_of(times, one), one.action.value, *_totals(metadata.stats).values()]
+        [one.requested_time, time_of(times, one), one.action.value, *write_totals(metadata.stats).values()]
         for one, metadata in _writes(table, context["limit"])
     ]
 
@@ -90,7 +77,7 @@ def _archived(context: Context) -> list[tuple[str, Instant, CommitMetadata]]:
     {_TOTALS}""")
 def _show_archived_commits(context: Context) -> Rows:
     found = _archived(context)
-    return [[one.requested_time, done, *_totals(metadata.stats).values()] for done, one, metadata in found]
+    return [[one.requested_time, done, *write_totals(metadata.stats).values()] for done, one, metadata in found]
 
 
 @procedure(f"show_archived_commits_metadata(table, limit=10, start_ts?, end_ts?) -> {_STATS}")
@@ -114,7 +101,7 @@ def _show_commit_partitions(context: Context) -> Rows:
     rows: list[list[object]] = []
     for path in sorted({stat.partition_path for stat in metadata.stats}):
         stats = [stat for stat in metadata.stats if stat.partition_path == path]
-        total = _totals(stats) | {"inserted": sum(stat.num_inserts for stat in stats)}
+        total = write_totals(stats) | {"inserted": sum(stat.num_inserts for stat in stats)}
         wanted = ("added", "updated", "inserted", "updates", "bytes", "errors")
         rows.append([instant.action.value, path, *map(total.get, wanted)])
     return context.limited(rows)
@@ -124,7 +111,7 @@ def _show_commit_partitions(context: Context) -> Rows:
     total_records_written:long, avg_record_size:long""")
 def _show_commit_write_stats(context: Context) -> Rows:
     instant, metadata = write_at(context)
-    total = _totals(metadata.stats)
+    total = write_totals(metadata.stats)
     average = -(-total["bytes"] // total["written"]) if total["written"] else 0
     return [[instant.action.value, total["bytes"], total["written"], average]]
 
@@ -148,7 +135,7 @@ def _write_amplification(context: Context) -> Rows:
     """Rows written for each row that was updated, by commit and in all."""
     rows: list[list[Any]] = []
     for instant, metadata in _writes(context.table, context["limit"]):
-        total = _totals(metadata.stats)
+        total = write_totals(metadata.stats)
         rows.append([instant.requested_time, total["updates"], total["written"]])
     rows.append(["Total", *(sum(row[place] for row in rows) for place in (1, 2))])
     return [[*row, f"{row[2] / row[1]:.2f}" if row[1] else "0"] for row in rows]
