@@ -56,7 +56,7 @@ class DescribedTarget:
         if self._known is not None:
             self._known = self._known.reload()
         elif (found := self._destination.table()) is not None:
-            self._known = found.hudi
+            self._known = found.snapshot
         return self._known
 
     def checkpoint_keys(self) -> StreamerKeys:
@@ -83,7 +83,7 @@ class DescribedTarget:
         if table is not None:
             frame = frame.cast(nullable(frame.schema))  # rows that are there have no value in a column that is new
         with self._destination.for_rows(schema or frame.schema) as made:
-            table = table or made.hudi
+            table = table or made.snapshot
             writer = writer_for(frame, table.with_options(self._options_for(table)), made.services())
             if operation is WriteOperation.DELETE_PARTITION:
                 result = writer.delete_partitions(writer.partitions_of(frame), extra_metadata=extra, batch_id=batch_id)

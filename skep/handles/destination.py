@@ -56,7 +56,7 @@ class Destination:
             except (NoSuchTableError, NotATableError) as error:
                 self.missing = error
                 return None
-            table = found.hudi
+            table = found.snapshot
             if is_left_over(table):
                 self.missing = NotATableError(f"table {self.name} was never made to its end", table=self.name)
                 return None

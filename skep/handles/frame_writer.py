@@ -126,7 +126,7 @@ class FrameWriter:
         options = Options(self._options)
         options.check()
         frame, found = self._frame, there.table()
-        table = None if found is None else found.hudi
+        table = None if found is None else found.snapshot
         keyed = bool(options.value(RECORD_KEY) or (table is not None and table.config.record_key_fields))
         if not keyed and not options.is_set(OPERATION):
             options = options.with_values({OPERATION.key: Operation.INSERT.value})  # as Hudi does
@@ -149,7 +149,7 @@ class FrameWriter:
             )
         frame = held(frame, options)  # its columns are needed first, and some frames can be read but once
         with there.for_rows(frame) as made:
-            writer = writer_for(frame, made.hudi.with_options(options), made.services())
+            writer = writer_for(frame, made.snapshot.with_options(options), made.services())
             return _written(writer, frame, options, batch_id)
 
     def _overwrite(self, storage: Storage, services: Services, options: Options, batch_id: str | None) -> WriteResult:

@@ -225,7 +225,7 @@ class LakeTables:
                 found=found.path,
                 expected=location,
             )
-        check_same(found.hudi, **described)
+        check_same(found.snapshot, **described)
         for key, value in settings_among(described["properties"] or {})[1].items():
             if entry.parameters.get(key) != value:
                 raise TableMismatchError(

@@ -104,6 +104,11 @@ class Table(ServiceMethods, MetadataMethods):
         return self._hudi.reload()
 
     @property
+    def snapshot(self) -> HudiTable:
+        """That with which the handle was made."""
+        return self._hudi
+
+    @property
     def schema(self) -> Schema:
         """The data columns as of the latest commit."""
         return self.hudi.schema()

@@ -210,7 +210,7 @@ class HudiJobs:
         if table is not None:
             if path is not None and mode != "ignore" and open_storage(str(path)).root != open_storage(table.path).root:
                 raise OptionError(f"table {name} lies at {table.path}, not at {path}", option="path", found=str(path))
-            options = {TABLE_NAME.key: table.hudi.config.name, **path_settings(table.hudi.options), **options}
+            options = {TABLE_NAME.key: table.snapshot.config.name, **path_settings(table.snapshot.options), **options}
         FrameWriter(frame).options(**_hudis(options)).mode(mode).save_to(there, batch_id=batch)
 
     @_alone
