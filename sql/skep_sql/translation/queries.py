@@ -1,4 +1,4 @@
-"""Queries that mean the same to DuckDB as to Spark, rewritten for DuckDB. What is not known to is left to Spark.
+"""Queries that mean the same to the embedded engine as to Spark, rewritten for it. Others are left to Spark.
 
 The rewritten query names every column by its table, every type and every order of nulls, so that nothing is left to the
 habits of an engine. Its own columns are c0, c1, …: their names and types in Spark's answer are kept beside it.
@@ -16,15 +16,18 @@ from sqlglot import exp
 
 from skep_format.errors import InputError
 from skep_format.nearest import did_you_mean
+from skep_format.schema.arrow import is_any_list
 from skep_sql.parsing.statements import Node
-from skep_sql.translation.expressions import DiffersError, DuckValue, Translator, check_only, differs
-from skep_sql.translation.spark_types import common, duckdb_text, is_exact, quoted, spark_type
+from skep_sql.translation.expressions import Translator, member
+from skep_sql.translation.plain_parse import parsed_plainly
+from skep_sql.translation.spark_types import common, is_exact, quoted, spark_type
+from skep_sql.translation.values import DiffersError, EngineValue, as_type, check_only, differs
 
-__all__ = ["DiffersError", "DuckQuery", "duckdb_query"]
+__all__ = ["DiffersError", "EngineQuery", "engine_query"]
 
 _SELECT: Final = (
     *("expressions", "from", "from_", "joins", "where", "group", "having", "order", "limit", "offset", "distinct"),
-    *("with", "with_", "kind"),
+    *("with", "with_", "kind", "laterals", "windows", "hint"),  # a hint changes how fast a query is
 )
 # What Spark answers without a column of that name: columns of windows over time, functions without parentheses.
 _OF_SPARK: Final = (
@@ -33,28 +36,34 @@ _OF_SPARK: Final = (
     "current_schema",
 )
 _SIDES: Final = {"": "", "LEFT": "LEFT ", "RIGHT": "RIGHT ", "FULL": "FULL "}
+_OF_NAMES: Final = (  # of columns of a PIVOT, in other dialects
+    *("default_on_null", "identify_pivot_strings", "prefixed_pivot_columns", "pivot_column_naming"),
+    "value_columns_first",
+)
+_GENERATORS: Final = ("explode", "posexplode", "inline", "explode_outer", "posexplode_outer", "inline_outer")
+_ROW_KINDS: Final = ("SEMI", "ANTI")  # of joins, which answer rows of the left side
 
 
 @dataclass(frozen=True, slots=True)
-class DuckQuery:
-    """A query for DuckDB: its text, and the columns of the answer as Spark names and types them."""
+class EngineQuery:
+    """A query for the embedded engine: its text, and the columns of the answer as Spark names and types them."""
 
     text: str
     schema: pa.Schema
 
 
-def duckdb_query(query: exp.Query, schemas: Mapping[str, pa.Schema]) -> DuckQuery:
+def engine_query(query: exp.Query, schemas: Mapping[str, pa.Schema]) -> EngineQuery:
     """The query over tables of these names and schemas. DiffersError names a part that is left to Spark.
 
     InputError for a column that no table of the query has.
     """
-    made = _Queries(schemas).query(query, None, {})
+    made = _Queries(schemas).query(parsed_plainly(query), None, {})
     fields = []
     for value in made.columns:
         if value.name is None:
             raise DiffersError("a column without a name: give it one by AS")
         fields.append(pa.field(value.name, value.type))
-    return DuckQuery(made.text, pa.schema(fields))
+    return EngineQuery(made.text, pa.schema(fields))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +71,7 @@ class _Made:
     """A query whose columns are c0, c1, …"""
 
     text: str
-    columns: tuple[DuckValue, ...]
+    columns: tuple[EngineValue, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +79,7 @@ class _Source:
     """What a FROM names: `columns` as its name and expression."""
 
     alias: str
-    columns: tuple[tuple[str, DuckValue], ...]
+    columns: tuple[tuple[str, EngineValue], ...]
 
 
 @dataclass(slots=True)
@@ -82,19 +91,19 @@ class _Scope:
     common: Mapping[str, _Made]
     sources: list[_Source] = field(default_factory=list)
     hidden: set[tuple[int, str]] = field(default_factory=set)  # source and column that USING made one of another's
-    aliases: Mapping[str, DuckValue] = field(default_factory=dict)
+    aliases: Mapping[str, EngineValue] = field(default_factory=dict)
 
-    def column(self, node: Node) -> DuckValue:
+    def column(self, node: Node) -> EngineValue:
         """See `Names`."""
         if isinstance(node, exp.Dot):
-            return self._member(self.column(node.this), node.expression.name, node)
+            return member(self.column(node.this), node.expression, node)
         if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star) or node.args.get("catalog"):
             raise differs(node)
         if node.args.get("db"):
             if not any(source.alias.lower() == node.text("db").lower() for source in self.sources):
                 raise differs(node)
             whole = exp.column(node.args["table"].copy(), table=node.args["db"].copy())
-            return self._member(self.column(whole), node.name, node)
+            return member(self.column(whole), node.this, node)
         scope: _Scope | None = self
         while scope is not None:
             found = scope._own(node)
@@ -103,7 +112,7 @@ class _Scope:
             scope = scope.outer
         raise self._unknown(node)
 
-    def _own(self, node: Node) -> DuckValue | None:
+    def _own(self, node: Node) -> EngineValue | None:
         name, table = node.name.lower(), node.table.lower()
         if not table:
             found = self._only(node, name)
@@ -116,9 +125,9 @@ class _Scope:
         if of_table:
             raise differs(node)
         whole = self._only(node, table)
-        return None if whole is None else self._member(whole, node.name, node)
+        return None if whole is None else member(whole, node.this, node)
 
-    def _only(self, node: Node, name: str) -> DuckValue | None:
+    def _only(self, node: Node, name: str) -> EngineValue | None:
         """The column of a name without its table."""
         found = [
             value
@@ -129,18 +138,6 @@ class _Scope:
         if len(found) > 1:
             raise differs(node, "more than one column of this name")
         return replace(found[0], name=node.name) if found else None
-
-    @staticmethod
-    def _member(value: DuckValue, name: str, node: Node) -> DuckValue:
-        if not pa.types.is_struct(value.type):
-            raise differs(node)
-        found = [each for each in value.type if each.name.lower() == name.lower()]
-        if len(found) != 1:
-            raise differs(node)
-        text = f"struct_extract({value.text}, '{found[0].name}')"
-        if not found[0].name.replace("_", "a").isalnum():
-            raise differs(node)
-        return DuckValue(text, found[0].type, name)
 
     def _unknown(self, node: Node) -> Exception:
         """An error for a name that nothing in the whole query has; it may be an alias to Spark otherwise."""
@@ -154,7 +151,7 @@ class _Scope:
             )
         return differs(node)
 
-    def subquery(self, query: Node) -> tuple[str, tuple[DuckValue, ...]]:
+    def subquery(self, query: Node) -> tuple[str, tuple[EngineValue, ...]]:
         """See `Names`."""
         inner = query.this if isinstance(query, exp.Subquery) else query
         if not isinstance(inner, exp.Query):
@@ -162,7 +159,7 @@ class _Scope:
         made = self.queries.query(inner, self, self.common)
         return made.text, made.columns
 
-    def visible(self) -> Iterator[tuple[str, DuckValue]]:
+    def visible(self) -> Iterator[tuple[str, EngineValue]]:
         """The columns that `*` means, in their order: those of USING come first."""
         using = {name for _, name in self.hidden}
         for at, source in enumerate(self.sources):
@@ -214,6 +211,8 @@ class _Queries:
         sides = [self.query(each, outer, tables) for each in (query.this, query.expression)]
         left, right = (side.columns for side in sides)
         word = type(query).__name__.upper() + ("" if query.args.get("distinct") else " ALL")
+        if word == "INTERSECT ALL":
+            raise differs(query)
         if len(left) != len(right):
             raise differs(query)
         kinds = []
@@ -224,10 +223,11 @@ class _Queries:
             kinds.append(kind)
         parts = []
         for side in sides:
-            casts = ", ".join(f"CAST(c{at} AS {duckdb_text(kind)}) AS c{at}" for at, kind in enumerate(kinds))
+            pairs = enumerate(zip(side.columns, kinds, strict=True))
+            casts = ", ".join(f"{as_type(replace(each, text=f'c{at}'), kind)} AS c{at}" for at, (each, kind) in pairs)
             parts.append(f"SELECT {casts} FROM ({side.text}) AS {self._fresh()}")
         columns = tuple(
-            DuckValue(f"c{at}", kind, one.name) for at, (kind, one) in enumerate(zip(kinds, left, strict=True))
+            EngineValue(f"c{at}", kind, one.name) for at, (kind, one) in enumerate(zip(kinds, left, strict=True))
         )
         text = f"SELECT * FROM (({parts[0]}) {word} ({parts[1]})) AS {self._fresh()}"
         return _Made(text + self._end(query, columns, None), columns)
@@ -243,19 +243,22 @@ class _Queries:
             raise differs(query)
         scope = _Scope(self, outer, tables)
         source = self._from(query, scope)
-        translator = Translator(scope)
-        parts = [] if source is None else [f"FROM {source}"]
+        source = self._laterals(query, scope, source)
+        windows = {each.name.lower(): each for each in query.args.get("windows") or ()}
+        translator = Translator(scope, windows, list(_in_sets(query.args.get("group"))))
+        parts = []
         where = query.args.get("where")
         if where is not None:
             condition = translator.condition(where.this)
             if condition.has_aggregate:
                 raise differs(where)
             parts.append(f"WHERE {condition.text}")
-        columns = list(self._columns(query, scope, translator))
-        scope.aliases = _aliases(query, columns)
+        columns, views = self._columns(query, scope, translator)
+        if views and (len(views) > 1 or query.args.get("group") or any(value.has_aggregate for value in columns)):
+            raise differs(query)
         group = query.args.get("group")
         if group is not None:
-            parts.append(f"GROUP BY {', '.join(self._groups(group, scope, columns))}")
+            parts.append(f"GROUP BY {self._grouped(group, scope, columns)}")
         having = query.args.get("having")
         if having is not None:
             parts.append(f"HAVING {translator.condition(having.this).text}")
@@ -268,20 +271,69 @@ class _Queries:
         end = self._end(query, columns, None if distinct is not None else scope)
         listed = ", ".join(f"{value.text} AS c{at}" for at, value in enumerate(columns))
         words = "SELECT DISTINCT" if distinct is not None else "SELECT"
-        made = tuple(DuckValue(f"c{at}", value.type, value.name) for at, value in enumerate(columns))
-        return _Made(" ".join([words, listed, *parts]) + end, made)
+        made = tuple(EngineValue(f"c{at}", value.type, value.name) for at, value in enumerate(columns))
+        if views:
+            source = " ".join([source or "(SELECT 1) AS one", *views])
+        clause = [] if source is None else [f"FROM {source}"]
+        return _Made(" ".join([words, listed, *clause, *parts]) + end, made)
 
-    def _columns(self, query: Node, scope: _Scope, translator: Translator) -> Iterator[DuckValue]:
+    def _columns(self, query: Node, scope: _Scope, translator: Translator) -> tuple[list[EngineValue], list[str]]:
+        """The columns of a SELECT, whose aliases the scope gets; a LATERAL VIEW for each function of rows."""
+        columns: list[EngineValue] = []
+        views: list[str] = []
+        aliases: dict[str, EngineValue] = {}
+        repeated: set[str] = set()
         for each in query.expressions:
+            inner = each.this if isinstance(each, exp.Alias | exp.Aliases) else each
             if isinstance(each, exp.Star) or (isinstance(each, exp.Column) and isinstance(each.this, exp.Star)):
-                yield from self._star(each, scope)
+                columns += self._star(each, scope)
+            elif isinstance(inner, exp.Anonymous) and inner.name.lower() in _GENERATORS:
+                names = [each.alias] if isinstance(each, exp.Alias) else []
+                names = [name.name for name in each.expressions] if isinstance(each, exp.Aliases) else names
+                text, source = self._generated(inner, names, "", translator)
+                views.append(text)
+                columns += (value for _, value in source.columns)
             elif isinstance(each, exp.Alias):
                 check_only(each, "this", "alias")
-                yield replace(translator.value(each.this), name=each.alias)
+                value = replace(translator.value(each.this), name=each.alias)
+                repeated |= {each.alias.lower()} & aliases.keys()
+                aliases[each.alias.lower()] = value
+                columns.append(value)
+            elif isinstance(each, exp.Column | exp.Dot):  # of a member of a struct, the member's name
+                columns.append(replace(translator.value(each), name=each.name))
             else:
-                yield translator.value(each)
+                columns.append(translator.value(each))
+        scope.aliases = {} if repeated else aliases
+        return columns, views
 
-    def _star(self, node: Node, scope: _Scope) -> Iterator[DuckValue]:
+    def _generated(self, node: Node, names: Sequence[str], alias: str, translator: Translator) -> tuple[str, _Source]:
+        """A LATERAL VIEW, without OUTER, and its columns by these names or their own."""
+        if not isinstance(node, exp.Anonymous) or len(node.expressions) != 1:
+            raise differs(node)
+        name, value, view = node.name.lower(), translator.value(node.expressions[0]), self._fresh()
+        kind = value.type
+        if is_any_list(kind) and "explode" in name:
+            found = [("col", kind.value_type)]
+        elif pa.types.is_map(kind) and "explode" in name:
+            found = [("key", kind.key_type), ("value", kind.item_type)]
+        elif is_any_list(kind) and pa.types.is_struct(kind.value_type) and name.startswith("inline"):
+            found = [(each.name, each.type) for each in kind.value_type]
+        else:
+            raise differs(node)
+        if name.startswith("pos"):
+            found.insert(0, ("pos", pa.int32()))
+        if value.has_aggregate or name not in _GENERATORS or (names and len(names) != len(found)):
+            raise differs(node)
+        listed = ", ".join(f"c{at}" for at in range(len(found)))
+        columns = tuple(
+            (own, EngineValue(f"{view}.c{at}", of, own))
+            for at, (own, (_, of)) in enumerate(zip(names or [own for own, _ in found], found, strict=True))
+        )
+        outer = "OUTER " if name.endswith("_outer") else ""
+        text = f"LATERAL VIEW {outer}{name.removesuffix('_outer')}({value.text}) {view} AS {listed}"
+        return text, _Source(alias, columns)
+
+    def _star(self, node: Node, scope: _Scope) -> Iterator[EngineValue]:
         star = node if isinstance(node, exp.Star) else node.this
         if any(star.args.values()) or not scope.sources:
             raise differs(node)
@@ -296,21 +348,45 @@ class _Queries:
             pairs = list(found[0].columns)
         yield from (replace(value, name=name or None) for name, value in pairs)
 
-    def _groups(self, group: Node, scope: _Scope, columns: Sequence[DuckValue]) -> Iterator[str]:
-        check_only(group, "expressions")
-        translator = Translator(scope)
+    def _grouped(self, group: Node, scope: _Scope, columns: Sequence[EngineValue]) -> str:
+        check_only(group, "expressions", "cube", "rollup", "grouping_sets")
+        if any(len(group.args.get(name) or ()) > 1 for name in ("cube", "rollup", "grouping_sets")):
+            raise differs(group)
+        parts = []
         for each in group.expressions:
-            if isinstance(each, exp.Literal):
-                if each.is_string or not each.this.isdecimal() or not 1 <= int(each.this) <= len(columns):
-                    raise differs(each)
-                value = columns[int(each.this) - 1]
+            if isinstance(each, exp.Cube | exp.Rollup):
+                parts.append(f"{type(each).__name__.upper()}({self._sets(each, scope, columns)})")
+            elif isinstance(each, exp.GroupingSets):
+                sets = [
+                    f"({self._sets(inner, scope, columns)})" if isinstance(inner, exp.Tuple) else
+                    f"({self._group(inner, scope, columns)})"
+                    for inner in each.expressions
+                ]  # fmt: skip
+                parts.append(f"GROUPING SETS ({', '.join(sets)})")
             else:
-                value = translator.value(each)
-            if value.has_aggregate or value.literal is not None or not is_exact(value.type):
-                raise differs(each, "not grouped alike")
-            yield f"({value.text})"
+                parts.append(self._group(each, scope, columns))
+        for name in ("cube", "rollup"):  # behind the columns: WITH CUBE
+            if group.args.get(name):
+                if group.args[name][0].expressions or len(parts) != len(group.expressions):
+                    raise differs(group)
+                return f"{name.upper()}({', '.join(parts)})"
+        return ", ".join(parts)
 
-    def _end(self, query: Node, columns: Sequence[DuckValue], scope: _Scope | None) -> str:
+    def _sets(self, node: Node, scope: _Scope, columns: Sequence[EngineValue]) -> str:
+        return ", ".join(self._group(each, scope, columns) for each in node.expressions)
+
+    def _group(self, node: Node, scope: _Scope, columns: Sequence[EngineValue]) -> str:
+        if isinstance(node, exp.Literal):
+            if node.is_string or not node.this.isdecimal() or not 1 <= int(node.this) <= len(columns):
+                raise differs(node)
+            value = columns[int(node.this) - 1]
+        else:
+            value = Translator(scope).value(node)
+        if value.has_aggregate or value.literal is not None or not is_exact(value.type):
+            raise differs(node, "not grouped alike")
+        return value.text
+
+    def _end(self, query: Node, columns: Sequence[EngineValue], scope: _Scope | None) -> str:
         """ORDER BY, LIMIT and OFFSET. `scope` is None where rows can be ordered by columns of the answer only."""
         parts = []
         order = query.args.get("order")
@@ -328,7 +404,7 @@ class _Queries:
         return "".join(parts)
 
     @staticmethod
-    def _ordered(node: Node, columns: Sequence[DuckValue], scope: _Scope | None) -> str:
+    def _ordered(node: Node, columns: Sequence[EngineValue], scope: _Scope | None) -> str:
         inner = node.this
         translator = Translator(scope or _NoNames())
         if isinstance(inner, exp.Literal):
@@ -344,7 +420,7 @@ class _Queries:
             # By an expression that is a column of the answer, such as count(*), or not at all.
             raise differs(node)
         for each in inner.find_all(exp.Column):
-            # Spark takes such a name as the answer's column, DuckDB as the table's.
+            # Spark takes such a name as the answer's column, the engine as the table's.
             if not each.table and each.name.lower() in names:
                 own = scope.column(each)
                 if any(n == each.name.lower() and v.text != own.text for n, v in zip(names, columns, strict=True)):
@@ -375,8 +451,9 @@ class _Queries:
     def _join(self, join: Node, scope: _Scope) -> str:
         check_only(join, "this", "on", "using", "side", "kind")
         side, kind = (join.side or "").upper(), (join.kind or "").upper()
-        if self._joins_of(join.this) or side not in _SIDES or kind not in ("", "INNER", "OUTER", "CROSS"):
+        if self._joins_of(join.this) or side not in _SIDES or kind not in ("", "INNER", "OUTER", "CROSS", *_ROW_KINDS):
             raise differs(join)
+        before = list(scope.sources)
         source = self._source(join.this, scope)
         on, using = join.args.get("on"), join.args.get("using")
         if on is not None:
@@ -389,6 +466,11 @@ class _Queries:
             raise differs(join)
         else:
             return f"CROSS JOIN {source}"
+        if kind in _ROW_KINDS:
+            if using or side not in ("", "LEFT"):
+                raise differs(join)
+            scope.sources[:] = before  # its rows can't be named behind it
+            return f"LEFT {kind} JOIN {source} ON {condition}"
         return f"{_SIDES[side]}JOIN {source} ON {condition}"
 
     @staticmethod
@@ -406,8 +488,26 @@ class _Queries:
         scope.hidden.add((last, name))
         return f"({left[0].text} = {right[0].text})"
 
+    def _laterals(self, query: Node, scope: _Scope, source: str | None) -> str | None:
+        """FROM with each LATERAL VIEW, whose rows those behind it may name."""
+        for each in query.args.get("laterals") or ():
+            check_only(each, "this", "view", "outer", "alias")
+            if source is None or not each.args.get("view"):
+                raise differs(each)
+            alias = each.args.get("alias")
+            names = [column.name for column in alias.columns] if alias is not None else []
+            named = "" if alias is None else alias.name
+            text, found = self._generated(each.this, names, named, Translator(scope))
+            if each.args.get("outer"):
+                text = text.replace("LATERAL VIEW ", "LATERAL VIEW OUTER ", 1)
+            source = f"{source} {text}"
+            scope.sources.append(found)
+        return source
+
     def _source(self, node: Node, scope: _Scope) -> str:
         """A table, subquery or list of values; its columns become known to the scope."""
+        if node.args.get("pivots"):
+            node = self._pivoted(node, scope)
         alias = node.args.get("alias")
         name = self._fresh()
         if isinstance(node, exp.Values):
@@ -433,6 +533,38 @@ class _Queries:
         scope.sources.append(_Source(own, columns))
         return f"({made.text}) AS {name}"
 
+    def _pivoted(self, node: Node, scope: _Scope) -> Node:
+        """PIVOT as aggregates of the rows that have each of its values, by groups of the columns it does not name."""
+        if len(node.args["pivots"]) != 1 or self._joins_of(node):
+            raise differs(node)
+        (pivot,) = node.args["pivots"]
+        check_only(pivot, "expressions", "fields", "alias", "columns", "unpivot", *_OF_NAMES)
+        source = node.copy()
+        source.set("pivots", None)
+        rows = exp.select("*").from_(source)
+        names = [value.name or "" for value in self.query(rows, scope.outer, scope.common).columns]
+        (field,) = pivot.args["fields"] if len(pivot.args["fields"]) == 1 else [None]
+        if pivot.args.get("unpivot") or not isinstance(field, exp.In) or not isinstance(field.this, exp.Column):
+            raise differs(pivot)
+        values = [each.this if isinstance(each, exp.PivotAlias) else each for each in field.expressions]
+        calls = [each.this if isinstance(each, exp.Alias) else each for each in pivot.expressions]
+        if not all(isinstance(each, exp.Literal) for each in values) or not all(
+            isinstance(each, exp.Anonymous) and each.name.lower() in ("sum", "min", "max", "avg") for each in calls
+        ):
+            raise differs(pivot)
+        used = {column.name.lower() for each in [field.this, *calls] for column in each.find_all(exp.Column)}
+        groups = [exp.column(exp.to_identifier(name, quoted=True)) for name in names if name.lower() not in used]
+        pairs = [(value, call) for value in values for call in calls]
+        columns = [
+            exp.alias_(
+                exp.Filter(this=call.copy(), expression=exp.Where(this=field.this.copy().eq(value.copy()))), name
+            )
+            for (value, call), name in zip(pairs, pivot.args["columns"], strict=True)
+        ]
+        select = exp.select(*(each.copy() for each in groups), *columns).from_(rows.subquery("pivoted"))
+        select = select.group_by(*groups) if groups else select
+        return exp.Subquery(this=select, alias=pivot.args.get("alias"))
+
     @staticmethod
     def _table(node: Node, found: tuple[str, pa.Schema], name: str, scope: _Scope) -> str:
         table, schema = found
@@ -441,7 +573,7 @@ class _Queries:
             kind = spark_type(each.type)
             if kind is None:
                 raise DiffersError(f"{each.name} ({each.type})")
-            columns.append((each.name, DuckValue(f"{name}.{quoted(each.name)}", kind, each.name)))
+            columns.append((each.name, EngineValue(f"{name}.{quoted(each.name)}", kind, each.name)))
         alias = node.args.get("alias")
         if alias is not None and alias.columns:
             if len(alias.columns) != len(columns):
@@ -463,23 +595,20 @@ class _Queries:
             if kind is None:
                 raise differs(node, "types")
             kinds.append(kind)
-        listed = (
-            "(" + ", ".join(f"CAST({v.text} AS {duckdb_text(k)})" for v, k in zip(row, kinds, strict=True)) + ")"
-            for row in values
-        )
+        listed = ("(" + ", ".join(as_type(v, k) for v, k in zip(row, kinds, strict=True)) + ")" for row in values)
         names = ", ".join(f"c{at}" for at in range(len(kinds)))
-        columns = tuple(DuckValue(f"c{at}", kind, f"col{at + 1}") for at, kind in enumerate(kinds))
+        columns = tuple(EngineValue(f"c{at}", kind, f"col{at + 1}") for at, kind in enumerate(kinds))
         return _Made(f"SELECT * FROM (VALUES {', '.join(listed)}) AS v({names})", columns)
 
 
 class _NoNames:
     """Where expressions see no table."""
 
-    def column(self, node: Node) -> DuckValue:
+    def column(self, node: Node) -> EngineValue:
         """DiffersError."""
         raise differs(node)
 
-    def subquery(self, query: Node) -> tuple[str, tuple[DuckValue, ...]]:
+    def subquery(self, query: Node) -> tuple[str, tuple[EngineValue, ...]]:
         """DiffersError."""
         raise differs(query)
 
@@ -494,11 +623,18 @@ def _renamed(made: _Made, alias: Node) -> _Made:
     return replace(made, columns=tuple(replace(v, name=n) for v, n in zip(made.columns, names, strict=True)))
 
 
-def _aliases(query: Node, columns: Sequence[DuckValue]) -> Mapping[str, DuckValue]:
-    """What GROUP BY and HAVING may name besides columns of the tables: expressions of the SELECT by their aliases."""
-    if any(isinstance(each, exp.Star) or isinstance(each.this, exp.Star) for each in query.expressions):
-        return {}
-    found = {
-        each.alias.lower(): v for each, v in zip(query.expressions, columns, strict=True) if isinstance(each, exp.Alias)
-    }
-    return found if len(found) == sum(isinstance(each, exp.Alias) for each in query.expressions) else {}
+def _in_sets(group: Node | None) -> Iterator[Node]:
+    """The columns of GROUP BY, each once; of its sets, too."""
+    seen = set()
+    for each in [] if group is None else group.expressions:
+        nodes = [each]
+        if isinstance(each, exp.Cube | exp.Rollup):
+            nodes = each.expressions
+        elif isinstance(each, exp.GroupingSets):
+            nodes = [
+                one for inner in each.expressions for one in (inner.expressions or [inner.this]) if one is not None
+            ]
+        for node in nodes:
+            if node.sql() not in seen:
+                seen.add(node.sql())
+                yield node
