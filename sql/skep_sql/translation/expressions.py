@@ -1,105 +1,74 @@
-"""Expressions of Spark's SQL as DuckDB's SQL of the same meaning, with the types and names that Spark gives them.
+"""Expressions of Spark's SQL for the embedded engine, with the types and names that Spark gives them.
 
-Only what is known to mean the same is taken; everything else is `DiffersError`. Where the engines differ for some
-values only (a number that overflows, a division by zero, letters outside of ASCII), DuckDB fails for these, and the
-query is left to Spark, which knows whether they are an error.
+Only what is known to mean the same is taken; everything else is `DiffersError`. Functions and operators are those of
+`functions`, which were compared with Spark over values of all kinds. Where the engines differ for some values only (a
+number that overflows, a division by zero), the engine fails for these, and the query is left to Spark, which knows
+whether they are an error.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import pyarrow as pa
-from sqlglot import ErrorLevel, exp
+from sqlglot import exp
 
+from skep_format.schema.arrow import is_any_list
 from skep_sql.parsing.statements import Node
-from skep_sql.parsing.written import function_name, is_read_alike
+from skep_sql.parsing.written import is_read_alike
+from skep_sql.translation.aggregates import Aggregate, aggregate, is_aggregate, is_of_window, of_window
+from skep_sql.translation.arithmetic import SIGNS, arithmetic, negated
+from skep_sql.translation.functions import Argument, found_function
 from skep_sql.translation.spark_types import (
-    EXACT_DIGITS,
+    LOCAL,
+    UTC,
+    cast,
     common,
     decimal,
-    decimal_of,
-    duckdb_text,
     is_exact,
     is_plain,
     is_whole,
     list_of,
+    narrowed,
     quoted,
+    sql_name,
+)
+from skep_sql.translation.values import (
+    DiffersError,
+    EngineValue,
+    NameScope,
+    as_type,
+    check_only,
+    differs,
+    literal_text,
+    made,
+    named,
 )
 from skep_table.query.filters.text import binds_otherwise
 
 t = pa.types
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{1,6})?")
 _PLAIN_TEXT: Final = re.compile(r'[^"\\\x00-\x1f\x7f]*')
-_MOST_DECIMALS: Final = 6  # to which a double is rounded by way of its text
-_LONGEST_REASON: Final = 100
 _LONGEST: Final = 100_000  # what some functions are made of mentions their argument more than once
-_LARGEST_ROUNDED: Final = "1e9"
-
-
-class DiffersError(Exception):
-    """A part of a query whose meaning is not known to be the same in both engines; the message shows it."""
-
-
-@dataclass(frozen=True, slots=True)
-class DuckValue:
-    """An expression for DuckDB. `name` is that of its column in Spark's answer, None where that is not known."""
-
-    text: str
-    type: pa.DataType
-    name: str | None = None
-    literal: str | None = None
-    has_aggregate: bool = False
-
-
-class NameScope(Protocol):
-    """Where an expression finds its columns and subqueries."""
-
-    def column(self, node: Node) -> DuckValue:
-        """The column that a node names."""
-
-    def subquery(self, query: Node) -> tuple[str, tuple[DuckValue, ...]]:
-        """A query within the expression, and its columns."""
-
-
-def differs(node: Node, why: str = "") -> DiffersError:
-    """The error for a node that is left to Spark."""
-    text = " ".join(node.sql("spark", unsupported_level=ErrorLevel.IGNORE).split())  # of which sqlglot would warn
-    if len(text) > _LONGEST_REASON:
-        text = f"{text[: _LONGEST_REASON - 1]}…"
-    return DiffersError(f"{text} ({why})" if why else text)
-
-
-def check_only(node: Node, *names: str) -> None:
-    """DiffersError for a node with more to it than these arguments."""
-    for name, value in node.args.items():
-        if value not in (None, [], False) and name not in names:
-            part = value[0] if isinstance(value, list) else value
-            raise differs(part if isinstance(node, exp.Query | exp.Table) and hasattr(part, "sql") else node)
-
-
-def as_type(value: DuckValue, kind: pa.DataType) -> str:
-    """The value in another type, which holds it; DuckDB fails where it does not."""
-    return value.text if value.type == kind else f"CAST({value.text} AS {duckdb_text(kind)})"
-
-
-def literal_text(text: str) -> str:
-    """A text as DuckDB writes it."""
-    return "'" + text.replace("'", "''") + "'"
+_NULL: Final = EngineValue("NULL", pa.null(), "NULL")
+_VARIABLE: Final = "namedlambdavariable()"
 
 
 class Translator:
-    """Translates the expressions of one SELECT."""
+    """Translates the expressions of one SELECT. `windows`: those that its WINDOW clause names."""
 
-    def __init__(self, names: NameScope) -> None:
+    def __init__(self, names: NameScope, windows: Mapping[str, Node] | None = None) -> None:
         self._names = names
+        self._windows = windows or {}
+        self._variables: Mapping[str, EngineValue] = {}
 
-    def value(self, node: Node | None) -> DuckValue:
+    def value(self, node: Node | None) -> EngineValue:
         """DiffersError for what is left to Spark; None is an argument that a call lacks."""
         if node is None:
             raise DiffersError("an argument is missing")
@@ -109,114 +78,158 @@ class Translator:
         value = translate(self, node)
         if len(value.text) > _LONGEST:
             raise differs(node, "long")
-        called = function_name(node)
-        if called is not None and value.name is not None and value.name.partition("(")[0].lower() != called:
-            return replace(value, name=None)  # Spark has names of its own for some functions, by how they were called
         return value
 
-    def condition(self, node: Node) -> DuckValue:
+    def condition(self, node: Node) -> EngineValue:
         """A value that is true, false or null."""
         value = self.value(node)
         if not t.is_boolean(value.type) and not t.is_null(value.type):
             raise differs(node, "not a condition")
         return replace(value, text=as_type(value, pa.bool_()))
 
-    def _together(self, node: Node, values: list[DuckValue]) -> tuple[pa.DataType, list[str]]:
+    def _together(self, node: Node, values: Sequence[EngineValue]) -> tuple[pa.DataType, list[str]]:
         """Values in the type that Spark brings them to."""
         kind = common(value.type for value in values)
         if kind is None:
             raise differs(node, "types differ")
         return kind, [as_type(value, kind) for value in values]
 
+    # -- functions and operators
+
+    def _call(self, node: Node) -> EngineValue:
+        name, nodes = _called(node)
+        if is_aggregate(name):
+            found = self._aggregate(node, name, nodes)
+            return EngineValue(found.text(), found.type, found.name, has_aggregate=True)
+        if name in _CALLS:
+            return _CALLS[name](self, node, nodes)
+        values = [self.value(each) for each in nodes]
+        if name in SIGNS and len(values) == 2:
+            return arithmetic(node, name, *values)
+        return self._known(node, name, values)
+
+    def _known(self, node: Node, name: str, values: Sequence[EngineValue]) -> EngineValue:
+        """By the table of functions."""
+        found = found_function(name, [Argument(value.type, value.literal) for value in values])
+        if found is None:
+            raise differs(node)
+        kind = found.type or values[0].type
+        texts = [value.text for value in values]
+        if name[0].isalpha() and name != "div":
+            text = f"{name}({', '.join(texts)})"
+        else:
+            text = f"({texts[0]} {name} {texts[1]})" if len(texts) == 2 else f"({name} {texts[0]})"
+        return made(cast(text, kind) if found.is_cast else text, kind, found.name, *values)
+
     # -- columns and constants
 
-    def _column(self, node: Node) -> DuckValue:
+    def _column(self, node: Node) -> EngineValue:
+        root = node
+        while isinstance(root, exp.Dot):
+            root = root.this
+        if isinstance(root, exp.Identifier):
+            if not isinstance(node, exp.Dot):
+                return self._variable(node)
+            return member(self._column(node.this), node.expression, node)
+        if isinstance(node, exp.Dot) and not isinstance(root, exp.Column):
+            return member(self.value(node.this), node.expression, node)
+        if isinstance(root, exp.Column) and not root.table and root.name.lower() in self._variables:
+            if isinstance(node, exp.Column):
+                return self._variable(node)
+            return member(self._column(node.this), node.expression, node)
         return self._names.column(node)
 
-    def _paren(self, node: Node) -> DuckValue:
+    def _variable(self, node: Node) -> EngineValue:
+        found = self._variables.get(node.name.lower())
+        if found is None:
+            raise differs(node)
+        return found
+
+    def _paren(self, node: Node) -> EngineValue:
         check_only(node, "this")
         return self.value(node.this)
 
-    def _literal(self, node: Node) -> DuckValue:
+    def _literal(self, node: Node) -> EngineValue:
         text = str(node.this)
         if node.is_string:
             if not _PLAIN_TEXT.fullmatch(text) and (not is_read_alike(node) or "\0" in text):
                 raise differs(node, "escapes")
-            return DuckValue(f"CAST({literal_text(text)} AS VARCHAR)", pa.string(), text, text)
+            return EngineValue(literal_text(text), pa.string(), text, text)
         return _number(node, text)
 
-    def _boolean(self, node: Node) -> DuckValue:
+    def _boolean(self, node: Node) -> EngineValue:
         word = "true" if node.this else "false"
-        return DuckValue(word.upper(), pa.bool_(), word)
+        return EngineValue(word, pa.bool_(), word, word)
 
-    def _null(self, _node: Node) -> DuckValue:
-        return DuckValue("NULL", pa.null(), "NULL")
+    def _null(self, _node: Node) -> EngineValue:
+        return _NULL
 
-    def _neg(self, node: Node) -> DuckValue:
+    def _neg(self, node: Node) -> EngineValue:
         check_only(node, "this")
         inner = node.this
         if isinstance(inner, exp.Literal) and not inner.is_string:
             return _number(node, f"-{inner.this}")
-        value = self.value(inner)
-        if not (is_whole(value.type) or t.is_floating(value.type) or t.is_decimal(value.type)):
-            raise differs(node)
-        text = f"CAST((- {value.text}) AS {duckdb_text(value.type)})"
-        return DuckValue(text, value.type, _named("(- {})", value), has_aggregate=value.has_aggregate)
+        return negated(node, self.value(inner))
 
     # -- conditions
 
-    def _logic(self, node: Node) -> DuckValue:
+    def _logic(self, node: Node) -> EngineValue:
         check_only(node, "this", "expression")
         left, right = self.condition(node.left), self.condition(node.right)
         word = "AND" if isinstance(node, exp.And) else "OR"
-        return _made(f"({left.text} {word} {right.text})", pa.bool_(), f"({{}} {word} {{}})", left, right)
+        return made(f"({left.text} {word} {right.text})", pa.bool_(), f"({{}} {word} {{}})", left, right)
 
-    def _not(self, node: Node) -> DuckValue:
+    def _not(self, node: Node) -> EngineValue:
         check_only(node, "this")
+        if isinstance(node.this, exp.Is) and isinstance(node.this.expression, exp.Null):
+            value = self.value(node.this.this)
+            return made(f"({value.text} IS NOT NULL)", pa.bool_(), "({} IS NOT NULL)", value)
         value = self.condition(node.this)
-        return _made(f"(NOT {value.text})", pa.bool_(), None, value)
+        return made(f"(NOT {value.text})", pa.bool_(), "(NOT {})", value)
 
-    def _comparable(self, node: Node, *sides: Node) -> tuple[list[str], list[DuckValue]]:
+    def _comparable(self, node: Node, *sides: Node) -> tuple[list[str], list[EngineValue]]:
         values = [self.value(side) for side in sides]
-        if any(t.is_date(value.type) for value in values):
-            values = [_as_date(value) for value in values]
+        for is_kind, read in ((t.is_timestamp, _as_time), (t.is_date, _as_date)):
+            if any(is_kind(value.type) for value in values):
+                values = [read(value) for value in values]
         kind, texts = self._together(node, values)
         if not is_plain(kind) and not t.is_null(kind):
             raise differs(node, "not compared alike")
-        return texts, values
+        return [comparable(text, kind) for text in texts], values
 
-    def _comparison(self, node: Node) -> DuckValue:
+    def _comparison(self, node: Node) -> EngineValue:
         check_only(node, "this", "expression")
         if binds_otherwise(node.left) or binds_otherwise(node.right):
             raise differs(node, "a condition without parentheses")
         (left, right), values = self._comparable(node, node.left, node.right)
-        sign = _COMPARISONS[type(node)]
-        return _made(f"({left} {sign} {right})", pa.bool_(), None, *values)
+        sign, shown = _COMPARISONS[type(node)]
+        return made(f"({left} {sign} {right})", pa.bool_(), shown, *values)
 
-    def _is(self, node: Node) -> DuckValue:
+    def _is(self, node: Node) -> EngineValue:
         check_only(node, "this", "expression")
         value = self.value(node.this)
         if isinstance(node.expression, exp.Null):
-            return _made(f"({value.text} IS NULL)", pa.bool_(), None, value)
+            return made(f"({value.text} IS NULL)", pa.bool_(), "({} IS NULL)", value)
         if isinstance(node.expression, exp.Boolean) and t.is_boolean(value.type):
-            word = "TRUE" if node.expression.this else "FALSE"
-            return _made(f"({value.text} IS NOT DISTINCT FROM {word})", pa.bool_(), None, value)
+            word = "true" if node.expression.this else "false"
+            return made(f"({value.text} <=> {word})", pa.bool_(), f"({{}} <=> {word})", value)
         raise differs(node)
 
-    def _between(self, node: Node) -> DuckValue:
+    def _between(self, node: Node) -> EngineValue:
         check_only(node, "this", "low", "high")
         parts = [
             self._comparison(exp.GTE(this=node.this.copy(), expression=node.args["low"].copy())),
             self._comparison(exp.LTE(this=node.this.copy(), expression=node.args["high"].copy())),
         ]
-        return _made(f"({parts[0].text} AND {parts[1].text})", pa.bool_(), None, *parts)
+        return made(f"({parts[0].text} AND {parts[1].text})", pa.bool_(), "({} AND {})", *parts)
 
-    def _in(self, node: Node) -> DuckValue:
+    def _in(self, node: Node) -> EngineValue:
         check_only(node, "this", "expressions", "query")
         query = node.args.get("query")
         if query is None:
             (left, *others), values = self._comparable(node, node.this, *node.expressions)
-            return _made(f"({left} IN ({', '.join(others)}))", pa.bool_(), None, *values)
+            names = f"({{}} IN ({', '.join(['{}'] * len(others))}))"
+            return made(f"({left} IN ({', '.join(others)}))", pa.bool_(), names, *values)
         value = self.value(node.this)
         text, columns = self._names.subquery(query)
         if len(columns) != 1:
@@ -224,32 +237,44 @@ class Translator:
         kind, (left, _) = self._together(node, [value, columns[0]])
         if not is_exact(kind):
             raise differs(node, "not compared alike")
-        found = f"SELECT CAST(c0 AS {duckdb_text(kind)}) FROM ({text}) AS q"
-        return _made(f"({left} IN ({found}))", pa.bool_(), None, value)
+        found = f"SELECT {as_type(replace(columns[0], text='c0'), kind)} FROM ({text}) AS q"
+        return made(f"({left} IN ({found}))", pa.bool_(), None, value)
 
-    def _exists(self, node: Node) -> DuckValue:
+    def _exists(self, node: Node) -> EngineValue:
         check_only(node, "this")
         text, _ = self._names.subquery(node.this)
-        return DuckValue(f"EXISTS ({text})", pa.bool_())
+        return EngineValue(f"EXISTS ({text})", pa.bool_())
 
-    def _scalar(self, node: Node) -> DuckValue:
+    def _scalar(self, node: Node) -> EngineValue:
         check_only(node, "this")
         text, columns = self._names.subquery(node.this)
         if len(columns) != 1:
             raise differs(node)
-        return DuckValue(f"({text})", columns[0].type)
+        return EngineValue(f"({text})", columns[0].type, "scalarsubquery()")
 
-    def _like(self, node: Node) -> DuckValue:
+    def _like(self, node: Node) -> EngineValue:
         check_only(node, "this", "expression", "negate")
         value, pattern = self.value(node.this), self.value(node.expression)
-        if value.type != pa.string() or pattern.literal is None or pattern.type != pa.string():
+        if value.type != pa.string() or pattern.literal is None or pattern.type != pa.string() or "\\" in pattern.text:
             raise differs(node)
-        word = "NOT LIKE" if node.args.get("negate") else "LIKE"
-        return _made(f"({value.text} {word} {pattern.text})", pa.bool_(), None, value)
+        text, name = f"({value.text} LIKE {pattern.text})", "{} LIKE {}"
+        if node.args.get("negate"):
+            text, name = f"(NOT {text})", "(NOT {} LIKE {})"
+        return made(text, pa.bool_(), name, value, pattern)
+
+    def _matches(self, node: Node) -> EngineValue:
+        check_only(node, "this", "expression", "negate")
+        value, pattern = self.value(node.this), self.value(node.expression)
+        if value.type != pa.string() or pattern.literal is None or not _is_plain_pattern(pattern.literal):
+            raise differs(node, "a pattern")
+        text, name = f"rlike({value.text}, {pattern.text})", "RLIKE({}, {})"
+        if node.args.get("negate"):
+            text, name = f"(NOT {text})", "(NOT RLIKE({}, {}))"
+        return made(text, pa.bool_(), name, value, pattern)
 
     # -- choices
 
-    def _case(self, node: Node) -> DuckValue:
+    def _case(self, node: Node) -> EngineValue:
         check_only(node, "this", "ifs", "default")
         conditions, values = [], []
         for each in node.args["ifs"]:
@@ -257,322 +282,415 @@ class Translator:
             conditions.append(self.condition(when))
             values.append(self.value(each.args["true"]))
         default = node.args.get("default")
-        values.append(self.value(default) if default is not None else DuckValue("NULL", pa.null()))
-        return self._chosen(node, conditions, values)
+        values.append(self.value(default) if default is not None else _NULL)
+        parts = ["WHEN {} THEN {}"] * len(conditions) + (["ELSE {}"] if default is not None else [])
+        pairs = [each for pair in zip(conditions, values, strict=False) for each in pair]
+        shown = [*pairs, values[-1]] if default is not None else pairs
+        return replace(self._chosen(node, conditions, values), name=named(f"CASE {' '.join(parts)} END", *shown))
 
-    def _if(self, node: Node) -> DuckValue:
+    def _if(self, node: Node) -> EngineValue:
         check_only(node, "this", "true", "false")
         other = node.args.get("false")
-        values = [
-            self.value(node.args["true"]),
-            self.value(other) if other is not None else DuckValue("NULL", pa.null()),
-        ]
-        return self._chosen(node, [self.condition(node.this)], values)
+        when, then = self.condition(node.this), self.value(node.args["true"])
+        values = [then, _NULL if other is None else self.value(other)]
+        return replace(self._chosen(node, [when], values), name=named("(IF({}, {}, {}))", when, *values))
 
-    def _chosen(self, node: Node, conditions: list[DuckValue], values: list[DuckValue]) -> DuckValue:
+    def _chosen(self, node: Node, conditions: list[EngineValue], values: list[EngineValue]) -> EngineValue:
         kind, texts = self._together(node, values)
         whens = [f"WHEN {when.text} THEN {then}" for when, then in zip(conditions, texts, strict=False)]
-        return _made(f"CASE {' '.join(whens)} ELSE {texts[-1]} END", kind, None, *conditions, *values)
+        return made(f"CASE {' '.join(whens)} ELSE {texts[-1]} END", kind, None, *conditions, *values)
 
-    def _coalesce(self, node: Node) -> DuckValue:
-        check_only(node, "this", "expressions")
-        values = [self.value(each) for each in (node.this, *node.expressions)]
+    def _first_known(self, node: Node, nodes: list[Node]) -> EngineValue:
+        values = [self.value(each) for each in nodes]
         kind, texts = self._together(node, values)
-        return _made(f"COALESCE({', '.join(texts)})", kind, None, *values)
-
-    def _nullif(self, node: Node) -> DuckValue:
-        check_only(node, "this", "expression")
-        same = self._comparison(exp.EQ(this=node.this.copy(), expression=node.expression.copy()))
-        value = self.value(node.this)
-        return _made(f"CASE WHEN {same.text} THEN NULL ELSE {value.text} END", value.type, None, same, value)
-
-    # -- numbers
-
-    def _arithmetic(self, node: Node) -> DuckValue:
-        check_only(node, "this", "expression")
-        sign = _ARITHMETIC[type(node)]
-        left, right = self.value(node.left), self.value(node.right)
-        kinds = (left.type, right.type)
-        if any(map(t.is_decimal, kinds)) and not any(map(t.is_floating, kinds)):
-            return self._decimal_arithmetic(node, sign, left, right)
-        kind = common(kinds)
-        if kind is None or not (is_whole(kind) or t.is_floating(kind)):
+        if not values:
             raise differs(node)
-        text = f"CAST(({as_type(left, kind)} {sign} {as_type(right, kind)}) AS {duckdb_text(kind)})"
-        return _made(text, kind, f"({{}} {sign} {{}})", left, right)
+        name = f"{_called(node)[0]}({', '.join(['{}'] * len(values))})"
+        return made(f"COALESCE({', '.join(texts)})", kind, name, *values)
 
-    def _decimal_arithmetic(self, node: Node, sign: str, left: DuckValue, right: DuckValue) -> DuckValue:
-        one, other = _as_decimal(left), _as_decimal(right)
-        if one is None or other is None:
+    def _nullif(self, node: Node, nodes: list[Node]) -> EngineValue:
+        if len(nodes) != 2:
             raise differs(node)
-        scale = max(one.scale, other.scale)
-        whole = max(one.precision - one.scale, other.precision - other.scale)
-        sums = decimal(whole + scale + 1, scale)
-        products = decimal(one.precision + other.precision + 1, one.scale + other.scale)
-        kind = products if sign == "*" else sums
-        if kind is None:
-            raise differs(node, "more digits than a decimal has")
-        if sign == "*":
-            # Two decimals of 18 digits or less would be multiplied in 64 bits.
-            wide = pa.decimal128(max(one.precision, 19), one.scale)
-            text = f"({as_type(left, wide)} * {as_type(right, other)})"
-        else:
-            text = f"({as_type(left, kind)} {sign} {as_type(right, kind)})"
-        text = f"CAST({text} AS {duckdb_text(kind)})"
-        return _made(text, kind, f"({{}} {sign} {{}})", left, right)
+        one, other = nodes
+        same, value = self._comparison(exp.EQ(this=one.copy(), expression=other.copy())), self.value(one)
+        text = f"CASE WHEN {same.text} THEN NULL ELSE {value.text} END"
+        found = made(text, value.type, None, same, value)
+        return replace(found, name=named("nullif({}, {})", value, self.value(other)))
 
-    def _division(self, node: Node) -> DuckValue:
-        check_only(node, "this", "expression", "typed", "safe")
-        left, right = self.value(node.left), self.value(node.right)
-        kinds = (left.type, right.type)
-        if not all(is_whole(kind) or t.is_floating(kind) for kind in kinds):
-            if pa.float64() not in kinds or common(kinds) is None:
-                raise differs(node, "the scale of a quotient")
-        elif pa.float32() in kinds:
+    def _nvl2(self, node: Node, nodes: list[Node]) -> EngineValue:
+        if len(nodes) != 3:
             raise differs(node)
-        over, under = as_type(left, pa.float64()), as_type(right, pa.float64())
-        return _made(_unless_zero(under, f"({over} / {under})"), pa.float64(), "({} / {})", left, right)
+        values = [self.value(each) for each in nodes]
+        kind, texts = self._together(node, values[1:])
+        text = f"CASE WHEN {values[0].text} IS NOT NULL THEN {texts[0]} ELSE {texts[1]} END"
+        return made(text, kind, "nvl2({}, {}, {})", *values)
 
-    def _remainder(self, node: Node) -> DuckValue:
-        check_only(node, "this", "expression")
-        left, right = self.value(node.left), self.value(node.right)
-        kind = common((left.type, right.type))
-        if kind is None or not is_whole(kind):
-            raise differs(node)
-        over, under = as_type(left, kind), as_type(right, kind)
-        text = f"CAST(({over} % {under}) AS {duckdb_text(kind)})"
-        return _made(_unless_zero(under, text), kind, "({} % {})", left, right)
+    # -- casts
 
-    def _abs(self, node: Node) -> DuckValue:
-        value = self._number_of(node)
-        return _made(f"CAST(abs({value.text}) AS {duckdb_text(value.type)})", value.type, "abs({})", value)
-
-    def _number_of(self, node: Node) -> DuckValue:
-        check_only(node, "this")
-        value = self.value(node.this)
-        if not (is_whole(value.type) or t.is_floating(value.type)):
-            raise differs(node)
-        return value
-
-    def _floor_or_ceil(self, node: Node) -> DuckValue:
-        value = self._number_of(node)
-        name = "floor" if isinstance(node, exp.Floor) else "ceil"
-        if value.type == pa.float32():
-            raise differs(node)
-        text = as_type(value, pa.int64()) if is_whole(value.type) else f"CAST({name}({value.text}) AS BIGINT)"
-        return _made(text, pa.int64(), f"{name.upper()}({{}})", value)
-
-    def _round(self, node: Node) -> DuckValue:
-        """Half up, on the digits that Spark shows of a double."""
-        check_only(node, "this", "decimals")
-        value, places = self.value(node.this), node.args.get("decimals")
-        if places is not None and (not isinstance(places, exp.Literal) or places.is_string):
-            raise differs(node)
-        digits = "0" if places is None else str(places.this)
-        if not digits.isdecimal() or int(digits) > _MOST_DECIMALS:
-            raise differs(node)
-        if is_whole(value.type):
-            return _made(value.text, value.type, f"round({{}}, {digits})", value)
-        if value.type != pa.float64():
-            raise differs(node)
-        rounded = f"CAST(CAST(CAST({value.text} AS VARCHAR) AS DECIMAL(38, {digits})) AS DOUBLE)"
-        text = (
-            f"CASE WHEN abs({value.text}) < {_LARGEST_ROUNDED} THEN {rounded}"
-            f" WHEN {value.text} IS NOT NULL THEN error('round of a large number') END"
-        )
-        return _made(text, value.type, f"round({{}}, {digits})", value)
-
-    def _cast(self, node: Node) -> DuckValue:
+    def _cast(self, node: Node) -> EngineValue:
         check_only(node, "this", "to", "safe")
-        kind, inner = _type_named(node.args["to"]), node.this
+        kind, inner = type_named(node.args["to"]), node.this
         if kind is None:
             raise differs(node)
-        if isinstance(inner, exp.Literal) and inner.is_string:
-            return _cast_text(node, str(inner.this), kind)
+        if isinstance(inner, exp.Literal) and inner.is_string and (found := _cast_text(str(inner.this), kind)):
+            return found
         value = self.value(inner)
-        given = value.type
-        if t.is_decimal(given) and value.literal is not None and kind == pa.float64():
-            text = f"CAST({literal_text(value.literal)} AS DOUBLE)"
-        elif t.is_floating(given) and is_whole(kind):
-            text = f"CAST(trunc({value.text}) AS {duckdb_text(kind)})"  # Spark cuts off, DuckDB rounds
-        elif given == kind or t.is_null(given) or _is_cast_alike(given, kind):
-            text = as_type(value, kind)
+        name = None if value.name is None else f"CAST({value.name} AS {sql_name(kind).upper()})"
+        if t.is_decimal(value.type) and value.literal is not None and kind == pa.float64():
+            return EngineValue(f"{value.literal}D", kind, name)
+        if value.type == kind or t.is_null(value.type):
+            return replace(value, text=as_type(value, kind), type=kind, literal=None, name=value.name if value.type == kind else name)
+        if is_whole(value.type) and value.literal is not None and is_whole(kind):  # 1L, 2S
+            return replace(value, text=as_type(value, kind), type=kind, name=value.literal)
+        if _is_cast_alike(value.type, kind):
+            return replace(value, text=narrowed(value.text, kind), type=kind, literal=None, name=name)
+        known = found_function(f"cast to {sql_name(kind)}", [Argument(value.type, None)])
+        if known is None:
+            raise differs(node)
+        return replace(value, text=narrowed(value.text, kind), type=kind, literal=None, name=name)
+
+    # -- intervals
+
+    def _moved(self, node: Node) -> EngineValue:
+        """A sum or difference; of dates and times, too."""
+        check_only(node, "this", "expression")
+        sign = "+" if isinstance(node, exp.Add) else "-"
+        if isinstance(node.right, exp.Interval):
+            return self._moved_by(node, sign, self.value(node.left), node.right)
+        if isinstance(node.left, exp.Interval) and sign == "+":
+            return self._moved_by(node, sign, self.value(node.right), node.left)
+        left, right = self.value(node.left), self.value(node.right)
+        if t.is_date(left.type) and right.type in (pa.int8(), pa.int16(), pa.int32()):
+            found = self._known(node, "date_add" if sign == "+" else "date_sub", [left, right])
+            return found
+        if not (is_whole(left.type) or t.is_floating(left.type) or t.is_decimal(left.type)):
+            return self._known(node, sign, [left, right])
+        return arithmetic(node, sign, left, right)
+
+    def _moved_by(self, node: Node, sign: str, value: EngineValue, interval: Node) -> EngineValue:
+        count, unit = _interval(interval)
+        months = {"year": 12, "quarter": 3, "month": 1}.get(unit)
+        if t.is_date(value.type) and (months or unit in ("day", "week")):
+            kind = value.type
+        elif value.type == UTC or value.type == LOCAL:
+            kind = value.type
+        elif t.is_date(value.type):
+            value, kind = replace(value, text=cast(value.text, UTC)), UTC
         else:
             raise differs(node)
-        return _made(text, kind, None, value)
-
-    # -- texts and dates
-
-    def _text_of(self, node: Node, *names: str) -> DuckValue:
-        check_only(node, "this", *names)
-        value = self.value(node.this)
-        if value.type != pa.string():
-            raise differs(node)
-        return value
-
-    def _letters(self, node: Node) -> DuckValue:
-        """Java and DuckDB have the same capitals for ASCII only."""
-        value = self._text_of(node)
-        name = "upper" if isinstance(node, exp.Upper) else "lower"
-        text = (
-            f"CASE WHEN strlen({value.text}) = length({value.text}) THEN {name}({value.text})"
-            f" WHEN {value.text} IS NOT NULL THEN error('{name} of letters outside of ASCII') END"
-        )
-        return _made(text, pa.string(), f"{name}({{}})", value)
-
-    def _length(self, node: Node) -> DuckValue:
-        value = self._text_of(node)
-        return _made(f"CAST(length({value.text}) AS INTEGER)", pa.int32(), "length({})", value)
-
-    def _trim(self, node: Node) -> DuckValue:
-        value = self._text_of(node)
-        return _made(f"trim({value.text}, ' ')", pa.string(), "trim({})", value)
-
-    def _substring(self, node: Node) -> DuckValue:
-        value = self._text_of(node, "start", "length")
-        given = [node.args.get("start"), node.args.get("length")]
-        numbers = [str(each.this) for each in given if isinstance(each, exp.Literal) and not each.is_string]
-        if len(numbers) != sum(each is not None for each in given) or not all(map(str.isdecimal, numbers)):
-            raise differs(node)
-        if not numbers or int(numbers[0]) < 1:
-            raise differs(node)
-        return _made(f"substring({value.text}, {', '.join(numbers)})", pa.string(), None, value)
-
-    def _concat(self, node: Node) -> DuckValue:
-        check_only(node, "this", "expression", "expressions", "safe", "coalesce")
-        parts = [self.value(each) for each in (node.expressions or [node.left, node.right])]
-        if node.args.get("coalesce") or any(part.type != pa.string() for part in parts):
-            raise differs(node)
-        return _made(f"({' || '.join(part.text for part in parts)})", pa.string(), None, *parts)
-
-    def _date_of(self, node: Node) -> DuckValue:
-        inner = node.this if isinstance(node, exp.TsOrDsToDate) else node
-        if isinstance(node, exp.TsOrDsToDate):
-            check_only(node, "this")
-        value = self.value(inner)
-        if not t.is_date(value.type):
-            raise differs(node, "not a date")
-        return value
-
-    def _date_part(self, node: Node) -> DuckValue:
-        check_only(node, "this")
-        value = self._date_of(node.this)
-        name = type(node).__name__.lower()
-        return _made(f"CAST({name}({value.text}) AS INTEGER)", pa.int32(), f"{name}({{}})", value)
-
-    def _date_diff(self, node: Node) -> DuckValue:
-        check_only(node, "this", "expression")
-        end, start = self._date_of(node.this), self._date_of(node.expression)
-        return _made(f"CAST(({end.text} - {start.text}) AS INTEGER)", pa.int32(), "datediff({}, {})", end, start)
+        return EngineValue(
+            cast(f"({value.text} {sign} INTERVAL '{count}' {unit.upper()})", kind), kind, None,
+            has_aggregate=value.has_aggregate,
+        )  # fmt: skip
 
     # -- nested values
 
-    def _array(self, node: Node) -> DuckValue:
-        check_only(node, "expressions")
-        values = [self.value(each) for each in node.expressions]
+    def _array(self, node: Node, nodes: list[Node]) -> EngineValue:
+        values = [self.value(each) for each in nodes]
         if not values:
             raise differs(node)
         kind, texts = self._together(node, values)
-        return _made(f"[{', '.join(texts)}]", list_of(kind), None, *values)
+        name = f"array({', '.join(['{}'] * len(values))})"
+        return made(f"array({', '.join(texts)})", list_of(kind), name, *values)
 
-    def _struct(self, node: Node) -> DuckValue:
-        check_only(node, "expressions")
-        if not all(isinstance(each, exp.PropertyEQ) for each in node.expressions):
+    def _named_struct(self, node: Node, nodes: list[Node]) -> EngineValue:
+        values = [self.value(each) for each in nodes]
+        names = [value.literal for value in values[::2]]
+        if None in names or len(values) % 2 or len({(name or "").lower() for name in names}) != len(names):
             raise differs(node)
-        values = {each.this.name: self.value(each.expression) for each in node.expressions}
-        if len({name.lower() for name in values}) != len(node.expressions):
-            raise differs(node)
-        text = ", ".join(f"{quoted(name)}: {value.text}" for name, value in values.items())
-        return _made("{" + text + "}", pa.struct([(n, v.type) for n, v in values.items()]), None, *values.values())
+        kind = pa.struct([(name, value.type) for name, value in zip(names, values[1::2], strict=True)])
+        text = f"named_struct({', '.join(value.text for value in values)})"
+        return made(text, kind, f"named_struct({', '.join(['{}'] * len(values))})", *values)
 
-    def _map(self, node: Node) -> DuckValue:
-        check_only(node, "keys", "values")
-        listed = [node.args[name] for name in ("keys", "values")]
-        if not all(isinstance(each, exp.Array) for each in listed):
+    def _struct(self, node: Node, nodes: list[Node]) -> EngineValue:
+        values, fields = [], []
+        for at, each in enumerate(nodes, 1):
+            is_alias = isinstance(each, exp.Alias)
+            value = self.value(each.this if is_alias else each)
+            if is_alias:
+                fields.append(each.alias)
+            else:
+                fields.append(each.name if isinstance(each, exp.Column | exp.Dot) else f"col{at}")
+            values.append(replace(value, name=f"{value.name} AS {each.alias}") if is_alias and value.name else value)
+        if len({each.lower() for each in fields}) != len(fields) or not fields:
             raise differs(node)
-        keys, items = (self._array(each) for each in listed)
-        return _made(f"MAP({keys.text}, {items.text})", pa.map_(keys.type.value_type, items.type.value_type), None)
+        kind = pa.struct([(name, value.type) for name, value in zip(fields, values, strict=True)])
+        parts = (f"{literal_text(name)}, {value.text}" for name, value in zip(fields, values, strict=True))
+        text = f"named_struct({', '.join(parts)})"
+        return made(text, kind, f"struct({', '.join(['{}'] * len(values))})", *values)
+
+    def _map(self, node: Node, nodes: list[Node]) -> EngineValue:
+        values = [self.value(each) for each in nodes]
+        if len(values) % 2 or not values:
+            raise differs(node)
+        literals = [value.literal for value in values[::2]]
+        if None in literals or len(set(literals)) != len(literals):
+            raise differs(node, "keys that may be equal")
+        key, keys = self._together(node, values[::2])
+        item, items = self._together(node, values[1::2])
+        text = ", ".join(f"{one}, {other}" for one, other in zip(keys, items, strict=True))
+        return made(f"map({text})", pa.map_(key, item), f"map({', '.join(['{}'] * len(values))})", *values)
+
+    def _element(self, node: Node) -> EngineValue:
+        check_only(node, "this", "expressions", "offset", "safe")
+        value = self.value(node.this)
+        (inner,) = node.expressions
+        key = self.value(inner)
+        if is_any_list(value.type) and is_whole(key.type):
+            kind = value.type.value_type
+            # Beyond its end Spark has null, the engine an error.
+            at = as_type(key, pa.int32()) if key.type != pa.int64() else key.text
+            text = f"get({value.text}, {at})"
+        elif t.is_map(value.type) and key.type == value.type.key_type:
+            kind, text = value.type.item_type, f"try_element_at({value.text}, {key.text})"
+        else:
+            raise differs(node)
+        return made(text, kind, "{}[{}]", value, key)
+
+    # -- functions of functions
+
+    def _lambda(self, node: Node, kinds: Sequence[pa.DataType]) -> EngineValue:
+        if not isinstance(node, exp.Lambda) or len(node.expressions) != len(kinds):
+            raise differs(node)
+        names = [each.name for each in node.expressions]
+        before = self._variables
+        own = {
+            name.lower(): EngineValue(quoted(name), kind, _VARIABLE) for name, kind in zip(names, kinds, strict=True)
+        }
+        self._variables = {**before, **own}
+        try:
+            body = self.value(node.this)
+        finally:
+            self._variables = before
+        if body.has_aggregate:
+            raise differs(node)
+        shown = named(f"lambdafunction({{}}, {', '.join([_VARIABLE] * len(names))})", body)
+        listed = ", ".join(map(quoted, names))
+        return EngineValue(f"({listed}) -> {body.text}", body.type, shown)
+
+    def _over_elements(self, node: Node, nodes: list[Node]) -> EngineValue:
+        name = _called(node)[0]
+        if len(nodes) != 2:
+            raise differs(node)
+        value = self.value(nodes[0])
+        if not is_any_list(value.type):
+            raise differs(node)
+        element = value.type.value_type
+        is_indexed = isinstance(nodes[1], exp.Lambda) and len(nodes[1].expressions) == 2
+        if is_indexed and name not in ("transform", "filter"):
+            raise differs(node)
+        function = self._lambda(nodes[1], [element, pa.int32()] if is_indexed else [element])
+        if name != "transform" and not t.is_boolean(function.type):
+            raise differs(node)
+        kind = {"transform": list_of(function.type), "filter": value.type}.get(name, pa.bool_())
+        return made(f"{name}({value.text}, {function.text})", kind, f"{name}({{}}, {{}})", value, function)
+
+    def _reduced(self, node: Node, nodes: list[Node]) -> EngineValue:
+        name = _called(node)[0]
+        if len(nodes) not in (3, 4):
+            raise differs(node)
+        value, start = self.value(nodes[0]), self.value(nodes[1])
+        if not is_any_list(value.type):
+            raise differs(node)
+        merge = self._lambda(nodes[2], [start.type, value.type.value_type])
+        if merge.type != start.type:
+            raise differs(node)
+        parts = [value, start, merge]
+        if len(nodes) == 4:
+            parts.append(self._lambda(nodes[3], [start.type]))
+        identity = EngineValue("", pa.null(), f"lambdafunction({_VARIABLE}, {_VARIABLE})")
+        shown = named(f"{name}({', '.join(['{}'] * 4)})", *(parts if len(parts) == 4 else [*parts, identity]))
+        kind = parts[-1].type if len(parts) == 4 else start.type
+        return EngineValue(f"aggregate({', '.join(each.text for each in parts)})", kind, shown)
+
+    def _over_entries(self, node: Node, nodes: list[Node]) -> EngineValue:
+        name = _called(node)[0]
+        if len(nodes) != 2:
+            raise differs(node)
+        value = self.value(nodes[0])
+        if not t.is_map(value.type):
+            raise differs(node)
+        function = self._lambda(nodes[1], [value.type.key_type, value.type.item_type])
+        if name == "map_filter" and t.is_boolean(function.type):
+            kind = value.type
+        elif name == "transform_values":
+            kind = pa.map_(value.type.key_type, function.type)
+        else:
+            raise differs(node)
+        return made(f"{name}({value.text}, {function.text})", kind, f"{name}({{}}, {{}})", value, function)
+
+    def _zipped(self, node: Node, nodes: list[Node]) -> EngineValue:
+        if len(nodes) != 3:
+            raise differs(node)
+        left, right = self.value(nodes[0]), self.value(nodes[1])
+        if not (is_any_list(left.type) and is_any_list(right.type)):
+            raise differs(node)
+        function = self._lambda(nodes[2], [left.type.value_type, right.type.value_type])
+        text = f"zip_with({left.text}, {right.text}, {function.text})"
+        return made(text, list_of(function.type), "zip_with({}, {}, {})", left, right, function)
 
     # -- aggregates and windows
 
-    def _count(self, node: Node) -> DuckValue:
-        check_only(node, "this", "big_int")
-        if isinstance(node.this, exp.Star):
-            return DuckValue("count(*)", pa.int64(), "count(1)", has_aggregate=True)
-        if isinstance(node.this, exp.Distinct):
-            check_only(node.this, "expressions")
-            if len(node.this.expressions) != 1:
-                raise differs(node)
-            value = self.value(node.this.expressions[0])
-            if not is_exact(value.type):
-                raise differs(node, "not grouped alike")
-            return _aggregate(f"count(DISTINCT {value.text})", pa.int64(), "count(DISTINCT {})", value)
-        value = self.value(node.this)
-        return _aggregate(f"count({value.text})", pa.int64(), "count({})", value)
+    def _aggregate(self, node: Node, name: str, nodes: list[Node]) -> Aggregate:
+        if name == "count" and len(nodes) == 1 and isinstance(nodes[0], exp.Star):
+            return Aggregate(("count(1)",), pa.int64(), "count(1)")
+        is_distinct = len(nodes) == 1 and isinstance(nodes[0], exp.Distinct)
+        if is_distinct:
+            check_only(nodes[0], "expressions")
+            nodes = nodes[0].expressions
+        return aggregate(node, name, [self.value(each) for each in nodes], is_distinct=is_distinct)
 
-    def _sum(self, node: Node) -> DuckValue:
-        check_only(node, "this")
-        value = self.value(node.this)
-        if t.is_decimal(value.type):
-            kind = pa.decimal128(min(38, value.type.precision + 10), value.type.scale)
-        elif is_whole(value.type):
-            kind = pa.int64()
-        elif t.is_floating(value.type):
-            kind, value = pa.float64(), replace(value, text=as_type(value, pa.float64()))
+    def _filter(self, node: Node) -> EngineValue:
+        check_only(node, "this", "expression")
+        name, nodes = _called(node.this)
+        if not is_aggregate(name):
+            raise differs(node)
+        found, when = self._aggregate(node.this, name, nodes), self.condition(node.expression.this)
+        shown = None
+        if found.name is not None and when.name is not None:
+            shown = f"{found.name} FILTER (WHERE {when.name})"
+        return EngineValue(found.text(f" FILTER (WHERE {when.text})"), found.type, shown, has_aggregate=True)
+
+    def _window(self, node: Node) -> EngineValue:
+        check_only(node, "this", "partition_by", "order", "spec", "over", "alias")
+        name, nodes = _called(node.this)
+        spec = node
+        if node.args.get("alias") is not None:
+            found_spec = self._windows.get(node.alias.lower())
+            if found_spec is None or any(node.args.get(each) for each in ("partition_by", "order", "spec")):
+                raise differs(node)
+            spec = found_spec
+            check_only(spec, "this", "partition_by", "order", "spec")
+        if is_of_window(name):
+            found = of_window(node.this, name, [self.value(each) for each in nodes])
+        elif is_aggregate(name):
+            found = self._aggregate(node.this, name, nodes)
         else:
             raise differs(node)
-        return _aggregate(f"CAST(sum({value.text}) AS {duckdb_text(kind)})", kind, "sum({})", value)
-
-    def _avg(self, node: Node) -> DuckValue:
-        value = self._number_of(node)
-        return _aggregate(f"avg({as_type(value, pa.float64())})", pa.float64(), "avg({})", value)
-
-    def _extreme(self, node: Node) -> DuckValue:
-        check_only(node, "this")
-        value = self.value(node.this)
-        if not is_plain(value.type):
-            raise differs(node, "not ordered alike")
-        name = "min" if isinstance(node, exp.Min) else "max"
-        return _aggregate(f"{name}({value.text})", value.type, f"{name}({{}})", value)
-
-    def _filter(self, node: Node) -> DuckValue:
-        check_only(node, "this", "expression")
-        if not isinstance(node.this, _AGGREGATES) or not isinstance(node.this, exp.Count):
-            raise differs(node)  # the casts of the others would come between
-        value, when = self.value(node.this), self.condition(node.expression.this)
-        return DuckValue(f"{value.text} FILTER (WHERE {when.text})", value.type, has_aggregate=True)
-
-    def _window(self, node: Node) -> DuckValue:
-        check_only(node, "this", "partition_by", "order", "over")
-        function = type(node.this)
-        order = node.args.get("order")
-        if function not in _RANKINGS or order is None:
-            raise differs(node)
-        parts = [self.value(each) for each in node.args.get("partition_by") or ()]
+        parts = [self.value(each) for each in spec.args.get("partition_by") or ()]
         if not all(is_exact(each.type) for each in parts):
             raise differs(node, "not grouped alike")
-        by = f"PARTITION BY {', '.join(each.text for each in parts)} " if parts else ""
-        orders = ", ".join(self.ordered(each)[0] for each in order.expressions)
-        return DuckValue(f"CAST({_RANKINGS[function]}() OVER ({by}ORDER BY {orders}) AS INTEGER)", pa.int32())
+        orders = [] if spec.args.get("order") is None else spec.args["order"].expressions
+        texts = [self.ordered(each) for each in orders]
+        if is_of_window(name) and not texts:
+            raise differs(node)
+        clauses = [
+            f"PARTITION BY {', '.join(each.text for each in parts)}" if parts else "",
+            f"ORDER BY {', '.join(text for text, _ in texts)}" if texts else "",
+            _frame(spec.args.get("spec")),
+        ]
+        over = " ".join(each for each in clauses if each)
+        has_aggregate = any(each.has_aggregate for each in parts) or any(v.has_aggregate for _, v in texts)
+        return EngineValue(found.text(f" OVER ({over})"), found.type, None, has_aggregate=has_aggregate)
 
-    def ordered(self, node: Node, position: tuple[int, DuckValue] | None = None) -> tuple[str, DuckValue]:
+    def ordered(self, node: Node, position: tuple[int, EngineValue] | None = None) -> tuple[str, EngineValue]:
         """One of the values that rows are ordered by, in the order that Spark has them. `position`: a column's."""
         check_only(node, "this", "desc", "nulls_first")
         value = position[1] if position else self.value(node.this)
         if not is_plain(value.type) and not t.is_null(value.type):
             raise differs(node, "not ordered alike")
-        text = str(position[0]) if position else f"({value.text})"
+        text = str(position[0]) if position else f"({comparable(value.text, value.type)})"
+        if position and t.is_floating(value.type):
+            text = comparable(f"c{position[0] - 1}", value.type)
         way = "DESC" if node.args.get("desc") else "ASC"
         return f"{text} {way} NULLS {'FIRST' if node.args.get('nulls_first') else 'LAST'}", value
 
 
-def _number(node: Node, text: str) -> DuckValue:
+def member(value: EngineValue, field: Node, node: Node) -> EngineValue:
+    """A member of a struct; of each struct in an array."""
+    if not t.is_struct(value.type) or not isinstance(field, exp.Identifier):
+        raise differs(node)
+    found = [each for each in value.type if each.name.lower() == field.name.lower()]
+    if len(found) != 1:
+        raise differs(node)
+    name = None if value.name is None else f"{value.name}.{field.name}"
+    return EngineValue(
+        f"{value.text}.{quoted(found[0].name)}", found[0].type, name, has_aggregate=value.has_aggregate
+    )
+
+
+def comparable(text: str, kind: pa.DataType) -> str:
+    """A value such that equal ones are one: Spark has one zero and one NaN, the engine those of either sign."""
+    if not t.is_floating(kind):
+        return text
+    return f"(CASE WHEN isnan({text}) THEN {cast(literal_text('NaN'), kind)} ELSE {text} + {cast('0', kind)} END)"
+
+
+def _frame(spec: Node | None) -> str:
+    if spec is None:
+        return ""
+    check_only(spec, "kind", "start", "start_side", "end", "end_side")
+    if str(spec.args["kind"]).upper() != "ROWS":
+        raise differs(spec)
+    sides = [_side(spec, name) for name in ("start", "end") if spec.args.get(name) is not None]
+    if len(sides) == 1:
+        return f"ROWS {sides[0]}"
+    return f"ROWS BETWEEN {sides[0]} AND {sides[1]}"
+
+
+def _side(spec: Node, name: str) -> str:
+    value, side = spec.args[name], spec.args.get(f"{name}_side") or ""
+    if isinstance(value, str):
+        return f"{value} {side}".strip().upper()
+    if isinstance(value, exp.Literal) and not value.is_string and value.this.isdecimal():
+        return f"{value.this} {str(side).upper()}"
+    raise differs(spec)
+
+
+def _called(node: Node) -> tuple[str, list[Node]]:
+    """The name by which a function was called, in lower case, or the sign of an operator; and its arguments."""
+    if isinstance(node, exp.Anonymous):
+        if node.args.get("quoted") or not isinstance(node.this, str):
+            raise differs(node)
+        return node.name.lower(), list(node.expressions)
+    if type(node) in _SIGNS:
+        check_only(node, "this", "expression", "typed", "safe", "coalesce")
+        return _SIGNS[type(node)], [node.this] if isinstance(node, exp.Unary) else [node.left, node.right]
+    if isinstance(node, exp.Substring):
+        check_only(node, "this", "start", "length")
+        return "substring", [each for name in ("this", "start", "length") if (each := node.args.get(name)) is not None]
+    if isinstance(node, exp.Trim):
+        check_only(node, "this")
+        return "trim", [node.this]
+    if isinstance(node, exp.StrPosition):
+        check_only(node, "this", "substr")
+        return "locate", [node.args["substr"], node.this]
+    raise differs(node)
+
+
+def _is_plain_pattern(pattern: str) -> bool:
+    """A regular expression that Java and Rust read alike: of letters, classes of them, and repetitions."""
+    return re.fullmatch(r"\^?([\w ,;:@#%&=<>/-]|\.|\[\^?[\w-]+\]|[*+?](?![*+?])|\\[.d])*\$?", pattern) is not None and not (
+        re.search(r"\$$|\\d|[^\x00-\x7f]", pattern)
+    )
+
+
+def _interval(node: Node) -> tuple[int, str]:
+    """A whole number of one unit."""
+    check_only(node, "this", "unit")
+    unit = node.args.get("unit")
+    text = str(node.this.this) if isinstance(node.this, exp.Literal) else ""
+    if unit is None:
+        text, _, word = text.strip().partition(" ")
+    else:
+        word = unit.name if isinstance(unit, exp.Var) else ""
+    word = word.strip().lower().removesuffix("s")
+    if not re.fullmatch(r"-?\d{1,9}", text) or word not in _UNITS:
+        raise differs(node)
+    return int(text), word
+
+
+_UNITS: Final = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
+
+
+def _number(node: Node, text: str) -> EngineValue:
     digits = text.removeprefix("-")
     if digits.isdecimal():
-        for kind in (pa.int32(), pa.int64()):
+        for kind, suffix in ((pa.int32(), ""), (pa.int64(), "L")):
             bound = 1 << (kind.bit_width - 1)
-            if -bound <= int(text) < bound:
-                return DuckValue(f"CAST({literal_text(text)} AS {duckdb_text(kind)})", kind, text, text)
+            if -bound < int(text) < bound:
+                shown = str(int(text))
+                return EngineValue(f"({shown}{suffix})" if shown[0] == "-" else f"{shown}{suffix}", kind, shown, shown)
         raise differs(node)
     if re.fullmatch(r"\d*\.\d+|\d+\.", digits):
         number = Decimal(text).as_tuple()
@@ -580,27 +698,32 @@ def _number(node: Node, text: str) -> DuckValue:
         precision = max(len(number.digits), scale)
         found = decimal(precision, scale)
         if found is not None and Decimal(text) != 0:
-            return DuckValue(f"CAST({literal_text(text)} AS {duckdb_text(found)})", found, text, text)
+            shown = str(Decimal(text))
+            return EngineValue(f"CAST('{shown}' AS {sql_name(found)})", found, shown, shown)
         raise differs(node)
     if re.fullmatch(r"\d+(\.\d*)?[eE][+-]?\d+", digits):
-        return DuckValue(f"CAST({literal_text(text)} AS DOUBLE)", pa.float64(), None, text)
+        return EngineValue(cast(literal_text(text), pa.float64()), pa.float64(), None, text)
     raise differs(node)
 
 
-def _as_decimal(value: DuckValue) -> pa.DataType | None:
-    """The decimal that Spark makes of a side of an operation: of a whole constant, one with just its digits."""
-    if value.literal is not None and is_whole(value.type):
-        return pa.decimal128(len(value.literal.removeprefix("-").lstrip("0")) or 1, 0)
-    return decimal_of(value.type)
-
-
-def _as_date(value: DuckValue) -> DuckValue:
+def _as_date(value: EngineValue) -> EngineValue:
     """A text that is a date, as that date."""
     if value.type != pa.string():
         return value
     if value.literal is None or not is_date(value.literal):
         raise DiffersError(f"{value.text} (compared with a date)")
-    return DuckValue(f"DATE {literal_text(value.literal)}", pa.date32())
+    return EngineValue(cast(literal_text(value.literal), pa.date32()), pa.date32(), None)
+
+
+def _as_time(value: EngineValue) -> EngineValue:
+    """A text that is a date or a time of day in UTC, as that time."""
+    if value.type == pa.string() and value.literal is not None:
+        found = _cast_text(value.literal, UTC)
+        if found is not None:
+            return replace(found, name=value.literal)
+    if value.type == pa.string():
+        raise DiffersError(f"{value.text} (compared with a time)")
+    return value
 
 
 def is_date(text: str) -> bool:
@@ -611,34 +734,40 @@ def is_date(text: str) -> bool:
         return False
 
 
-def _cast_text(node: Node, text: str, kind: pa.DataType) -> DuckValue:
+def _is_time(text: str) -> bool:
+    try:
+        return bool(_TIME.fullmatch(text) and dt.datetime.fromisoformat(text[:19]))
+    except ValueError:
+        return False
+
+
+def _cast_text(text: str, kind: pa.DataType) -> EngineValue | None:
+    """A constant text as a value of another type; None where that is not plain."""
     if t.is_date(kind) and is_date(text):
-        return DuckValue(f"DATE {literal_text(text)}", kind, None)
+        return EngineValue(cast(literal_text(text), kind), kind, f"DATE '{text}'")
+    if t.is_timestamp(kind) and (is_date(text) or _is_time(text)):
+        whole = text if _is_time(text) else f"{text} 00:00:00"
+        word = "TIMESTAMP" if kind.tz else "TIMESTAMP_NTZ"
+        return EngineValue(cast(literal_text(whole), kind), kind, f"{word} '{whole}'" if "." not in whole else None)
     if kind == pa.string() and _PLAIN_TEXT.fullmatch(text):
-        return DuckValue(f"CAST({literal_text(text)} AS VARCHAR)", kind, None)
+        return EngineValue(literal_text(text), kind, text)
     if t.is_decimal(kind) and re.fullmatch(r"-?\d+(\.\d+)?", text):
         scale = len(text.partition(".")[2])
         if scale <= kind.scale and len(text.lstrip("-0").partition(".")[0]) <= kind.precision - kind.scale:
-            return DuckValue(f"CAST({literal_text(text)} AS {duckdb_text(kind)})", kind, None)
-    raise differs(node)
+            name = f"CAST({text} AS {sql_name(kind).upper()})"
+            return EngineValue(cast(literal_text(text), kind), kind, name)
+    return None
 
 
-def _is_cast_alike(given: pa.DataType, kind: pa.DataType) -> bool:
-    """Whether both engines make the same of every value, but for those of which DuckDB makes nothing."""
-    if is_whole(given):
-        return is_whole(kind) or t.is_decimal(kind) or kind in (pa.float64(), pa.bool_(), pa.string())
-    if t.is_boolean(given):
-        return is_whole(kind) or kind == pa.string()
-    if t.is_decimal(given):
-        return bool(kind == pa.float64() and given.precision <= EXACT_DIGITS)
-    return bool(t.is_floating(given) and t.is_floating(kind))
-
-
-def _type_named(node: Node) -> pa.DataType | None:
+def type_named(node: Node) -> pa.DataType | None:
+    """The type of a cast; None for one that is left to Spark."""
     kinds = exp.DataType.Type
     if node.this == kinds.DECIMAL:
         given = [int(part.name) for part in node.expressions]
         return pa.decimal128(*(given[0], given[1] if len(given) > 1 else 0)) if given else pa.decimal128(10, 0)
+    if node.this in (kinds.ARRAY, kinds.LIST) and len(node.expressions) == 1:
+        inner = type_named(node.expressions[0])
+        return None if inner is None else list_of(inner)
     if node.expressions:
         return None
     return {
@@ -651,44 +780,64 @@ def _type_named(node: Node) -> pa.DataType | None:
         kinds.DOUBLE: pa.float64(),
         kinds.TEXT: pa.string(),
         kinds.VARCHAR: pa.string(),
+        kinds.BINARY: pa.binary(),
+        kinds.VARBINARY: pa.binary(),
         kinds.DATE: pa.date32(),
+        kinds.TIMESTAMP: UTC,
+        kinds.TIMESTAMPTZ: UTC,
+        kinds.TIMESTAMPLTZ: UTC,
+        kinds.TIMESTAMPNTZ: LOCAL,
     }.get(node.this)
 
 
-def _unless_zero(divisor: str, text: str) -> str:
-    return f"CASE WHEN {divisor} = 0 THEN error('division by zero') ELSE {text} END"
-
-
-def _named(pattern: str | None, *values: DuckValue) -> str | None:
-    names = [value.name for value in values]
-    return None if pattern is None or None in names else pattern.format(*names)
-
-
-def _made(text: str, kind: pa.DataType, name: str | None, *values: DuckValue) -> DuckValue:
-    return DuckValue(text, kind, _named(name, *values), has_aggregate=any(value.has_aggregate for value in values))
-
-
-def _aggregate(text: str, kind: pa.DataType, name: str, value: DuckValue) -> DuckValue:
-    if value.has_aggregate:
-        raise DiffersError(f"{text} (an aggregate of an aggregate)")
-    return DuckValue(text, kind, _named(name, value), has_aggregate=True)
+def _is_cast_alike(given: pa.DataType, kind: pa.DataType) -> bool:
+    """Whether both engines make the same of every value, but for those of which the embedded one makes an error."""
+    if is_whole(given):
+        return is_whole(kind) or t.is_decimal(kind) or kind in (pa.float64(), pa.bool_(), pa.string())
+    if t.is_boolean(given):
+        return is_whole(kind) or kind == pa.string()
+    if t.is_decimal(given):
+        return bool(kind == pa.float64() and given.precision <= 15)
+    return bool(t.is_floating(given) and t.is_floating(kind))
 
 
 _COMPARISONS: Final = {
-    exp.EQ: "=",
-    exp.NEQ: "<>",
-    exp.LT: "<",
-    exp.LTE: "<=",
-    exp.GT: ">",
-    exp.GTE: ">=",
-    exp.NullSafeEQ: "IS NOT DISTINCT FROM",
-    exp.NullSafeNEQ: "IS DISTINCT FROM",
+    exp.EQ: ("=", "({} = {})"),
+    exp.NEQ: ("<>", "(NOT ({} = {}))"),
+    exp.LT: ("<", "({} < {})"),
+    exp.LTE: ("<=", "({} <= {})"),
+    exp.GT: (">", "({} > {})"),
+    exp.GTE: (">=", "({} >= {})"),
+    exp.NullSafeEQ: ("<=>", "({} <=> {})"),
+    exp.NullSafeNEQ: ("IS DISTINCT FROM", None),
 }
-_ARITHMETIC: Final = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
-_RANKINGS: Final = {exp.RowNumber: "row_number"}
-_AGGREGATES: Final = (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max)
-_TRANSLATIONS: Final[Mapping[type, Callable[[Translator, Any], DuckValue]]] = {
+_SIGNS: Final = {
+    exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.IntDiv: "div", exp.Neg: "-",
+    exp.BitwiseAnd: "&", exp.BitwiseOr: "|", exp.BitwiseXor: "^", exp.BitwiseNot: "~", exp.DPipe: "||",
+}  # fmt: skip
+_CALLS: Final[Mapping[str, Callable[[Translator, Node, list[Node]], EngineValue]]] = {
+    "array": Translator._array,
+    "named_struct": Translator._named_struct,
+    "struct": Translator._struct,
+    "map": Translator._map,
+    "nullif": Translator._nullif,
+    "nvl2": Translator._nvl2,
+    **dict.fromkeys(("coalesce", "nvl", "ifnull"), Translator._first_known),
+    **dict.fromkeys(("transform", "filter", "exists", "forall"), Translator._over_elements),
+    **dict.fromkeys(("aggregate", "reduce"), Translator._reduced),
+    **dict.fromkeys(("map_filter", "transform_values"), Translator._over_entries),
+    "zip_with": Translator._zipped,
+}
+_TRANSLATIONS: Final[Mapping[type, Callable[[Translator, Any], EngineValue]]] = {
+    exp.Anonymous: Translator._call,
+    **dict.fromkeys(_SIGNS, Translator._call),
+    exp.Add: Translator._moved,
+    exp.Sub: Translator._moved,
+    exp.Substring: Translator._call,
+    exp.Trim: Translator._call,
+    exp.StrPosition: Translator._call,
     exp.Column: Translator._column,
+    exp.Identifier: Translator._column,
     exp.Dot: Translator._column,
     exp.Paren: Translator._paren,
     exp.Literal: Translator._literal,
@@ -705,40 +854,12 @@ _TRANSLATIONS: Final[Mapping[type, Callable[[Translator, Any], DuckValue]]] = {
     exp.Exists: Translator._exists,
     exp.Subquery: Translator._scalar,
     exp.Like: Translator._like,
+    exp.RegexpLike: Translator._matches,
     exp.Case: Translator._case,
     exp.If: Translator._if,
-    exp.Coalesce: Translator._coalesce,
-    exp.Nullif: Translator._nullif,
-    **dict.fromkeys(_ARITHMETIC, Translator._arithmetic),
-    exp.Div: Translator._division,
-    exp.Mod: Translator._remainder,
-    exp.Abs: Translator._abs,
-    exp.Floor: Translator._floor_or_ceil,
-    exp.Ceil: Translator._floor_or_ceil,
-    exp.Round: Translator._round,
     exp.Cast: Translator._cast,
     exp.TryCast: Translator._cast,
-    exp.Upper: Translator._letters,
-    exp.Lower: Translator._letters,
-    exp.Length: Translator._length,
-    exp.Trim: Translator._trim,
-    exp.Substring: Translator._substring,
-    exp.Concat: Translator._concat,
-    exp.DPipe: Translator._concat,
-    exp.Year: Translator._date_part,
-    exp.Month: Translator._date_part,
-    exp.Day: Translator._date_part,
-    exp.Quarter: Translator._date_part,
-    exp.DateDiff: Translator._date_diff,
-    exp.Array: Translator._array,
-    exp.Struct: Translator._struct,
-    exp.VarMap: Translator._map,
-    exp.Map: Translator._map,
-    exp.Count: Translator._count,
-    exp.Sum: Translator._sum,
-    exp.Avg: Translator._avg,
-    exp.Min: Translator._extreme,
-    exp.Max: Translator._extreme,
+    exp.Bracket: Translator._element,
     exp.Filter: Translator._filter,
     exp.Window: Translator._window,
 }

@@ -1,4 +1,4 @@
-"""Queries that mean the same to DuckDB as to Spark, rewritten for DuckDB. What is not known to is left to Spark.
+"""Queries that mean the same to the embedded engine as to Spark, rewritten for it. Others are left to Spark.
 
 The rewritten query names every column by its table, every type and every order of nulls, so that nothing is left to the
 habits of an engine. Its own columns are c0, c1, …: their names and types in Spark's answer are kept beside it.
@@ -16,15 +16,18 @@ from sqlglot import exp
 
 from skep_format.errors import InputError
 from skep_format.nearest import did_you_mean
+from skep_format.schema.arrow import is_any_list
 from skep_sql.parsing.statements import Node
-from skep_sql.translation.expressions import DiffersError, DuckValue, Translator, check_only, differs
-from skep_sql.translation.spark_types import common, duckdb_text, is_exact, quoted, spark_type
+from skep_sql.translation.expressions import Translator, member
+from skep_sql.translation.plain_parse import parsed_plainly
+from skep_sql.translation.spark_types import common, is_exact, quoted, spark_type
+from skep_sql.translation.values import DiffersError, EngineValue, as_type, check_only, differs
 
-__all__ = ["DiffersError", "DuckQuery", "duckdb_query"]
+__all__ = ["DiffersError", "EngineQuery", "engine_query"]
 
 _SELECT: Final = (
     *("expressions", "from", "from_", "joins", "where", "group", "having", "order", "limit", "offset", "distinct"),
-    *("with", "with_", "kind"),
+    *("with", "with_", "kind", "laterals", "windows", "hint"),  # a hint changes how fast a query is
 )
 # What Spark answers without a column of that name: columns of windows over time, functions without parentheses.
 _OF_SPARK: Final = (
@@ -33,28 +36,29 @@ _OF_SPARK: Final = (
     "current_schema",
 )
 _SIDES: Final = {"": "", "LEFT": "LEFT ", "RIGHT": "RIGHT ", "FULL": "FULL "}
+_ROW_KINDS: Final = ("SEMI", "ANTI")  # of joins, which answer rows of the left side
 
 
 @dataclass(frozen=True, slots=True)
-class DuckQuery:
-    """A query for DuckDB: its text, and the columns of the answer as Spark names and types them."""
+class EngineQuery:
+    """A query for the embedded engine: its text, and the columns of the answer as Spark names and types them."""
 
     text: str
     schema: pa.Schema
 
 
-def duckdb_query(query: exp.Query, schemas: Mapping[str, pa.Schema]) -> DuckQuery:
+def engine_query(query: exp.Query, schemas: Mapping[str, pa.Schema]) -> EngineQuery:
     """The query over tables of these names and schemas. DiffersError names a part that is left to Spark.
 
     InputError for a column that no table of the query has.
     """
-    made = _Queries(schemas).query(query, None, {})
+    made = _Queries(schemas).query(parsed_plainly(query), None, {})
     fields = []
     for value in made.columns:
         if value.name is None:
             raise DiffersError("a column without a name: give it one by AS")
         fields.append(pa.field(value.name, value.type))
-    return DuckQuery(made.text, pa.schema(fields))
+    return EngineQuery(made.text, pa.schema(fields))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,7 @@ class _Made:
     """A query whose columns are c0, c1, …"""
 
     text: str
-    columns: tuple[DuckValue, ...]
+    columns: tuple[EngineValue, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,7 @@ class _Source:
     """What a FROM names: `columns` as its name and expression."""
 
     alias: str
-    columns: tuple[tuple[str, DuckValue], ...]
+    columns: tuple[tuple[str, EngineValue], ...]
 
 
 @dataclass(slots=True)
@@ -82,19 +86,19 @@ class _Scope:
     common: Mapping[str, _Made]
     sources: list[_Source] = field(default_factory=list)
     hidden: set[tuple[int, str]] = field(default_factory=set)  # source and column that USING made one of another's
-    aliases: Mapping[str, DuckValue] = field(default_factory=dict)
+    aliases: Mapping[str, EngineValue] = field(default_factory=dict)
 
-    def column(self, node: Node) -> DuckValue:
+    def column(self, node: Node) -> EngineValue:
         """See `Names`."""
         if isinstance(node, exp.Dot):
-            return self._member(self.column(node.this), node.expression.name, node)
+            return member(self.column(node.this), node.expression, node)
         if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star) or node.args.get("catalog"):
             raise differs(node)
         if node.args.get("db"):
             if not any(source.alias.lower() == node.text("db").lower() for source in self.sources):
                 raise differs(node)
             whole = exp.column(node.args["table"].copy(), table=node.args["db"].copy())
-            return self._member(self.column(whole), node.name, node)
+            return member(self.column(whole), node.this, node)
         scope: _Scope | None = self
         while scope is not None:
             found = scope._own(node)
@@ -103,7 +107,7 @@ class _Scope:
             scope = scope.outer
         raise self._unknown(node)
 
-    def _own(self, node: Node) -> DuckValue | None:
+    def _own(self, node: Node) -> EngineValue | None:
         name, table = node.name.lower(), node.table.lower()
         if not table:
             found = self._only(node, name)
@@ -116,9 +120,9 @@ class _Scope:
         if of_table:
             raise differs(node)
         whole = self._only(node, table)
-        return None if whole is None else self._member(whole, node.name, node)
+        return None if whole is None else member(whole, node.this, node)
 
-    def _only(self, node: Node, name: str) -> DuckValue | None:
+    def _only(self, node: Node, name: str) -> EngineValue | None:
         """The column of a name without its table."""
         found = [
             value
@@ -129,18 +133,6 @@ class _Scope:
         if len(found) > 1:
             raise differs(node, "more than one column of this name")
         return replace(found[0], name=node.name) if found else None
-
-    @staticmethod
-    def _member(value: DuckValue, name: str, node: Node) -> DuckValue:
-        if not pa.types.is_struct(value.type):
-            raise differs(node)
-        found = [each for each in value.type if each.name.lower() == name.lower()]
-        if len(found) != 1:
-            raise differs(node)
-        text = f"struct_extract({value.text}, '{found[0].name}')"
-        if not found[0].name.replace("_", "a").isalnum():
-            raise differs(node)
-        return DuckValue(text, found[0].type, name)
 
     def _unknown(self, node: Node) -> Exception:
         """An error for a name that nothing in the whole query has; it may be an alias to Spark otherwise."""
@@ -154,7 +146,7 @@ class _Scope:
             )
         return differs(node)
 
-    def subquery(self, query: Node) -> tuple[str, tuple[DuckValue, ...]]:
+    def subquery(self, query: Node) -> tuple[str, tuple[EngineValue, ...]]:
         """See `Names`."""
         inner = query.this if isinstance(query, exp.Subquery) else query
         if not isinstance(inner, exp.Query):
@@ -162,7 +154,7 @@ class _Scope:
         made = self.queries.query(inner, self, self.common)
         return made.text, made.columns
 
-    def visible(self) -> Iterator[tuple[str, DuckValue]]:
+    def visible(self) -> Iterator[tuple[str, EngineValue]]:
         """The columns that `*` means, in their order: those of USING come first."""
         using = {name for _, name in self.hidden}
         for at, source in enumerate(self.sources):
@@ -224,10 +216,11 @@ class _Queries:
             kinds.append(kind)
         parts = []
         for side in sides:
-            casts = ", ".join(f"CAST(c{at} AS {duckdb_text(kind)}) AS c{at}" for at, kind in enumerate(kinds))
+            pairs = enumerate(zip(side.columns, kinds, strict=True))
+            casts = ", ".join(f"{as_type(replace(each, text=f'c{at}'), kind)} AS c{at}" for at, (each, kind) in pairs)
             parts.append(f"SELECT {casts} FROM ({side.text}) AS {self._fresh()}")
         columns = tuple(
-            DuckValue(f"c{at}", kind, one.name) for at, (kind, one) in enumerate(zip(kinds, left, strict=True))
+            EngineValue(f"c{at}", kind, one.name) for at, (kind, one) in enumerate(zip(kinds, left, strict=True))
         )
         text = f"SELECT * FROM (({parts[0]}) {word} ({parts[1]})) AS {self._fresh()}"
         return _Made(text + self._end(query, columns, None), columns)
@@ -243,7 +236,8 @@ class _Queries:
             raise differs(query)
         scope = _Scope(self, outer, tables)
         source = self._from(query, scope)
-        translator = Translator(scope)
+        source = self._laterals(query, scope, source)
+        translator = Translator(scope, {each.name.lower(): each for each in query.args.get("windows") or ()})
         parts = [] if source is None else [f"FROM {source}"]
         where = query.args.get("where")
         if where is not None:
@@ -255,7 +249,7 @@ class _Queries:
         scope.aliases = _aliases(query, columns)
         group = query.args.get("group")
         if group is not None:
-            parts.append(f"GROUP BY {', '.join(self._groups(group, scope, columns))}")
+            parts.append(f"GROUP BY {self._grouped(group, scope, columns)}")
         having = query.args.get("having")
         if having is not None:
             parts.append(f"HAVING {translator.condition(having.this).text}")
@@ -268,20 +262,22 @@ class _Queries:
         end = self._end(query, columns, None if distinct is not None else scope)
         listed = ", ".join(f"{value.text} AS c{at}" for at, value in enumerate(columns))
         words = "SELECT DISTINCT" if distinct is not None else "SELECT"
-        made = tuple(DuckValue(f"c{at}", value.type, value.name) for at, value in enumerate(columns))
+        made = tuple(EngineValue(f"c{at}", value.type, value.name) for at, value in enumerate(columns))
         return _Made(" ".join([words, listed, *parts]) + end, made)
 
-    def _columns(self, query: Node, scope: _Scope, translator: Translator) -> Iterator[DuckValue]:
+    def _columns(self, query: Node, scope: _Scope, translator: Translator) -> Iterator[EngineValue]:
         for each in query.expressions:
             if isinstance(each, exp.Star) or (isinstance(each, exp.Column) and isinstance(each.this, exp.Star)):
                 yield from self._star(each, scope)
             elif isinstance(each, exp.Alias):
                 check_only(each, "this", "alias")
                 yield replace(translator.value(each.this), name=each.alias)
+            elif isinstance(each, exp.Column | exp.Dot):  # of a member of a struct, the member's name
+                yield replace(translator.value(each), name=each.name)
             else:
                 yield translator.value(each)
 
-    def _star(self, node: Node, scope: _Scope) -> Iterator[DuckValue]:
+    def _star(self, node: Node, scope: _Scope) -> Iterator[EngineValue]:
         star = node if isinstance(node, exp.Star) else node.this
         if any(star.args.values()) or not scope.sources:
             raise differs(node)
@@ -296,21 +292,45 @@ class _Queries:
             pairs = list(found[0].columns)
         yield from (replace(value, name=name or None) for name, value in pairs)
 
-    def _groups(self, group: Node, scope: _Scope, columns: Sequence[DuckValue]) -> Iterator[str]:
-        check_only(group, "expressions")
-        translator = Translator(scope)
+    def _grouped(self, group: Node, scope: _Scope, columns: Sequence[EngineValue]) -> str:
+        check_only(group, "expressions", "cube", "rollup", "grouping_sets")
+        if any(len(group.args.get(name) or ()) > 1 for name in ("cube", "rollup", "grouping_sets")):
+            raise differs(group)
+        parts = []
         for each in group.expressions:
-            if isinstance(each, exp.Literal):
-                if each.is_string or not each.this.isdecimal() or not 1 <= int(each.this) <= len(columns):
-                    raise differs(each)
-                value = columns[int(each.this) - 1]
+            if isinstance(each, exp.Cube | exp.Rollup):
+                parts.append(f"{type(each).__name__.upper()}({self._sets(each, scope, columns)})")
+            elif isinstance(each, exp.GroupingSets):
+                sets = [
+                    f"({self._sets(inner, scope, columns)})" if isinstance(inner, exp.Tuple) else
+                    f"({self._group(inner, scope, columns)})"
+                    for inner in each.expressions
+                ]  # fmt: skip
+                parts.append(f"GROUPING SETS ({', '.join(sets)})")
             else:
-                value = translator.value(each)
-            if value.has_aggregate or value.literal is not None or not is_exact(value.type):
-                raise differs(each, "not grouped alike")
-            yield f"({value.text})"
+                parts.append(self._group(each, scope, columns))
+        for name in ("cube", "rollup"):  # behind the columns: WITH CUBE
+            if group.args.get(name):
+                if group.args[name][0].expressions or len(parts) != len(group.expressions):
+                    raise differs(group)
+                return f"{name.upper()}({', '.join(parts)})"
+        return ", ".join(parts)
 
-    def _end(self, query: Node, columns: Sequence[DuckValue], scope: _Scope | None) -> str:
+    def _sets(self, node: Node, scope: _Scope, columns: Sequence[EngineValue]) -> str:
+        return ", ".join(self._group(each, scope, columns) for each in node.expressions)
+
+    def _group(self, node: Node, scope: _Scope, columns: Sequence[EngineValue]) -> str:
+        if isinstance(node, exp.Literal):
+            if node.is_string or not node.this.isdecimal() or not 1 <= int(node.this) <= len(columns):
+                raise differs(node)
+            value = columns[int(node.this) - 1]
+        else:
+            value = Translator(scope).value(node)
+        if value.has_aggregate or value.literal is not None or not is_exact(value.type):
+            raise differs(node, "not grouped alike")
+        return value.text
+
+    def _end(self, query: Node, columns: Sequence[EngineValue], scope: _Scope | None) -> str:
         """ORDER BY, LIMIT and OFFSET. `scope` is None where rows can be ordered by columns of the answer only."""
         parts = []
         order = query.args.get("order")
@@ -328,7 +348,7 @@ class _Queries:
         return "".join(parts)
 
     @staticmethod
-    def _ordered(node: Node, columns: Sequence[DuckValue], scope: _Scope | None) -> str:
+    def _ordered(node: Node, columns: Sequence[EngineValue], scope: _Scope | None) -> str:
         inner = node.this
         translator = Translator(scope or _NoNames())
         if isinstance(inner, exp.Literal):
@@ -344,7 +364,7 @@ class _Queries:
             # By an expression that is a column of the answer, such as count(*), or not at all.
             raise differs(node)
         for each in inner.find_all(exp.Column):
-            # Spark takes such a name as the answer's column, DuckDB as the table's.
+            # Spark takes such a name as the answer's column, the engine as the table's.
             if not each.table and each.name.lower() in names:
                 own = scope.column(each)
                 if any(n == each.name.lower() and v.text != own.text for n, v in zip(names, columns, strict=True)):
@@ -375,8 +395,9 @@ class _Queries:
     def _join(self, join: Node, scope: _Scope) -> str:
         check_only(join, "this", "on", "using", "side", "kind")
         side, kind = (join.side or "").upper(), (join.kind or "").upper()
-        if self._joins_of(join.this) or side not in _SIDES or kind not in ("", "INNER", "OUTER", "CROSS"):
+        if self._joins_of(join.this) or side not in _SIDES or kind not in ("", "INNER", "OUTER", "CROSS", *_ROW_KINDS):
             raise differs(join)
+        before = list(scope.sources)
         source = self._source(join.this, scope)
         on, using = join.args.get("on"), join.args.get("using")
         if on is not None:
@@ -389,6 +410,11 @@ class _Queries:
             raise differs(join)
         else:
             return f"CROSS JOIN {source}"
+        if kind in _ROW_KINDS:
+            if using or side not in ("", "LEFT"):
+                raise differs(join)
+            scope.sources[:] = before  # its rows can't be named behind it
+            return f"LEFT {kind} JOIN {source} ON {condition}"
         return f"{_SIDES[side]}JOIN {source} ON {condition}"
 
     @staticmethod
@@ -405,6 +431,27 @@ class _Queries:
             raise differs(join)
         scope.hidden.add((last, name))
         return f"({left[0].text} = {right[0].text})"
+
+    def _laterals(self, query: Node, scope: _Scope, source: str | None) -> str | None:
+        """FROM with each LATERAL VIEW, whose rows those behind it may name."""
+        for each in query.args.get("laterals") or ():
+            check_only(each, "this", "view", "outer", "alias")
+            if source is None or not each.args.get("view"):
+                raise differs(each)
+            text, columns = _generated(Translator(scope), each.this)
+            alias, name = each.args.get("alias"), self._fresh()
+            names = [column.name for column in alias.columns] if alias is not None else []
+            if names and len(names) != len(columns):
+                raise differs(each)
+            listed = ", ".join(f"c{at}" for at in range(len(columns)))
+            outer = "OUTER " if each.args.get("outer") else ""
+            source = f"{source} LATERAL VIEW {outer}{text} {name} AS {listed}"
+            found = (
+                (own, EngineValue(f"{name}.c{at}", kind, own))
+                for at, (own, (_, kind)) in enumerate(zip(names or [n for n, _ in columns], columns, strict=True))
+            )
+            scope.sources.append(_Source("" if alias is None else alias.name, tuple(found)))
+        return source
 
     def _source(self, node: Node, scope: _Scope) -> str:
         """A table, subquery or list of values; its columns become known to the scope."""
@@ -441,7 +488,7 @@ class _Queries:
             kind = spark_type(each.type)
             if kind is None:
                 raise DiffersError(f"{each.name} ({each.type})")
-            columns.append((each.name, DuckValue(f"{name}.{quoted(each.name)}", kind, each.name)))
+            columns.append((each.name, EngineValue(f"{name}.{quoted(each.name)}", kind, each.name)))
         alias = node.args.get("alias")
         if alias is not None and alias.columns:
             if len(alias.columns) != len(columns):
@@ -463,25 +510,43 @@ class _Queries:
             if kind is None:
                 raise differs(node, "types")
             kinds.append(kind)
-        listed = (
-            "(" + ", ".join(f"CAST({v.text} AS {duckdb_text(k)})" for v, k in zip(row, kinds, strict=True)) + ")"
-            for row in values
-        )
+        listed = ("(" + ", ".join(as_type(v, k) for v, k in zip(row, kinds, strict=True)) + ")" for row in values)
         names = ", ".join(f"c{at}" for at in range(len(kinds)))
-        columns = tuple(DuckValue(f"c{at}", kind, f"col{at + 1}") for at, kind in enumerate(kinds))
+        columns = tuple(EngineValue(f"c{at}", kind, f"col{at + 1}") for at, kind in enumerate(kinds))
         return _Made(f"SELECT * FROM (VALUES {', '.join(listed)}) AS v({names})", columns)
 
 
 class _NoNames:
     """Where expressions see no table."""
 
-    def column(self, node: Node) -> DuckValue:
+    def column(self, node: Node) -> EngineValue:
         """DiffersError."""
         raise differs(node)
 
-    def subquery(self, query: Node) -> tuple[str, tuple[DuckValue, ...]]:
+    def subquery(self, query: Node) -> tuple[str, tuple[EngineValue, ...]]:
         """DiffersError."""
         raise differs(query)
+
+
+def _generated(translator: Translator, node: Node) -> tuple[str, list[tuple[str, pa.DataType]]]:
+    """A function that makes rows of a value, and the columns of these: their own names and types."""
+    if not isinstance(node, exp.Anonymous) or len(node.expressions) != 1:
+        raise differs(node)
+    name, value = node.name.lower(), translator.value(node.expressions[0])
+    kind = value.type
+    if value.has_aggregate:
+        raise differs(node)
+    if is_any_list(kind) and name in ("explode", "posexplode", "explode_outer", "posexplode_outer"):
+        columns = [("col", kind.value_type)]
+    elif pa.types.is_map(kind) and name in ("explode", "posexplode", "explode_outer", "posexplode_outer"):
+        columns = [("key", kind.key_type), ("value", kind.item_type)]
+    elif is_any_list(kind) and pa.types.is_struct(kind.value_type) and name in ("inline", "inline_outer"):
+        columns = [(each.name, each.type) for each in kind.value_type]
+    else:
+        raise differs(node)
+    if name.startswith("pos"):
+        columns.insert(0, ("pos", pa.int32()))
+    return f"{name}({value.text})", columns
 
 
 def _renamed(made: _Made, alias: Node) -> _Made:
@@ -494,7 +559,7 @@ def _renamed(made: _Made, alias: Node) -> _Made:
     return replace(made, columns=tuple(replace(v, name=n) for v, n in zip(made.columns, names, strict=True)))
 
 
-def _aliases(query: Node, columns: Sequence[DuckValue]) -> Mapping[str, DuckValue]:
+def _aliases(query: Node, columns: Sequence[EngineValue]) -> Mapping[str, EngineValue]:
     """What GROUP BY and HAVING may name besides columns of the tables: expressions of the SELECT by their aliases."""
     if any(isinstance(each, exp.Star) or isinstance(each.this, exp.Star) for each in query.expressions):
         return {}

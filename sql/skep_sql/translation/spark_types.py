@@ -1,39 +1,44 @@
-"""Spark's rules for the types of expressions, over Arrow types, as far as DuckDB can be made to follow them."""
+"""Spark's rules for the types of expressions, over Arrow types, and these types as SQL writes them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import reduce
+from functools import cache, reduce
 from typing import Final
 
 import pyarrow as pa
 
 from skep_format.schema.arrow import is_any_list
+from skep_format.schema.types import divided
 
 t = pa.types
 MOST_DIGITS: Final = 38
-EXACT_DIGITS: Final = 15  # of a decimal that DuckDB makes the nearest double of
+EXACT_DIGITS: Final = 15  # of a decimal whose nearest double every engine finds
+UTC: Final = pa.timestamp("us", "UTC")
+LOCAL: Final = pa.timestamp("us")
 
-_DUCKDB: Final = {
-    pa.bool_(): "BOOLEAN",
-    pa.int8(): "TINYINT",
-    pa.int16(): "SMALLINT",
-    pa.int32(): "INTEGER",
-    pa.int64(): "BIGINT",
-    pa.float32(): "FLOAT",
-    pa.float64(): "DOUBLE",
-    pa.string(): "VARCHAR",
-    pa.binary(): "BLOB",
-    pa.date32(): "DATE",
-    pa.timestamp("us"): "TIMESTAMP",
-    pa.timestamp("us", "UTC"): "TIMESTAMPTZ",
-    pa.null(): "INTEGER",
+_NAMES: Final = {
+    pa.bool_(): "boolean",
+    pa.int8(): "tinyint",
+    pa.int16(): "smallint",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.date32(): "date",
+    UTC: "timestamp",
+    LOCAL: "timestamp_ntz",
+    pa.null(): "void",
+    pa.duration("us"): "interval day to second",
 }
+_KINDS: Final = {name: kind for kind, name in _NAMES.items()} | {"day_interval": pa.duration("us")}
 
 
 def spark_type(kind: pa.DataType) -> pa.DataType | None:
     """The type in which Spark hands a column over; None for one that only Spark is left to convert."""
-    if kind in _DUCKDB or t.is_decimal128(kind):
+    if kind in _NAMES or t.is_decimal128(kind):
         return kind
     if t.is_large_string(kind) or t.is_string_view(kind):
         return pa.string()
@@ -60,22 +65,62 @@ def list_of(kind: pa.DataType) -> pa.DataType:
     return pa.list_(pa.field("element", kind))
 
 
-def duckdb_text(kind: pa.DataType) -> str:
-    """A type as DuckDB writes it."""
+def sql_name(kind: pa.DataType) -> str:
+    """A type as Spark's SQL writes it."""
     if t.is_decimal(kind):
-        return f"DECIMAL({kind.precision}, {kind.scale})"
+        return f"decimal({kind.precision},{kind.scale})"
     if is_any_list(kind):
-        return f"{duckdb_text(kind.value_type)}[]"
+        return f"array<{sql_name(kind.value_type)}>"
     if t.is_map(kind):
-        return f"MAP({duckdb_text(kind.key_type)}, {duckdb_text(kind.item_type)})"
+        return f"map<{sql_name(kind.key_type)},{sql_name(kind.item_type)}>"
     if t.is_struct(kind):
-        return f"STRUCT({', '.join(f'{quoted(field.name)} {duckdb_text(field.type)}' for field in kind)})"
-    return _DUCKDB[kind]
+        return f"struct<{','.join(f'{quoted(field.name)}:{sql_name(field.type)}' for field in kind)}>"
+    return _NAMES[kind]
+
+
+@cache
+def named_kind(text: str) -> pa.DataType:
+    """The type that the table of functions names so. KeyError for one that it has no types for."""
+    name, bracket, within = text.partition("<")
+    if not bracket:
+        if name.startswith("decimal("):
+            return pa.decimal128(*map(int, name[8:-1].split(",")))
+        return _KINDS[name]
+    parts = divided(within[:-1], "")
+    if name == "array":
+        return list_of(named_kind(parts[0]))
+    if name == "map":
+        return pa.map_(named_kind(parts[0]), named_kind(parts[1]))
+    return pa.struct([(part.partition(":")[0], named_kind(part.partition(":")[2])) for part in parts])
+
+
+def kind_of(kind: pa.DataType) -> str:
+    """The name of a type in the table of functions: decimals of all digits are one kind."""
+    if t.is_decimal(kind):
+        return "decimal"
+    if is_any_list(kind):
+        return f"array<{kind_of(kind.value_type)}>"
+    if t.is_map(kind):
+        return f"map<{kind_of(kind.key_type)},{kind_of(kind.item_type)}>"
+    if t.is_struct(kind):
+        return f"struct<{','.join(f'{field.name}:{kind_of(field.type)}' for field in kind)}>"
+    return "day_interval" if t.is_duration(kind) else _NAMES.get(kind, str(kind))
+
+
+def cast(text: str, kind: pa.DataType) -> str:
+    """An expression in another type. The engine fails for values that it does not hold."""
+    return f"CAST({text} AS {sql_name(kind)})"
+
+
+def narrowed(text: str, kind: pa.DataType) -> str:
+    """As `cast`, of values that may be too large: the engine takes a mere cast away from what is compared."""
+    found = cast(text, kind)
+    return f"greatest({found}, {found})"
 
 
 def quoted(name: str) -> str:
-    """A name as DuckDB takes it, whatever is in it."""
-    return '"' + name.replace('"', '""') + '"'
+    """A name as SQL takes it, whatever is in it."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def is_whole(kind: pa.DataType) -> bool:
@@ -83,9 +128,14 @@ def is_whole(kind: pa.DataType) -> bool:
     return bool(t.is_signed_integer(kind))
 
 
+def is_number(kind: pa.DataType) -> bool:
+    """Whether it is a type of numbers."""
+    return is_whole(kind) or bool(t.is_floating(kind) or t.is_decimal(kind))
+
+
 def is_plain(kind: pa.DataType) -> bool:
     """Whether values of the type compare alike in both engines."""
-    return (kind in _DUCKDB and not t.is_null(kind)) or bool(t.is_decimal(kind))
+    return (kind in _NAMES and not t.is_null(kind)) or bool(t.is_decimal(kind))
 
 
 def is_exact(kind: pa.DataType) -> bool:
@@ -106,6 +156,13 @@ def decimal(precision: int, scale: int) -> pa.DataType | None:
     return pa.decimal128(precision, scale) if precision <= MOST_DIGITS else None
 
 
+def adjusted(precision: int, scale: int) -> pa.DataType:
+    """The decimal that Spark makes of a result of more digits than there are: it gives up those behind the point."""
+    if precision <= MOST_DIGITS:
+        return pa.decimal128(precision, scale)
+    return pa.decimal128(MOST_DIGITS, max(MOST_DIGITS - (precision - scale), min(scale, 6)))
+
+
 def common(kinds: Iterable[pa.DataType]) -> pa.DataType | None:
     """The type to which Spark brings values that are compared or become one column; None where it is not known."""
     return reduce(_wider, kinds, pa.null())
@@ -124,6 +181,11 @@ def _wider(one: pa.DataType | None, other: pa.DataType | None) -> pa.DataType | 
         narrow = other if one == pa.float64() else one
         exact = t.is_decimal(narrow) and narrow.precision <= EXACT_DIGITS
         return pa.float64() if exact or is_whole(narrow) or narrow == pa.float32() else None
+    if {one, other} in ({pa.date32(), UTC}, {pa.date32(), LOCAL}):
+        return one if t.is_timestamp(one) else other
+    if is_any_list(one) and is_any_list(other):
+        inner = _wider(one.value_type, other.value_type)
+        return None if inner is None else list_of(inner)
     left, right = decimal_of(one), decimal_of(other)
     if left is None or right is None:
         return None

@@ -1,0 +1,135 @@
+"""Aggregates and functions of windows: what is called in the engine, and what is made of its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from skep_sql.parsing.statements import Node
+from skep_sql.translation.arithmetic import divided, double
+from skep_sql.translation.functions import AGGREGATE, WINDOW, Argument, found_function, is_known
+from skep_sql.translation.spark_types import (
+    adjusted,
+    cast,
+    is_exact,
+    is_plain,
+    is_whole,
+    list_of,
+    narrowed,
+)
+from skep_sql.translation.values import EngineValue, as_type, differs, named
+
+t = pa.types
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """`calls`: functions over rows; `pattern`: what is made of their answers, `{0}` of the first.
+
+    `name` is that of the column without a window or a filter.
+    """
+
+    calls: tuple[str, ...]
+    type: pa.DataType
+    name: str | None
+    pattern: str = "{0}"
+
+    def text(self, suffix: str = "") -> str:
+        """With what follows each call: FILTER, OVER."""
+        return self.pattern.format(*(f"{call}{suffix}" for call in self.calls))
+
+
+def aggregate(node: Node, name: str, values: Sequence[EngineValue], *, is_distinct: bool) -> Aggregate:
+    """DiffersError for one that is not known to be alike."""
+    if any(value.has_aggregate for value in values):
+        raise differs(node, "an aggregate of an aggregate")
+    shown = named(f"{name}({'DISTINCT ' if is_distinct else ''}{', '.join(['{}'] * len(values))})", *values)
+    if is_distinct:
+        if name != "count" or not all(is_exact(value.type) for value in values):
+            raise differs(node, "not grouped alike")
+        return Aggregate((f"count(DISTINCT {', '.join(value.text for value in values)})",), pa.int64(), shown)
+    make = _BY_HAND.get(name)
+    found = make(node, values[0]) if make is not None and len(values) == 1 else None
+    if found is not None:
+        return Aggregate(found.calls, found.type, shown, found.pattern)
+    return _of_table(node, name, values, AGGREGATE)
+
+
+def of_window(node: Node, name: str, values: Sequence[EngineValue]) -> Aggregate:
+    """A function that needs a window."""
+    return _of_table(node, name, values, WINDOW)
+
+
+def is_aggregate(name: str) -> bool:
+    """Whether a function of this name is one over rows."""
+    return name in _BY_HAND or is_known(name, AGGREGATE)
+
+
+def is_of_window(name: str) -> bool:
+    """Whether a function of this name needs a window."""
+    return is_known(name, WINDOW) and not is_aggregate(name)
+
+
+def _of_table(node: Node, name: str, values: Sequence[EngineValue], role: str) -> Aggregate:
+    found = found_function(name, [Argument(value.type, value.literal) for value in values], role)
+    if found is None:
+        raise differs(node)
+    kind = found.type or values[0].type
+    call = f"{name}({', '.join(value.text for value in values)})"
+    return Aggregate((call,), kind, named(found.name, *values), cast("{0}", kind) if found.is_cast else "{0}")
+
+
+def _count(_node: Node, value: EngineValue) -> Aggregate:
+    return Aggregate((f"count({value.text})",), pa.int64(), None)
+
+
+def _sum(_node: Node, value: EngineValue) -> Aggregate | None:
+    if t.is_decimal(value.type):
+        if value.type.precision > 28:
+            return None
+        return Aggregate((f"sum({value.text})",), pa.decimal128(value.type.precision + 10, value.type.scale), None)
+    if is_whole(value.type):  # in digits of which it has enough, or else it is an error
+        call = f"sum({cast(value.text, pa.decimal128(20, 0))})"
+        return Aggregate((call,), pa.int64(), None, narrowed("{0}", pa.int64()))
+    if t.is_floating(value.type):
+        return Aggregate((f"sum({as_type(value, pa.float64())})",), pa.float64(), None)
+    return None
+
+
+def _avg(node: Node, value: EngineValue) -> Aggregate | None:
+    if t.is_decimal(value.type):
+        summed = _sum(node, value)
+        if summed is None:
+            return None
+        found = pa.decimal128(value.type.precision + 4, value.type.scale + 4)
+        digits = max(6, summed.type.scale + 21)
+        whole = adjusted(summed.type.precision - summed.type.scale + digits, digits)
+        ratio = divided(node, "{0}", summed.type, cast("{1}", pa.decimal128(20, 0)), whole)
+        return Aggregate((*summed.calls, f"nullif(count({value.text}), 0)"), found, None, cast(ratio, found))
+    if is_whole(value.type) or t.is_floating(value.type):
+        return Aggregate((f"avg({double(value)})",), pa.float64(), None)
+    return None
+
+
+def _extreme(name: str) -> Callable[[Node, EngineValue], Aggregate | None]:
+    def found(_node: Node, value: EngineValue) -> Aggregate | None:
+        return Aggregate((f"{name}({value.text})",), value.type, None) if is_exact(value.type) else None
+
+    return found
+
+
+def _collected(_node: Node, value: EngineValue) -> Aggregate | None:
+    return Aggregate((f"collect_list({value.text})",), list_of(value.type), None) if is_plain(value.type) else None
+
+
+_BY_HAND: Final[Mapping[str, Callable[[Node, EngineValue], Aggregate | None]]] = {
+    "count": _count,
+    "sum": _sum,
+    "avg": _avg,
+    "mean": _avg,
+    "min": _extreme("min"),
+    "max": _extreme("max"),
+}

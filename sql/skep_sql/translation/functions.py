@@ -1,0 +1,89 @@
+"""Functions and operators that the embedded engine answers as Spark does, by the kinds of their arguments.
+
+`functions.tsv` is generated: each line was compared with Spark over values at which engines may part. Its columns: the
+name or sign in Spark; for each argument the kinds, or constants, that may be there; the kind of the answer (`same`: the
+first argument's); the name of the column in Spark's answer, `{}` for that of each argument, empty where it is another;
+`both`, or `lenient` where it holds without ANSI's rules only; `scalar`, `aggregate` or `window`; `cast` where the
+engine's answer has another type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+import pyarrow as pa
+
+
+from skep_sql.translation.spark_types import kind_of, named_kind
+
+t = pa.types
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """The type of an argument; its text where it is a constant."""
+
+    type: pa.DataType
+    literal: str | None = None
+
+    def fits(self, options: frozenset[str]) -> bool:
+        """Whether it is among the kinds and constants that were compared."""
+        if self.literal is not None:
+            text = f"'{self.literal}'" if self.type == pa.string() else self.literal
+            if text in options:
+                return True
+        return kind_of(self.type) in options
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFunction:
+    """A line of the table. `name` has a `{}` for each argument."""
+
+    arguments: tuple[frozenset[str], ...]
+    kind: str
+    name: str | None
+    is_cast: bool
+    @property
+    def type(self) -> pa.DataType | None:
+        """The answer's type; None where it is that of the first argument."""
+        return None if self.kind == SAME else named_kind(self.kind)
+
+
+SAME: Final = "same"
+SCALAR: Final = "scalar"
+AGGREGATE: Final = "aggregate"
+WINDOW: Final = "window"
+
+
+def found_function(name: str, arguments: Sequence[Argument], role: str = SCALAR) -> KnownFunction | None:
+    """What answers a call alike; None where nothing is known to."""
+    for each in _known().get((role, name), ()):
+        if len(each.arguments) == len(arguments) and all(
+            argument.fits(options) for argument, options in zip(arguments, each.arguments, strict=True)
+        ):
+            return each
+    return None
+
+
+def is_known(name: str, role: str) -> bool:
+    """Whether the table has a function of this role."""
+    return (role, name) in _known()
+
+
+@cache
+def _known() -> Mapping[tuple[str, str], Sequence[KnownFunction]]:
+    found: dict[tuple[str, str], list[KnownFunction]] = {}
+    for line in _lines():
+        name, arguments, kind, shown, _, role, *cast = line.split("\t")
+        options = tuple(frozenset(each.split("|")) for each in arguments.split(";"))
+        found.setdefault((role, name), []).append(KnownFunction(options, kind, shown or None, cast == ["1"]))
+    return found
+
+
+def _lines() -> Iterator[str]:
+    file = files(__package__).joinpath("functions.tsv")
+    yield from file.read_text(encoding="utf-8").splitlines() if file.is_file() else ()
