@@ -22,7 +22,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from skep.base.display import print_table
-from skep.query.reads import bytes_read, reads, reads_needed, why_big
+from skep.query.reads import bytes_read, reads, reads_needed, rows_needed, why_big
 from skep.query.result import SqlResult, engine_line
 from skep.query.rows import Rows
 from skep.query.sail_server import SERVER, SailMissingError, run, started
@@ -76,6 +76,7 @@ class SailPlan:
 
     query: EngineQuery
     relations: Mapping[str, Relation]
+    most_rows: int | None = None  # of a relation
 
     def bytes_read(self) -> int:
         """About how many bytes of files are read. Lists the tables."""
@@ -87,19 +88,19 @@ class SailPlan:
 
     def explained(self) -> str:
         """Sail's plan. Reads nothing."""
-        with _views(self.relations, empty=True), _sail_errors():
+        with _views(self.relations, most_rows=0), _sail_errors():
             return str(run(f"EXPLAIN {self.query.text}").column(0)[0]).strip()
 
     def checked(self) -> SailPlan:
         """This plan. LeftToSpark where Sail does not take it."""
-        with _views(self.relations, empty=True), _sail_errors():
+        with _views(self.relations, most_rows=0), _sail_errors():
             _check(run(self.query.text).schema, self.query.schema)
         return self
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as they come, in the types of Spark's answer. LeftToSpark, where Sail fails for one."""
         schema, stop = self.query.schema, _STOP.get()
-        with _views(self.relations, stop), ThreadPoolExecutor(1) as thread:
+        with _views(self.relations, self.most_rows, stop), ThreadPoolExecutor(1) as thread:
 
             def call(work: Callable[[], T], cancel: Callable[[], object]) -> T:
                 # Arrow Flight does not look for signals in there: Ctrl-C is taken here, and ends what runs there.
@@ -150,7 +151,8 @@ class SailEngine:
             raise LeftToSpark(str(error)) from error
         except RecursionError as error:
             raise LeftToSpark("it is nested deeply") from error
-        return SailPlan(made, {name: each for name, each in given.items() if quoted(name) in made.text})
+        named = {name: each for name, each in given.items() if quoted(name) in made.text}
+        return SailPlan(made, named, rows_needed(query))
 
     def schema(self, query: exp.Query, relations: Mapping[str, Relation]) -> pa.Schema:
         """See `Engine`."""
@@ -291,7 +293,7 @@ def _next(reader: flight.FlightStreamReader) -> pa.RecordBatch | None:
 
 
 @contextmanager
-def _views(relations: Mapping[str, Relation], stop: Event | None = None, *, empty: bool = False) -> Iterator[None]:
+def _views(relations: Mapping[str, Relation], most_rows: int | None, stop: Event | None = None) -> Iterator[None]:
     """Each relation as a view of a file that has its rows, once for all names of it."""
     with _folder() as folder:
         files: dict[int, Path] = {}
@@ -299,7 +301,7 @@ def _views(relations: Mapping[str, Relation], stop: Event | None = None, *, empt
             for relation in relations.values():
                 if id(relation) not in files:
                     file = files[id(relation)] = folder / f"{len(files)}.arrow"
-                    _write(file, relation, stop, empty)
+                    _write(file, relation, most_rows, stop)
             for name, relation in relations.items():
                 place = files[id(relation)].as_uri()  # a mere path may be a pattern
                 with _sail_errors():
@@ -330,10 +332,11 @@ def _removed(folder: str, owner: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _write(file: Path, relation: Relation, stop: Event | None, empty: bool) -> None:
+def _write(file: Path, relation: Relation, most_rows: int | None, stop: Event | None) -> None:
     """Writes the rows in types that Sail takes."""
     schema = pa.schema([field.with_type(spark_type(field.type) or field.type) for field in relation.schema])
-    batches = () if empty else relation.to_batches() if isinstance(relation, Rows) else relation.batches()
+    batches = () if most_rows == 0 else relation.to_batches() if isinstance(relation, Rows) else relation.batches()
+    written = 0
     with _sail_errors():
         writer = pa.ipc.new_file(file, schema)
     try:
@@ -342,6 +345,9 @@ def _write(file: Path, relation: Relation, stop: Event | None, empty: bool) -> N
             converted = batch if batch.schema.equals(schema) else _in_types_of(schema, batch)
             with _sail_errors():
                 writer.write_table(pa.Table.from_batches([converted]), _ROWS_IN_A_BATCH)
+            written += batch.num_rows
+            if most_rows is not None and written >= most_rows:
+                break
     finally:
         with _sail_errors():
             writer.close()

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _HOST: Final = "127.0.0.1"
 _OPEN_FILES: Final = {"linux": Path("/proc/self/fd"), "darwin": Path("/dev/fd")}
 _MEMORY_SHARE: Final = 0.6
-_THREADS_PER_CORE: Final = 4  # a query may hold one for each core for long, and no other statement would be heard
+_THREADS_PER_CORE: Final = 4  # a query may hold one for each core, and other statements would have to wait
 _SETTINGS: Final = {
     "RUST_LOG": "error",  # else each start is reported on stderr
     "SAIL_RUNTIME__STACK_SIZE": str(64 << 20),  # address space, for deep queries: they end the process where it is full

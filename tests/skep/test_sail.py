@@ -82,6 +82,31 @@ def test_relations_that_the_query_does_not_name_are_not_read() -> None:
     assert asked("select max(a) as m from t", {"t": MANY, "other": other}) == [{"m": 59_999}]
 
 
+@pytest.mark.parametrize(
+    ("text", "batches"),
+    [
+        ("select * from t limit 5", 1),
+        ("select a as b from t limit 60000 offset 1", 2),
+        ("select a from t where a = 3 limit 5", 3),
+        ("select distinct a from t limit 5", 3),
+        ("select max(a) m from t limit 5", 3),
+        ("select a from (select a from t where a = 3) limit 5", 3),
+        ("select a from t order by a limit 5", 3),
+        ("select t.a from t join t as u on t.a = u.a limit 5", 3),
+    ],
+)
+def test_a_limit_bounds_what_is_read(text: str, batches: int) -> None:
+    read = []
+
+    def parts() -> Iterator[pa.RecordBatch]:
+        for _ in range(3):
+            read.append(1)
+            yield MANY.to_batches()[0]
+
+    assert asked(text, {"t": RereadInput(MANY.schema, parts)})
+    assert len(read) == batches
+
+
 def test_what_reading_fails_with_is_no_failure_of_sail() -> None:
     def batches() -> Iterator[pa.RecordBatch]:
         yield MANY.to_batches()[0]
