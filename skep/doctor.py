@@ -43,7 +43,7 @@ def versions() -> dict[str, str]:
     """Of what decides how skep behaves; `-` for what is not installed."""
     from skep_format.versions import known_versions
 
-    names = ("skep", "pyspark", "pyarrow", "pandas")
+    names = ("skep", "pysail", "pyspark", "pyarrow", "pandas")
     return {
         "skep": installed_version() or "-",
         "python": platform.python_version(),
@@ -66,6 +66,7 @@ def examine(*, metastore: str | None = None, warehouse: str | None = None) -> li
     return [
         Finding("python", Rating.OK, f"{platform.python_version()} at {sys.executable}"),
         Finding("skep", Rating.OK, installed_version() or "from source"),
+        _checked("sail", _sail, otherwise=Rating.ABSENT),
         _checked("pyspark", _pyspark, otherwise=spark),
         _checked("pandas", _pandas, otherwise=spark),
         _checked("java", _java, otherwise=spark),
@@ -80,6 +81,15 @@ def _checked(what: str, look: Callable[[], str], *, otherwise: Rating = Rating.M
         return Finding(what, Rating.OK, look())
     except SkepError as error:
         return Finding(what, otherwise, error.message, error.hint)
+
+
+def _sail() -> str:
+    from skep.query.sail_server import SERVER
+
+    why = SERVER.why_missing()
+    if why is not None:
+        raise EnvironmentMissingError(why, hint="queries are answered by Spark")
+    return installed_version("pysail") or "-"
 
 
 def _pyspark() -> str:

@@ -109,8 +109,8 @@ class Lake(LakeTables):
 
         `parameters` are values for `:name` in it, `args` the same as a mapping, or a sequence of those of `?`.
 
-        Queries are run when they are asked for rows: by `engine` auto, in this process (DuckDB) where they are known to
-        mean the same as to Spark, else by Spark. `duckdb` refuses other queries, `spark` runs all by Spark. All other
+        Queries are run when they are asked for rows: by `engine` auto, in this process (Sail) where they are known to
+        mean the same as to Spark, else by Spark. `sail` refuses other queries, `spark` runs all by Spark. All other
         statements take effect now, and their result holds rows and counts. Settings (SET), temporary views and the
         database of USE last as long as the lake.
         """

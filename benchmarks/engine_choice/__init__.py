@@ -1,1 +1,1 @@
-"""Which engine without a JVM answers Spark's queries: DuckDB by skep's translator, or Sail, each beside Spark."""
+"""Which engine without a JVM answers Spark's queries: Sail as it is, or by skep's translator, each beside Spark."""

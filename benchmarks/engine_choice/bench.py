@@ -1,4 +1,4 @@
-"""`./dev bench engines-without-jvm`: DuckDB by skep's translator and Sail, each beside Spark, and what each costs.
+"""`./dev bench engines-without-jvm`: Sail as it is and by skep's translator, each beside Spark, and what each costs.
 
 What the engines answer is compared first, then times are taken. The tables and every wrong answer are written to
 `benchmarks/engine_choice/FOUND.md`, the times to `benchmarks/results/`, too.
@@ -15,10 +15,10 @@ from benchmarks.engine_choice import page
 from benchmarks.engine_choice.environments import PYSAIL, SAIL, wheels
 from benchmarks.engine_choice.rounds import (
     DOCUMENTED,
-    DUCKDB,
     EVERYDAY,
     MODES,
     SAIL_NAME,
+    SKEP,
     TPC_H,
     Round,
     compare,
@@ -56,7 +56,7 @@ def measure(*, scale: float, runs: int, only: frozenset[str], progress: Callable
 
 
 def _aims(report: Report, first: Round) -> None:
-    for contender in (DUCKDB, SAIL_NAME):
+    for contender in (SKEP, SAIL_NAME):
         listed = first.lists(contender, by_types=True)
         for group, wanted in WANTED.items():
             share = right(listed.through[group]) / len(first.judgements[contender][group])

@@ -24,7 +24,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PACKAGES = [str(ROOT / each) for each in ("format", "table", "catalog", "writer", "sync", "sql", "stream", ".")]
 ENVIRONMENT = {**os.environ, "RUST_LOG": "off", "PYTHONPATH": os.pathsep.join(PACKAGES)}
-DUCKDB, SAIL_NAME = "DuckDB, by the translator", "Sail"
+SKEP, SAIL_NAME = "Sail, by the translator", "Sail"
 DOCUMENTED, EVERYDAY, TPC_H, HOSTILE = "documented examples", "everyday queries", "TPC-H", "random expressions"
 SEED, EACH = 20, 2  # of the random expressions, and how many of each form
 TPCH_SCALE = 0.01
@@ -53,8 +53,8 @@ class Mode:
 
 
 MODES = (
-    Mode("Spark 3.5, UTC", lambda: Path(sys.executable), "UTC", False, (DUCKDB, SAIL_NAME)),
-    Mode("Spark 4.3, UTC, ANSI", lambda: SPARK4.python, "UTC", True, (DUCKDB, SAIL_NAME)),
+    Mode("Spark 3.5, UTC", lambda: Path(sys.executable), "UTC", False, (SKEP, SAIL_NAME)),
+    Mode("Spark 4.3, UTC, ANSI", lambda: SPARK4.python, "UTC", True, (SKEP, SAIL_NAME)),
     Mode("Spark 3.5, New York", lambda: Path(sys.executable), "America/New_York", False, (SAIL_NAME,)),
 )
 
@@ -161,7 +161,7 @@ def compare(mode: Mode, folder: Path, scale: float, progress: Callable[[str], No
         done.columns |= {each.name.lower(): each.type for each in pq.read_schema(file)}
     for contender in mode.contenders:
         progress(f"{mode.name}: {contender} answers")
-        script, python = ("ask_sail.py", SAIL.python) if contender == SAIL_NAME else ("ask_duckdb.py", sys.executable)
+        script, python = ("ask_sail.py", SAIL.python) if contender == SAIL_NAME else ("ask_skep.py", sys.executable)
         out = own / f"{script}.arrow"
         asked = {str(own): list(examples), **queries}  # examples read no tables
         _work(script, python, own, {**common, "queries": asked, "out": str(out)})

@@ -25,9 +25,9 @@ def measure_starts(report: Report, runs: int, progress: Callable[[str], None]) -
     with tempfile.TemporaryDirectory() as folder:
         skep = [str(Path(sys.executable).parent / "skep"), "sql", "--warehouse", folder, "select 1 + 1 as n"]
         commands: dict[str, Sequence[str]] = {
-            "skep sql, DuckDB": skep,
+            "skep sql, Sail": skep,
             "skep sql, Spark": [*skep, "--engine", "spark"],
-            "DuckDB, by the translator": [sys.executable, str(HERE / "start_duckdb.py")],
+            "Sail, by the translator": [sys.executable, str(HERE / "start_skep.py")],
             "Sail, own client": [str(SAIL.python), str(HERE / "start_sail.py")],
             "Sail over Flight SQL, its port closed": [str(SAIL.python), str(HERE / "start_sail.py"), "flight"],
             "Sail, pyspark-client": [str(SAIL.python), "-W", "ignore", str(HERE / "start_sail.py"), "pyspark"],

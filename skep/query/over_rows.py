@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Queries:
-    """Answers queries: DuckDB in this process where they mean the same to it, else Spark."""
+    """Answers queries: Sail in this process where they mean the same to it, else Spark."""
 
     def __init__(self, spark: SparkHolder) -> None:
         self._spark = spark

@@ -47,7 +47,7 @@ class Result(ABC):
 
 
 class SqlResult(Result):
-    """The answer of a query, run each time one of these is called: by DuckDB in this process, or by Spark."""
+    """The answer of a query, run each time one of these is called: by Sail in this process, or by Spark."""
 
     def __repr__(self) -> str:
         return f"SqlResult({', '.join(self.columns)})"
@@ -60,12 +60,12 @@ class SqlResult(Result):
     @property
     @abstractmethod
     def engine(self) -> str:
-        """Who answers: `duckdb` or `spark`."""
+        """Who answers: `sail` or `spark`."""
 
     @property
     @abstractmethod
     def why(self) -> str | None:
-        """Why Spark answers: the part of the query, or the setting, that may mean something else to DuckDB."""
+        """Why Spark answers: the part of the query, or the setting, that may mean something else to Sail."""
 
     @abstractmethod
     def to_spark(self) -> DataFrame:

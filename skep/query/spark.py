@@ -36,7 +36,7 @@ def register_source(spark: SparkSession) -> None:
     spark.dataSource.register(SkepSource)
 
 
-UTC: Final = "UTC"  # of sessions that are started here, as of DuckDB and of skep's own reader
+UTC: Final = "UTC"  # of sessions that are started here, as of Sail and of skep's own reader
 _STARTING: Final = threading.Lock()  # of several threads that need the session one starts it
 
 

@@ -240,6 +240,7 @@ def test_doctor_shows_what_is_there(run: Run) -> None:
     assert code == 0
     assert found["java"]["state"] == "ok"
     assert "jars" in found["pyspark"]["found"]
+    assert found["sail"]["state"] == "ok"
     assert found["metastore"]["found"].startswith("embedded")
 
 

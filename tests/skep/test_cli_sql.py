@@ -21,9 +21,9 @@ from typer.testing import CliRunner, Result
 from skep.cli.main import app
 from skep.cli.sql.shell import is_complete
 from skep.lake import Lake
-from skep.query.engines import DuckResult
 from skep.query.result import SqlResult
 from skep.query.rows import EMBEDDED_BYTES
+from skep.query.sail import SailResult
 from skep.query.spark import SparkHolder
 from skep_format.distribution import install_command
 from skep_format.errors import CorruptFileError, EnvironmentMissingError, InputError
@@ -96,8 +96,8 @@ def test_nothing_runs_of_a_script_whose_quote_has_no_end(project: Path) -> None:
 
 
 def test_the_engine_is_named(project: Path) -> None:
-    assert ids(run("--engine", "duckdb", "-o", "jsonl", "select sum(id) s from orders").stdout) == [{"s": 3}]
-    refused = run("--engine", "duckdb", "select id div 2 h from orders")
+    assert ids(run("--engine", "sail", "-o", "jsonl", "select sum(id) s from orders").stdout) == [{"s": 3}]
+    refused = run("--engine", "sail", "select id div 2 h from orders")
     assert refused.exit_code == 1
     assert "id DIV 2" in refused.stderr
     assert "no engine nix" in run("--engine", "nix", "select 1").stderr
@@ -113,7 +113,7 @@ def test_formats(project: Path) -> None:
 def test_who_answers_is_printed_on_request(project: Path) -> None:
     quiet, asked = (run(*words, "select id from orders where id = 1; use default") for words in ((), ("-v",)))
     assert (quiet.stdout, quiet.stderr) == (asked.stdout, "")
-    assert re.fullmatch(r"1 row in [\d.]+ s, engine: duckdb\ndone in [\d.]+ s\n", asked.stderr)
+    assert re.fullmatch(r"1 row in [\d.]+ s, engine: sail\ndone in [\d.]+ s\n", asked.stderr)
 
 
 def test_meta_columns_are_for_who_asks(project: Path) -> None:
@@ -154,7 +154,7 @@ NEEDLESS = (
 )
 
 
-def test_a_query_that_duckdb_answers_starts_no_jvm_and_imports_no_writers(project: Path) -> None:
+def test_a_query_that_sail_answers_starts_no_jvm_and_imports_no_writers(project: Path) -> None:
     """Imports are most of the time of a short query."""
     code = (
         "import sys; from skep.cli.main import app; app(['sql', 'select count(*) n from orders where id > 0', '-o',"
@@ -227,7 +227,7 @@ def asked(lake: Lake, query: str, engine: str = "auto") -> SqlResult:
 
 def test_an_answer_comes_in_every_form_without_spark(bare: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     answer = asked(bare, "select id, note from orders order by id")
-    assert (answer.engine, answer.columns, repr(answer)) == ("duckdb", ["id", "note"], "SqlResult(id, note)")
+    assert (answer.engine, answer.columns, repr(answer)) == ("sail", ["id", "note"], "SqlResult(id, note)")
     assert answer.to_arrow().to_pydict() == {"id": [1, 2], "note": ["first", "first"]}
     assert answer.to_reader().read_all() == answer.to_arrow() == pa.table(answer)
     assert answer.to_polars()["id"].to_list() == [1, 2]
@@ -235,7 +235,7 @@ def test_an_answer_comes_in_every_form_without_spark(bare: Lake, capsys: pytest.
     answer.show(1)
     assert "first" in capsys.readouterr().out
     assert "orders: 1 of 1 file slices are read" in answer.explain()
-    assert "== DuckDB ==" in answer.explain()
+    assert "== Sail ==" in answer.explain()
     with pytest.raises(EnvironmentMissingError, match="needs Spark"):
         answer.to_spark()
 
@@ -253,14 +253,14 @@ def test_an_error_names_the_reason_why_spark_is_needed(bare: Lake) -> None:
 
 def test_much_that_is_read_is_left_to_spark(bare: Lake) -> None:
     whole, narrow = (asked(bare, f"select {what} from orders") for what in ("*", "id"))
-    assert isinstance(whole, DuckResult)
-    assert isinstance(narrow, DuckResult)
+    assert isinstance(whole, SailResult)
+    assert isinstance(narrow, SailResult)
     assert 0 < narrow._plan.bytes_read() < whole._plan.bytes_read()
     bare.options = bare.options.with_values({EMBEDDED_BYTES.key: narrow._plan.bytes_read()})
-    assert asked(bare, "select max(id) m from orders").engine == "duckdb"
+    assert asked(bare, "select max(id) m from orders").engine == "sail"
     with pytest.raises(EnvironmentMissingError, match=r"needs Spark.*bytes"):
         asked(bare, "select * from orders").to_arrow()
-    assert asked(bare, "select * from orders", "duckdb").to_arrow().num_rows == 2
+    assert asked(bare, "select * from orders", "sail").to_arrow().num_rows == 2
 
 
 def test_settings_that_change_what_queries_mean_are_sparks(bare: Lake) -> None:
@@ -371,7 +371,7 @@ def test_a_shell_on_a_terminal(lake: Lake, terminal: Terminal, project: Path) ->
     terminal.type("select max(k) most from v;\r")
     terminal.until(r"most\s+14\s+1 row in \d")
     terminal.type("select id, day from orders where id = 1 \\G\r")
-    terminal.until(r"-- row 1\s+id: 1\s+day: 2026-01-01\s+1 row in [\d.]+ s, engine: duckdb")
+    terminal.until(r"-- row 1\s+id: 1\s+day: 2026-01-01\s+1 row in [\d.]+ s, engine: sail")
     terminal.type(f"select id, '{'a' * 70}' as wide from orders where id = 1;\r")
     terminal.until(r"1  a{59}…\s+1 row in")
     terminal.type("select nope from orders;\r")

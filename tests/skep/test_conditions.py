@@ -14,8 +14,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from skep.lake import Lake
-from skep.query.engines import DuckEngine, LeftToSpark
 from skep.query.over_rows import Queries
+from skep.query.sail import LeftToSpark, SailEngine
 from skep.query.spark import SparkHolder
 from skep_catalog.client import Metastore
 from skep_catalog.entities import Database
@@ -104,12 +104,12 @@ def by_reader(condition: str, table: pa.Table) -> list[int] | None:
     return table.filter(predicate.mask(table)).column("id").to_pylist()
 
 
-def by_duckdb(condition: str, table: pa.Table) -> list[int] | None:
+def by_sail(condition: str, table: pa.Table) -> list[int] | None:
     """None where it leaves them to Spark."""
     statement = parse(f"select id from rows where {condition} order by id")
     assert isinstance(statement, Query)
     try:
-        return DuckEngine().rows(statement.tree, {"rows": table}).column("id").to_pylist()
+        return SailEngine().rows(statement.tree, {"rows": table}).column("id").to_pylist()
     except (LeftToSpark, InputError):
         return None
 
@@ -138,7 +138,7 @@ def test_they_find_the_rows_of_spark(in_utc: Any, drawn: list[str], table: pa.Ta
     others = [
         (way.__name__, condition, found, expected.get(condition))
         for condition in drawn
-        for way in (by_reader, by_duckdb)
+        for way in (by_reader, by_sail)
         if (found := way(condition, table)) is not None and found != expected.get(condition)
     ]
     assert not others, table.to_pylist()

@@ -11,8 +11,8 @@ import pytest
 from benchmarks.engine_choice.allow_list import query_of
 from benchmarks.engine_choice.examples import documented_examples
 from skep.lake import Lake
-from skep.query.engines import DuckEngine, LeftToSpark
 from skep.query.result import SqlResult
+from skep.query.sail import LeftToSpark, SailEngine
 from skep_sql.parsing.written import spark_text
 from skep_writer import collect_answer, collect_arrow
 
@@ -32,16 +32,16 @@ def test_spark_gets_them_as_they_are_written(examples: list[str]) -> None:
         assert spark_text(query_of(text)) == text
 
 
-def by_duckdb(text: str) -> pa.Table | None:
+def by_sail(text: str) -> pa.Table | None:
     """None where the query is left to Spark."""
     try:
-        return DuckEngine().rows(query_of(text), {})
+        return SailEngine().rows(query_of(text), {})
     except LeftToSpark:
         return None
 
 
-def test_duckdb_answers_some_alike(examples: list[str], spark: Any) -> None:
-    ours = {text: found for text in examples if (found := by_duckdb(text)) is not None}
+def test_sail_answers_some_alike(examples: list[str], spark: Any) -> None:
+    ours = {text: found for text in examples if (found := by_sail(text)) is not None}
     assert len(ours) > 20
     for text, found in ours.items():
         wanted = collect_arrow(spark.sql(text))

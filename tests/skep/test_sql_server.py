@@ -279,7 +279,7 @@ class TestPyHive:
         server = start(anonymous_writes=False)  # who may only read may ask what a write would read
         connection = pyhive(server, "NONE", database=shared.database)
         ((plan,),) = ask(connection, "explain insert into typed (n) select n from typed")
-        assert plan.splitlines() == ["INSERT typed", "engine: duckdb", "typed: 1 of 1 file slices are read"]
+        assert plan.splitlines() == ["INSERT typed", "engine: sail", "typed: 1 of 1 file slices are read"]
         with pytest.raises(exc.OperationalError, match="CREATE FILES VIEW is refused"):
             ask(connection, "create temporary view f using parquet options (path '/etc')")
 
@@ -536,7 +536,7 @@ class TestStatements:
         assert raw.ended(raw.handle("select 2", wait=False)).operationState == 2
 
     @pytest.mark.parametrize("statement", [ENDLESS, f"insert into typed (n) {ENDLESS}"], ids=["query", "write"])
-    def test_a_cancelled_statement_of_duckdb_ends(self, start: Start, shared: Lake, statement: str) -> None:
+    def test_a_cancelled_statement_of_sail_ends(self, start: Start, shared: Lake, statement: str) -> None:
         raw = Raw(start(), shared)
         handle = raw.handle(statement, wait=False)
         until(lambda: raw.status(handle).operationState == 1)

@@ -19,7 +19,7 @@ def _no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 @pytest.fixture
 def lake(metastore: Metastore, database: str, tmp_path: Path) -> Lake:
-    """Without Spark: queries of statements are run by DuckDB, and any that needs Spark fails."""
+    """Without Spark: queries of statements are run by Sail, and any that needs Spark fails."""
     return Lake(metastore, str(tmp_path / "lake"), NoSession(), database=database)
 
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.query.engines import DuckEngine
+from skep.query.sail import SailEngine
 from skep_format.errors import InputError
 from skep_sql.assign import Policy, assigned, check_assignable
 
 
 def into(values: list[Any], given_type: pa.DataType, wanted: pa.DataType) -> list[Any]:
-    found: list[Any] = assigned(pa.chunked_array([values], given_type), wanted, "c", "t", DuckEngine()).to_pylist()
+    found: list[Any] = assigned(pa.chunked_array([values], given_type), wanted, "c", "t", SailEngine()).to_pylist()
     return found
 
 
@@ -80,10 +80,10 @@ def test_structs_with_other_numbers_of_members_are_refused(names: str, by_name: 
 def test_by_name_members_of_structs_are_found_by_their_names() -> None:
     swapped = pa.struct([("B", pa.string()), ("a", pa.int64())])
     column = pa.chunked_array([[[{"B": "w", "a": 7}]]], pa.list_(swapped))
-    assert assigned(column, pa.list_(PAIR), "c", "t", DuckEngine(), by_name=True).to_pylist() == [[{"a": 7, "b": "w"}]]
+    assert assigned(column, pa.list_(PAIR), "c", "t", SailEngine(), by_name=True).to_pylist() == [[{"a": 7, "b": "w"}]]
     for policy in Policy:
         check_assignable(swapped, swapped, "c", "t", policy, by_name=True)
         with pytest.raises(InputError, match="can't safely become it"):
             check_assignable(GIVEN, PAIR, "c", "t", policy, by_name=True)
     with pytest.raises(InputError, match="has other members"):
-        assigned(pa.chunked_array([[{"x": 1, "y": 2}]], GIVEN), PAIR, "c", "t", DuckEngine(), by_name=True)
+        assigned(pa.chunked_array([[{"x": 1, "y": 2}]], GIVEN), PAIR, "c", "t", SailEngine(), by_name=True)

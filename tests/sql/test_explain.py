@@ -28,11 +28,11 @@ def plan(lake: Lake, query: str) -> list[str]:
 def test_files_before_and_after_the_filter(lake: Lake) -> None:
     filled(lake)
     assert plan(lake, "select id from t where day = 'a'") == [
-        "engine: duckdb",
+        "engine: sail",
         "t: 1 of 2 file slices are read, by `day` = 'a'",
         "  by partition paths: 1",
     ]
-    both = ["engine: duckdb", "t: 2 of 2 file slices are read"]
+    both = ["engine: sail", "t: 2 of 2 file slices are read"]
     assert plan(lake, "select id from t") == both
     assert plan(lake, "select a.id from t a join t b on a.id = b.id") == both
 
@@ -88,7 +88,7 @@ def test_writes_are_explained_and_not_done(lake: Lake, statement: str, first: st
     before = lake.table("t").hudi.timeline.instants
     lines = plan(lake, statement)
     assert lines[0] == first
-    assert [line.startswith("engine: duckdb") for line in lines[1:2]] == [True] * len(lines[1:2])
+    assert [line.startswith("engine: sail") for line in lines[1:2]] == [True] * len(lines[1:2])
     assert "".join(lines[2:3]).startswith(files)
     assert lake.table("t").hudi.timeline.instants == before
     assert [name for _, name, _ in map(dict.values, lake.sql("show tables").to_arrow().to_pylist())] == ["t"]

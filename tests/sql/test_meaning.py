@@ -168,7 +168,7 @@ select * from (select id from t) pivot (count(*) for id in (1, 2))
 select md5(note) m from t
 """.strip().splitlines()
 
-# DuckDB fails for a value, so that the answer comes from Spark: an error there, or not.
+# Sail fails for a value, so that the answer comes from Spark: an error there, or not.
 MOVED = """
 select sum(id) from t where id > 0
 select whole + 2147483647 as s from t
@@ -212,7 +212,7 @@ def asked(lake: Lake, query: str, engine: str) -> SqlResult:
 def test_both_engines_give_one_answer(filled: Lake, spark: object, query: str) -> None:
     filled._spark = SparkHolder(spark)  # type: ignore[arg-type]
     filled._sql = None
-    ours = asked(filled, query, "duckdb").to_arrow()
+    ours = asked(filled, query, "sail").to_arrow()
     theirs = asked(filled, query, "spark").to_arrow()
     assert ours.schema.names == theirs.schema.names
     assert [plain(kind) for kind in ours.schema.types] == [plain(kind) for kind in theirs.schema.types]
@@ -222,13 +222,13 @@ def test_both_engines_give_one_answer(filled: Lake, spark: object, query: str) -
 @pytest.mark.parametrize("query", LEFT_TO_SPARK)
 def test_what_may_mean_something_else_is_refused(filled: Lake, query: str) -> None:
     with pytest.raises(UnsupportedError, match="left to Spark"):
-        asked(filled, query, "duckdb")
+        asked(filled, query, "sail")
 
 
 @pytest.mark.parametrize("query", MOVED)
 def test_values_for_which_the_engines_differ_are_refused(filled: Lake, query: str) -> None:
-    result = asked(filled, query, "duckdb")
-    with pytest.raises(UnsupportedError, match="DuckDB: "):
+    result = asked(filled, query, "sail")
+    with pytest.raises(UnsupportedError, match="Sail: "):
         result.to_arrow()
-    with pytest.raises(UnsupportedError, match="DuckDB: "):
+    with pytest.raises(UnsupportedError, match="Sail: "):
         result.to_reader()

@@ -23,7 +23,7 @@ def own(lake: Lake) -> Lake:
 
 
 def found(lake: Lake, query: str) -> list[Any]:
-    return sorted(lake.sql(query, engine="duckdb").to_arrow().column(0).to_pylist())  # type: ignore[call-arg]
+    return sorted(lake.sql(query, engine="sail").to_arrow().column(0).to_pylist())  # type: ignore[call-arg]
 
 
 # What Spark 3.5 answers, and 4 where WITH is nested (3.5 refuses a name that an outer WITH has, too).

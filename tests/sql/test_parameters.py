@@ -54,8 +54,8 @@ VALUES = [
 def test_a_value_is_what_sparks_own_parameters_make_of_it(spark_lake: Lake, spark: Any) -> None:
     from skep_writer import collect_answer
 
-    in_duckdb = [value for value in VALUES if not isinstance(value, (bytes, dt.datetime)) and value != math.inf]
-    for engine, values in [("spark", [*VALUES, *NASTY]), ("duckdb", [*in_duckdb, *NASTY[:-2], NASTY[-1]])]:
+    in_sail = [value for value in VALUES if not isinstance(value, (bytes, dt.datetime)) and value != math.inf]
+    for engine, values in [("spark", [*VALUES, *NASTY]), ("sail", [*in_sail, *NASTY[:-2], NASTY[-1]])]:
         text = "SELECT " + ", ".join(f":v{at} AS c{at}" for at in range(len(values)))
         args = {f"v{at}": value for at, value in enumerate(values)}
         expected = collect_answer(spark.sql(text, args=args))
@@ -91,7 +91,7 @@ def test_statements_of_all_kinds(lake: Lake) -> None:
     lake.sql("CREATE TABLE t (id INT, note STRING, day DATE) TBLPROPERTIES (primaryKey = 'id') PARTITIONED BY (day)")
     day = dt.date(2026, 1, 1)
     for at, note in enumerate(NASTY):
-        note = note.replace("\0", "")  # DuckDB takes none in a text
+        note = note.replace("\0", "")  # Sail takes none in a text
         made = lake.sql("INSERT INTO t VALUES (:id, :note, :day)", id=at, note=note, day=day)
     for at, note in enumerate(NASTY):
         note = note.replace("\0", "")
@@ -140,4 +140,4 @@ def test_what_does_not_fit_is_refused(lake: Lake, text: str, args: Any, named: d
 def test_a_marker_without_any_value_is_an_error(lake: Lake) -> None:
     for text in ("SELECT :id", "SELECT ?"):
         with pytest.raises(SkepError):
-            lake.sql(text, engine="duckdb").to_arrow()
+            lake.sql(text, engine="sail").to_arrow()

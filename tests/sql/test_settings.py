@@ -26,7 +26,7 @@ def test_queries_that_depend_on_the_zone_are_left_to_spark(statement: str, lake:
     for query in (seen, "SELECT TIMESTAMP '2024-07-01 22:00:00' x", "DELETE FROM t WHERE seen = '2024-07-02 07:00:00'"):
         with pytest.raises(NeedsSession):
             lake.sql(query).to_arrow()
-    assert lake.sql("SELECT v FROM VALUES (1, 'a') AS t(id, v)", engine="duckdb").to_arrow()["v"].to_pylist() == ["a"]
+    assert lake.sql("SELECT v FROM VALUES (1, 'a') AS t(id, v)", engine="sail").to_arrow()["v"].to_pylist() == ["a"]
     lake.sql("RESET spark.sql.session.timeZone")
     assert lake.sql(seen).to_arrow()["seen"].to_pylist() == [HOUR]
     with pytest.raises(InputError, match="a time zone in quotes"):
@@ -39,7 +39,7 @@ def test_settings_that_may_change_an_answer_leave_queries_to_spark(lake: Lake) -
         lake.sql("SELECT 1 AS one").to_arrow()
     lake.sql("RESET")
     lake.sql("SET spark.sql.shuffle.partitions = 3")
-    assert lake.sql("SELECT 1 AS one", engine="duckdb").to_arrow()["one"].to_pylist() == [1]
+    assert lake.sql("SELECT 1 AS one", engine="sail").to_arrow()["one"].to_pylist() == [1]
 
 
 def test_a_misspelt_option_is_named_with_the_nearest(lake: Lake) -> None:

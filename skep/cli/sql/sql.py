@@ -31,7 +31,7 @@ def sql(
         Path | None, typer.Option("--file", "-f", metavar="PATH", help="Run the statements of a file.")
     ] = None,
     engine: Annotated[
-        str, typer.Option(metavar="auto|duckdb|spark", help="Who answers queries: Spark where it is needed, or always.")
+        str, typer.Option(metavar="auto|sail|spark", help="Who answers queries: Spark where it is needed, or always.")
     ] = "auto",
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Print who answers each query, and why Spark has to.")

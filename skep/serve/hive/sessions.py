@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from skep.base import audit
 from skep.handles.statements import LakeSession, StatementResult
-from skep.query.engines import stoppable
+from skep.query.sail import stoppable
 from skep.query.spark import SparkJobs, gathered
 from skep.serve.hive.dialect import as_hive_rows
 from skep.serve.hive.operations import CallError, Handle, HiveOperation, OperationState

@@ -1,4 +1,4 @@
-"""A process with DuckDB and skep's translator of Spark's SQL: its answers to the queries of a task."""
+"""A process with skep's engine, Sail by the translator of Spark's SQL: its answers to the queries of a task."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow.parquet as pq  # noqa: E402
 
 from benchmarks.engine_choice.allow_list import query_of  # noqa: E402
 from benchmarks.engine_choice.answers import LEFT, answered, save, task  # noqa: E402
-from skep.query.engines import DuckEngine, LeftToSpark  # noqa: E402
+from skep.query.sail import LeftToSpark, SailEngine  # noqa: E402
 
 
 def main() -> None:
@@ -21,7 +21,7 @@ def main() -> None:
 
     def ask(text: str) -> pa.Table:
         try:
-            return DuckEngine().rows(query_of(text), tables)
+            return SailEngine().rows(query_of(text), tables)
         except LeftToSpark as error:
             raise LeftToSpark(f"{LEFT}{error}") from error
 

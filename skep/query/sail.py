@@ -1,0 +1,390 @@
+"""Sail in this process, for queries that mean the same to it as to Spark."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from pathlib import Path
+from tempfile import mkdtemp
+from threading import Event
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import pyarrow as pa
+from sqlglot import exp
+
+from skep.base.display import print_table
+from skep.query.reads import bytes_read, reads, reads_needed, rows_needed, why_big
+from skep.query.result import SqlResult, engine_line
+from skep.query.rows import Rows
+from skep.query.sail_server import SERVER, SailMissingError, run, started
+from skep_format.errors import InputError, SkepError, UnsupportedError
+from skep_format.schema.untyped import untyped
+from skep_sql.protocols import Relation
+from skep_sql.translation.queries import DiffersError, EngineQuery, engine_query
+from skep_sql.translation.spark_types import quoted, spark_type
+from skep_table.write.input.given import row_input
+
+if TYPE_CHECKING:
+    from pyarrow import flight
+    from pyspark.sql import DataFrame
+
+T = TypeVar("T")
+
+
+class QueryStoppedError(SkepError):
+    """A query that another thread has ended, see `stoppable`."""
+
+
+_LOOK_SECONDS: Final = 0.1
+_ROWS_IN_A_BATCH: Final = 8192  # rows are divided among threads by these, and it looks between them whether to stop
+_NUMBERS: Final = count(1)
+_NOT_TO_MICROSECONDS: Final = re.compile(r"timestamp\[(?!us)")
+_STOP: Final[ContextVar[Event | None]] = ContextVar("stop", default=None)
+
+
+@contextmanager
+def stoppable(stop: Event) -> Iterator[None]:
+    """Queries of Sail that begin in here end with QueryStoppedError once the event is set."""
+    token = _STOP.set(stop)
+    try:
+        yield
+    finally:
+        _STOP.reset(token)
+
+
+def _go_on(stop: Event | None) -> None:
+    if stop is not None and stop.is_set():
+        raise QueryStoppedError("the query was stopped")
+
+
+class LeftToSpark(Exception):
+    """A query that Sail may answer in another way than Spark, or can't answer; the message is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class SailPlan:
+    """A query for Sail, with the relations that it reads by their names in it."""
+
+    query: EngineQuery
+    relations: Mapping[str, Relation]
+    most_rows: int | None = None  # of a relation
+
+    def bytes_read(self) -> int:
+        """About how many bytes of files are read. Lists the tables."""
+        return bytes_read(self.relations)
+
+    def scans(self) -> list[str]:
+        """How many files are read of each table."""
+        return [str(rows.files_chosen()) for rows in reads(self.relations)]
+
+    def explained(self) -> str:
+        """Sail's plan. Reads nothing."""
+        with _views(self.relations, most_rows=0), _sail_errors():
+            return str(run(f"EXPLAIN {self.query.text}").column(0)[0]).strip()
+
+    def checked(self) -> SailPlan:
+        """This plan. LeftToSpark where Sail does not take it."""
+        with _views(self.relations, most_rows=0), _sail_errors():
+            _check(run(self.query.text).schema, self.query.schema)
+        return self
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows as they come, in the types of Spark's answer. LeftToSpark, where Sail fails for one."""
+        schema, stop = self.query.schema, _STOP.get()
+        with _views(self.relations, self.most_rows, stop), ThreadPoolExecutor(1) as thread:
+
+            def call(work: Callable[[], T], cancel: Callable[[], object]) -> T:
+                # Arrow Flight does not look for signals in there: Ctrl-C is taken here, and ends what runs there.
+                future = thread.submit(work)
+                try:
+                    while stop is not None and not future.done():
+                        _go_on(stop)
+                        wait([future], timeout=_LOOK_SECONDS)
+                    with _sail_errors():
+                        return future.result()
+                except BaseException:
+                    while not future.done():
+                        cancel()
+                        wait([future], timeout=_LOOK_SECONDS)
+                    raise
+
+            reader = call(lambda: started(self.query.text), lambda: None)
+            with SERVER.reading(reader):
+                _check(call(lambda: reader.schema, reader.cancel), schema)
+                while (batch := call(partial(_next, reader), reader.cancel)) is not None:
+                    if batch.num_rows:
+                        with _sail_errors():
+                            batch = _in_types_of(schema, batch)
+                        yield batch
+
+    def rows(self) -> pa.Table:
+        """All rows."""
+        return pa.Table.from_batches(self.batches(), self.query.schema)
+
+
+class SailEngine:
+    """Sail in this process, for queries that mean the same to it. It gets rows in files, and spills to disk."""
+
+    @staticmethod
+    def why_missing() -> str | None:
+        """Why Sail can't be used in this process; None where it can."""
+        return SERVER.why_missing()
+
+    def planned(self, query: exp.Query, relations: Mapping[str, Relation]) -> SailPlan:
+        """The query as Sail takes it. LeftToSpark, with the reason, where it may not mean the same."""
+        needed = reads_needed(query, relations, in_utc=True)
+        inputs = {id(each): each if isinstance(each, Rows) else row_input(each) for each in needed.values()}
+        names = {name.lower(): f"rows_{next(_NUMBERS)}" for name in needed}
+        given = {names[name.lower()]: inputs[id(each)] for name, each in needed.items()}
+        try:
+            made = engine_query(_renamed(query, names), {name: each.schema for name, each in given.items()})
+        except DiffersError as error:
+            raise LeftToSpark(str(error)) from error
+        except RecursionError as error:
+            raise LeftToSpark("it is nested deeply") from error
+        named = {name: each for name, each in given.items() if quoted(name) in made.text}
+        return SailPlan(made, named, rows_needed(query))
+
+    def schema(self, query: exp.Query, relations: Mapping[str, Relation]) -> pa.Schema:
+        """See `Engine`."""
+        return self.planned(query, relations).checked().query.schema
+
+    def rows(self, query: exp.Query, relations: Mapping[str, Relation]) -> pa.Table:
+        """See `Engine`."""
+        return self.planned(query, relations).rows()
+
+    def frame(self, query: exp.Query, relations: Mapping[str, Relation]) -> object:
+        """See `Engine`."""
+        return self.rows(query, relations)
+
+    def numbered(self, query: exp.Query, relations: Mapping[str, Relation], column: str) -> Relation:
+        """See `Engine`."""
+        import numpy as np
+
+        rows = self.rows(query, relations)
+        return rows.append_column(column, pa.array(np.arange(rows.num_rows)))
+
+
+class SailResult(SqlResult):
+    """The answer of Sail; of Spark where more is read than `most_bytes`, or Sail fails for a value."""
+
+    def __init__(
+        self, plan: SailPlan, on_spark: Callable[[str], SqlResult], most_bytes: int | None, is_strict: bool
+    ) -> None:
+        self._plan = plan
+        self._on_spark = on_spark
+        self._most_bytes = most_bytes
+        self._is_strict = is_strict
+        self._moved: SqlResult | None = None
+        self._size: int | None = None
+
+    @property
+    def columns(self) -> list[str]:
+        """Their names."""
+        return list(self._plan.query.schema.names)
+
+    @property
+    def engine(self) -> str:
+        """`sail` or `spark`. Lists the tables."""
+        return "sail" if self.why is None else "spark"
+
+    @property
+    def why(self) -> str | None:
+        """Why Spark answers; None where Sail does, as far as is known before it has run. Lists the tables."""
+        return self._why_big() if self._moved is None else self._moved.why
+
+    def _why_big(self) -> str | None:
+        if self._most_bytes is None:
+            return None
+        if self._size is None:
+            self._size = self._plan.bytes_read()
+        return why_big(self._size, self._most_bytes)
+
+    def _moved_to_spark(self, why: str) -> SqlResult:
+        if self._moved is None:
+            if self._is_strict:
+                raise UnsupportedError(f"the query is left to Spark: {why}", hint="leave out the engine", found=why)
+            self._moved = self._on_spark(why)
+        return self._moved
+
+    def _spark_if_big(self) -> SqlResult | None:
+        if self._moved is None and (why := self._why_big()) is not None:
+            return self._moved_to_spark(why)
+        return self._moved
+
+    def to_spark(self) -> DataFrame:
+        """As a Spark DataFrame; a session is started for it."""
+        frame: DataFrame = (self._moved or self._on_spark("a Spark frame is asked for")).to_spark()
+        return frame
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The rows as a streaming Arrow reader. InputError where Sail fails after the first rows were read."""
+        moved = self._spark_if_big()
+        if moved is not None:
+            return moved.to_reader()
+        batches = self._plan.batches()
+        try:
+            first = next(batches, None)  # a failure here can still be mended
+        except LeftToSpark as error:
+            return self._moved_to_spark(str(error)).to_reader()
+        return pa.RecordBatchReader.from_batches(self._plan.query.schema, _all(first, batches))
+
+    def to_arrow(self) -> pa.Table:
+        """As an Arrow table."""
+        moved = self._spark_if_big()
+        try:
+            return self._plan.rows() if moved is None else moved.to_arrow()
+        except LeftToSpark as error:
+            return self._moved_to_spark(str(error)).to_arrow()
+
+    def explain(self) -> str:
+        """How many files are read of each table, by which filter, and the engine's plan. Lists the tables."""
+        moved = self._spark_if_big()
+        if moved is not None:
+            return moved.explain()
+        engine = engine_line("sail", None)
+        return "\n".join([engine, *self._plan.scans(), "", "== Sail ==", self._plan.explained()])
+
+    def show(self, limit: int = 20) -> None:
+        """Prints the first rows."""
+        print_table(self._first_rows(limit)[0])
+
+
+def _all(first: pa.RecordBatch | None, others: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    if first is not None:
+        yield first
+    try:
+        yield from others
+    except LeftToSpark as error:
+        raise InputError(f"a part of the rows is left to Spark: {error}", hint="name the engine spark") from error
+
+
+def _renamed(query: exp.Query, names: Mapping[str, str]) -> exp.Query:
+    """Over views of these names, which no query at the same time has. Columns name their tables as before."""
+    if any(each.alias.lower() in names for each in query.find_all(exp.CTE)):
+        raise LeftToSpark("a WITH that has the name of a table")
+    made = query.copy()
+    for node in [each for each in made.find_all(exp.Table) if not each.db and each.name.lower() in names]:
+        if node.args.get("alias") is None:
+            node.set("alias", exp.TableAlias(this=node.this))
+        elif node.args["alias"].this is None:
+            node.args["alias"].set("this", node.this)
+        node.set("this", exp.to_identifier(names[node.name.lower()]))
+    return made
+
+
+def _next(reader: flight.FlightStreamReader) -> pa.RecordBatch | None:
+    try:
+        return reader.read_chunk().data
+    except StopIteration:
+        return None
+
+
+# -- rows for the server
+
+
+@contextmanager
+def _views(relations: Mapping[str, Relation], most_rows: int | None, stop: Event | None = None) -> Iterator[None]:
+    """Each relation as a view of a file that has its rows, once for all names of it."""
+    with _folder() as folder:
+        files: dict[int, Path] = {}
+        try:
+            for relation in relations.values():
+                if id(relation) not in files:
+                    file = files[id(relation)] = folder / f"{len(files)}.arrow"
+                    _write(file, relation, most_rows, stop)
+            for name, relation in relations.items():
+                place = files[id(relation)].as_uri()  # a mere path may be a pattern
+                with _sail_errors():
+                    run(f"CREATE TEMPORARY VIEW {quoted(name)} USING arrow OPTIONS (path '{place}')")
+            yield
+        finally:
+            for name in relations:
+                with suppress(pa.ArrowException, SailMissingError):
+                    run(f"DROP VIEW IF EXISTS {quoted(name)}")
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """A folder for the time of a query. A process that ends meanwhile removes it, a fork of it does not."""
+    with _sail_errors():
+        folder = mkdtemp(prefix="skep-sql-")
+    remove = partial(_removed, folder, os.getpid())
+    atexit.register(remove)
+    try:
+        yield Path(folder)
+    finally:
+        atexit.unregister(remove)
+        remove()
+
+
+def _removed(folder: str, owner: int) -> None:
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _write(file: Path, relation: Relation, most_rows: int | None, stop: Event | None) -> None:
+    """Writes the rows in types that Sail takes."""
+    schema = pa.schema([field.with_type(spark_type(field.type) or field.type) for field in relation.schema])
+    batches = () if most_rows == 0 else relation.to_batches() if isinstance(relation, Rows) else relation.batches()
+    written = 0
+    with _sail_errors():
+        writer = pa.ipc.new_file(file, schema)
+    try:
+        for batch in batches:
+            _go_on(stop)
+            converted = batch if batch.schema.equals(schema) else _in_types_of(schema, batch)
+            with _sail_errors():
+                writer.write_table(pa.Table.from_batches([converted]), _ROWS_IN_A_BATCH)
+            written += batch.num_rows
+            if most_rows is not None and written >= most_rows:
+                break
+    finally:
+        with _sail_errors():
+            writer.close()
+
+
+def _in_types_of(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
+    columns = [_as_spark(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _as_spark(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A column in Spark's type: times lose what is below a microsecond, as there."""
+    if column.type == kind:
+        return column
+    return untyped(column, kind)
+
+
+def _check(found: pa.Schema, wanted: pa.Schema) -> None:
+    """LeftToSpark where the answer has other types than Spark's."""
+    if len(found) != len(wanted):
+        raise LeftToSpark(f"Sail answers {len(found)} columns, not {len(wanted)}")
+    for own, field in zip(found, wanted, strict=True):
+        if spark_type(own.type) != spark_type(field.type) or _NOT_TO_MICROSECONDS.search(str(own.type)):
+            raise LeftToSpark(f"Sail answers {field.name} as {own.type}, not {field.type}")
+
+
+@contextmanager
+def _sail_errors() -> Iterator[None]:
+    """What fails in Sail, or on the way to it, as the reason why a query is left to Spark."""
+    try:
+        yield
+    except SailMissingError as error:
+        raise LeftToSpark(str(error)) from error
+    except (OSError, pa.ArrowException) as error:
+        from pyarrow import flight
+
+        if isinstance(error, flight.FlightUnavailableError):
+            SERVER.lost()
+        text = str(error).strip().partition("\n")[0].partition(". gRPC client debug context:")[0]
+        raise LeftToSpark(f"Sail: {text.partition(', with message: ')[2] or text}") from error
