@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
 from typing import Final
 
 from skep_format.clock import SYSTEM_CLOCK, Clock
@@ -14,6 +13,7 @@ from skep_format.storage import Storage
 from skep_table.events import NO_EVENTS, Events
 from skep_table.lock import InProcessLock, Lock, NoLock
 from skep_table.locks import options as keys
+from skep_table.plug_ins import plug_in
 
 ENTRY_POINTS: Final = "skep.locks"
 
@@ -43,7 +43,7 @@ def make_lock(request: LockRequest, default: str, others: Mapping[str, Provider]
     known = {**_PROVIDERS, **(others or {})}
     provider = known.get(provider_name(named))
     if provider is None:
-        provider = next((each.load() for each in entry_points(group=ENTRY_POINTS) if each.name == named), None)
+        provider = plug_in(ENTRY_POINTS, named)
     if provider is None:
         names = ", ".join(sorted(known))
         raise OptionError(

@@ -23,13 +23,14 @@ from skep_format.timeline.plans import (
     SliceInfo,
 )
 from skep_table.commit.concurrency.changes import groups_in_writing, is_clustering
+from skep_table.plug_ins import find_strategy
 from skep_table.query.named import refuse_lost_files
 from skep_table.services.clustering import options as options_of
 from skep_table.services.clustering.options import Curve, PartitionFilter
 from skep_table.services.clustering.row_order import can_be_sorted
 from skep_table.services.metrics import slice_metrics
 from skep_table.services.plan_scope import coverage_of, options_key, uncovered_partitions
-from skep_table.services.strategies import PLAN_GROUP, PlanStrategy, find_strategy
+from skep_table.services.strategies import PLAN_GROUP, PlanStrategy
 from skep_table.slices.bootstrap import source_of, with_source_size
 from skep_table.table import HudiTable
 from skep_table.view import FileGroup, FileSlice, FileView

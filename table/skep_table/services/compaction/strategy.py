@@ -15,8 +15,9 @@ from skep_format.timeline.instant import Action, Instant
 from skep_format.timeline.plans import CompactionOperation
 from skep_format.timeline.timeline import Timeline, format_instant_time
 from skep_format.timeline.trigger import Trigger
+from skep_table.plug_ins import find_strategy
 from skep_table.services.compaction import options as options_of
-from skep_table.services.strategies import COMPACTION_GROUP, find_strategy
+from skep_table.services.strategies import COMPACTION_GROUP
 
 Operations = Sequence[CompactionOperation]
 Choose = Callable[[Operations], Operations]
