@@ -13,6 +13,7 @@ from skep_format.storage import Storage
 from skep_table.events import NO_EVENTS, Events
 from skep_table.lock import InProcessLock, Lock, NoLock
 from skep_table.locks import options as keys
+from skep_table.locks.lease import LockTerms
 from skep_table.plug_ins import plug_in
 
 ENTRY_POINTS: Final = "skep.locks"
@@ -29,6 +30,11 @@ class LockRequest:
     clock: Clock = SYSTEM_CLOCK
     events: Events = NO_EVENTS
     on_lost: Callable[[LeaseLostError], None] | None = None
+
+    @property
+    def terms(self) -> LockTerms:
+        """What every provider's lock takes."""
+        return {"purpose": self.purpose, "clock": self.clock, "events": self.events, "on_lost": self.on_lost}
 
 
 Provider = Callable[[LockRequest], Lock]
@@ -83,10 +89,7 @@ def _storage(request: LockRequest) -> Lock:
         request.storage,
         validity_seconds=validity,
         heartbeat_seconds=renew,
-        purpose=request.purpose,
-        clock=request.clock,
-        events=request.events,
-        on_lost=request.on_lost,
+        **request.terms,
     )
 
 
@@ -101,10 +104,7 @@ def _filesystem(request: LockRequest) -> Lock:
         folder=options.value(keys.FILESYSTEM_PATH) or None,
         expire_seconds=expire,
         heartbeat_seconds=min(beat, expire / 4) if expire else beat,
-        purpose=request.purpose,
-        clock=request.clock,
-        events=request.events,
-        on_lost=request.on_lost,
+        **request.terms,
     )
 
 
@@ -134,10 +134,7 @@ def _in_zookeeper(request: LockRequest, path: str) -> Lock:
         path,
         session_seconds=options.value(keys.ZOOKEEPER_SESSION) / 1000,
         connect_seconds=options.value(keys.ZOOKEEPER_CONNECT) / 1000,
-        purpose=request.purpose,
-        clock=request.clock,
-        events=request.events,
-        on_lost=request.on_lost,
+        **request.terms,
     )
 
 
@@ -164,10 +161,7 @@ def _in_dynamodb(request: LockRequest, key: str) -> Lock:
         billing_mode=options.value(keys.DYNAMODB_BILLING),
         capacity=(options.value(keys.DYNAMODB_READ), options.value(keys.DYNAMODB_WRITE)),
         creation_seconds=options.value(keys.DYNAMODB_CREATION) / 1000,
-        purpose=request.purpose,
-        clock=request.clock,
-        events=request.events,
-        on_lost=request.on_lost,
+        **request.terms,
     )
 
 
