@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_format.avro import encode_records
+from skep_format.buffers import bytes_and_offsets
 from skep_format.errors import SchemaError
 from skep_format.instant_time import InstantTime
 from skep_format.logfile.block import CONTENT_VERSION, MAGIC, BlockType, HeaderKey
@@ -63,9 +64,7 @@ def avro_content(schema: Schema | StructType, rows: pa.Table | pa.RecordBatch) -
     lengths = np.diff(offsets).astype(">i4").view(np.uint8)
     prefixes = pa.Array.from_buffers(pa.binary(4), rows.num_rows, [None, pa.py_buffer(lengths)]).cast(pa.large_binary())
     joined = pc.binary_join_element_wise(prefixes, records, pa.scalar(b"", pa.large_binary()))
-    start, end = (int(at) for at in np.frombuffer(joined.buffers()[1], np.int64, rows.num_rows + 1)[[0, -1]])
-    body = memoryview(joined.buffers()[2])[start:end] if end > start else b""
-    return b"".join((struct.pack(">ii", CONTENT_VERSION, rows.num_rows), body))
+    return b"".join((struct.pack(">ii", CONTENT_VERSION, rows.num_rows), bytes_and_offsets(joined)[0].data))
 
 
 def delete_block(

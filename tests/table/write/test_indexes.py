@@ -21,8 +21,9 @@ from skep_format.storage import LocalStorage
 from skep_format.table_config import TableConfig, TableType
 from skep_table import plug_ins
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.keys.buckets import bucket_numbers, java_string_hashes
+from skep_table.keys.buckets import bucket_numbers
 from skep_table.merge.rows import DELETED
+from skep_table.metadata_table import java_hashes
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
 from skep_table.table import HudiTable
@@ -384,7 +385,7 @@ def java_hash(text: str) -> int:
 @given(st.lists(st.text(st.characters(codec="utf-8")), max_size=20))
 def test_string_hashes_are_those_of_java(texts: list[str]) -> None:
     array = pa.array(["x", *texts], pa.string()).slice(1)
-    assert java_string_hashes(array).tolist() == [java_hash(text) for text in texts]
+    assert java_hashes(array).tolist() == [java_hash(text) for text in texts]
 
 
 def test_buckets_of_a_table_that_hudi_wrote() -> None:
