@@ -45,11 +45,10 @@ def avro_block(
     rows: pa.Table | pa.RecordBatch,
     *,
     more: Mapping[HeaderKey, str] | None = None,
-    kind: BlockType = BlockType.AVRO_DATA,
 ) -> bytes:
-    """A data (or CDC) block of `rows`, written with `schema`, meta columns included. `more` are further headers."""
+    """A data block of `rows`, written with `schema`, meta columns included. `more` are further headers."""
     headers = {HeaderKey.INSTANT_TIME: instant_time, HeaderKey.SCHEMA: avro_text(schema), **(more or {})}
-    return format_block(kind, headers, avro_content(schema, rows))
+    return format_block(BlockType.AVRO_DATA, headers, avro_content(schema, rows))
 
 
 def avro_content(schema: Schema | StructType, rows: pa.Table | pa.RecordBatch) -> bytes:
