@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
+from skep_format.schema.arrow import is_number
+
 _BLOCK_BYTES: Final = 16 << 20  # a row has to fit
 _ZONE: Final = r"([zZ]|[+-]\d\d:?\d\d)$"
 
@@ -35,7 +37,7 @@ def read_csv(
     try:
         return read(types)
     except pa.ArrowException:
-        by_text = {name: kind for name, kind in types.items() if _is_number(kind) or has_zone(kind)}
+        by_text = {name: kind for name, kind in types.items() if is_number(kind) or has_zone(kind)}
     as_texts = {**types, **dict.fromkeys(by_text, pa.string())}
     try:
         table = read(as_texts)
@@ -61,10 +63,6 @@ def has_zone(kind: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(kind) and kind.tz is not None)
 
 
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
-
-
 def _read(
     text: Any,
     columns: Sequence[str] | None,
@@ -83,7 +81,7 @@ def _read(
 
 def _converted(texts: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     texts = pc.utf8_trim_whitespace(texts)
-    if _is_number(kind):
+    if is_number(kind):
         return pc.replace_substring_regex(texts, r"^\+([\d.])", r"\1").cast(kind)
     plain = pc.if_else(pc.match_substring_regex(texts, _ZONE), None, texts).cast(pa.timestamp(kind.unit))
     zoned = pc.if_else(pc.is_valid(plain), None, texts).cast(kind)

@@ -29,6 +29,7 @@ from pyarrow import csv as arrow_csv
 from skep_format.errors import InputError
 from skep_format.rowfiles.csv_read import UnreadError, read_csv
 from skep_format.rowfiles.json_rows import may_have_null_rows, read_json
+from skep_format.schema.arrow import is_number
 
 Types = Mapping[str, pa.DataType]
 
@@ -175,16 +176,12 @@ def _common(one: pa.DataType, other: pa.DataType) -> pa.DataType:
         return pa.struct(list(members.items()))
     if pa.types.is_list(one) and pa.types.is_list(other):
         return pa.list_(_common(one.value_type, other.value_type))
-    if all(map(_is_number, (one, other))):
+    if all(map(is_number, (one, other))):
         return pa.float64()
     times = [pa.types.is_date(kind) or pa.types.is_timestamp(kind) for kind in (one, other)]
     if all(times) and getattr(one, "tz", None) == getattr(other, "tz", None):
         return pa.timestamp("us", getattr(one, "tz", None))
     return pa.string()
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def _common_types(schemas: Iterable[pa.Schema], known: Types) -> dict[str, pa.DataType]:
@@ -316,7 +313,7 @@ def _lossy_as_numbers(piece: Piece, schema: pa.Schema, known: Set[str]) -> dict[
     patterns = {
         field.name: _LOSSY_INTEGERS if pa.types.is_integer(field.type) else _LOSSY_DOUBLES
         for field in schema
-        if field.name not in known and _is_number(field.type)
+        if field.name not in known and is_number(field.type)
     }
     if not patterns:
         return {}
@@ -430,7 +427,7 @@ def _guided(found: pa.DataType, wanted: pa.DataType) -> pa.DataType:
         return wanted
     if is_text and (types.is_timestamp(wanted) or types.is_decimal(wanted) or types.is_binary(wanted)):
         return wanted
-    if _is_number(found) and (_is_number(wanted) or types.is_decimal(wanted)):
+    if is_number(found) and is_number(wanted):
         return wanted
     return found
 
