@@ -98,6 +98,8 @@ def compare(asker: Asker, folder: Path, prefix: str) -> Iterator[Compared]:
         each = Signature(Role(role), name, tuple(arguments))
         if each.role is Role.SCALAR and not set(arguments) & set(KINDS):
             continue
+        if name == "array_insert" and arguments[1] in KINDS:
+            continue
         verdict, why = Verdict.TYPE, "not among the kinds"
         if "is_kept" in entry:
             verdict, why = asker.verdict(each, entry["kind"], answers.wanted(each, entry.get("answers", {})))
@@ -109,16 +111,19 @@ def lines(found: Iterable[Compared]) -> list[str]:
     right = [each for each in found if each.verdict in RIGHT]
     of_rest: dict[tuple[Any, ...], set[str]] = defaultdict(set)
     patterns: dict[tuple[Role, str, int], set[str]] = defaultdict(set)
+    kinds_of_first: dict[tuple[Role, str, int], set[str]] = defaultdict(set)
     for each in right:
         role, name, arguments = each.signature
         of_rest[role, name, arguments[1:], each.kind].add((arguments or ("",))[0])
+        if arguments[:1] == (each.kind,):
+            kinds_of_first[role, name, len(arguments)].add(each.kind)
         patterns[role, name, len(arguments)].add(pattern(each.signature, each.column))
     groups: dict[tuple[str, ...], dict[tuple[str, ...], bool]] = defaultdict(dict)
     for each in right:
         role, name, arguments = each.signature
-        is_same = of_rest[role, name, arguments[1:], each.kind] == {
-            each.kind
-        }  # no other first argument gives that kind
+        first = (arguments or ("",))[0]
+        is_of_first_only = of_rest[role, name, arguments[1:], each.kind] == {first}
+        is_same = first == each.kind and is_of_first_only and len(kinds_of_first[role, name, len(arguments)]) > 1
         kind = "same" if is_same or each.kind in DECIMALS else each.kind
         shown = _pattern(each, patterns[role, name, len(arguments)])
         key = (name, str(len(arguments)), kind, shown, role.value, "1" if each.verdict is Verdict.BY_CAST else "")

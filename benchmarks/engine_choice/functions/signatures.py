@@ -89,6 +89,7 @@ _BARE: Final = ("extract", "timestampadd", "timestampdiff", "dateadd", "date_add
 _WITH_ORDER: Final = ("max_by", "min_by")
 _OF_GRAMMAR: Final = ("and", "or", "not", "like", "ilike", "rlike", "in", "case", "when", "between", "div", "cast")
 OF_SIZES: Final = ("repeat", "lpad", "rpad", "space", "array_repeat", "sequence")  # with a size that may be any number
+_SECOND_IS_SIZE: Final = ("array_insert", "format_number")
 OF_CHANCE: Final = (
     *("shuffle", "rand", "randn", "random", "uuid", "aes_encrypt", "now", "current_date", "current_timestamp"),
     *("curdate", "localtimestamp", "current_timezone", "current_user", "user", "version", "current_catalog"),
@@ -146,7 +147,12 @@ def signatures(
         *_of_windows(),
         *(Signature(Role.SCALAR, name, arguments) for name, arguments in _of_examples(examples, type_of)),
     ]
-    return [each for each in dict.fromkeys(found) if each.role is not Role.SCALAR or each.name not in left_out]
+    return [
+        each
+        for each in dict.fromkeys(found)
+        if each.role is not Role.SCALAR
+        or (each.name not in left_out and not (each.name in _SECOND_IS_SIZE and each.arguments[1] in KINDS))
+    ]
 
 
 def _operators() -> Iterator[tuple[str, tuple[str, ...]]]:
