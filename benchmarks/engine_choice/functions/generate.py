@@ -98,8 +98,6 @@ def compare(asker: Asker, folder: Path, prefix: str) -> Iterator[Compared]:
         each = Signature(Role(role), name, tuple(arguments))
         if each.role is Role.SCALAR and not set(arguments) & set(KINDS):
             continue
-        if name == "array_insert" and arguments[1] in KINDS:
-            continue
         verdict, why = Verdict.TYPE, "not among the kinds"
         if "is_kept" in entry:
             verdict, why = asker.verdict(each, entry["kind"], answers.wanted(each, entry.get("answers", {})))
