@@ -6,7 +6,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final, TypeVar
 
-from skep_format.options import REGISTRY, Option, Status, at_least, boolean, comma_list, one_of, option
+from skep_format.errors import OptionError
+from skep_format.options import REGISTRY, Option, Options, Status, at_least, boolean, comma_list, one_of, option
 
 T = TypeVar("T")
 PREFIX: Final = "hoodie.streamer."
@@ -266,3 +267,10 @@ for _name in ("write.class", "insert.shuffle.parallelism", "upsert.shuffle.paral
     option(f"{_ERRORS}{_name}", str, "", "the error table is written here", status=Status.NO_EFFECT)
 for _name in ("validate.targetschema.enable", "validate.recordcreation.enable"):
     option(f"{_ERRORS}{_name}", boolean, False, "", status=Status.PLANNED)
+
+
+def unknown_class(known: Option[str], options: Options, *expected: str) -> OptionError:
+    """The error for an option that names a class of Hudi's which there is not."""
+    found = options.value(known)
+    names = ", ".join(expected)
+    return OptionError(f"{known.key}={found} is not known", option=known.key, found=found, expected=names)

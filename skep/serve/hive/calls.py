@@ -72,6 +72,31 @@ def _answering(answer: type, **filler: Any) -> Callable[[Call], Call]:
     return around
 
 
+def _listing(answer: type, kind: int, rows: Callable[[SqlSession, Any], pa.Table]) -> Callable[[HiveCalls, Any], Any]:
+    """A call whose answer is an operation with rows about the catalog."""
+
+    @_answering(answer)
+    def call(self: HiveCalls, request: Any) -> Any:
+        session = self._session(request)
+        operation = HiveOperation(kind, lambda _: Results.of(rows(session, request)))
+        session.add(operation)
+        operation.run()
+        if operation.failure is not None:
+            session.close_operation(operation)
+            raise CallError.of(operation.failure)
+        return answer(_OK, _operation_handle(operation))
+
+    return call
+
+
+def _no_tokens(answer: type) -> Callable[[HiveCalls, Any], Any]:
+    @_answering(answer)
+    def call(_self: HiveCalls, _request: Any) -> Any:
+        raise CallError("delegation tokens are not supported", "0A000")
+
+    return call
+
+
 class HiveCalls:
     """The handler of the generated processor, one for each client. Methods have the protocol's names."""
 
@@ -211,109 +236,40 @@ class HiveCalls:
 
     # -- metadata
 
-    @_answering(ttypes.TGetTypeInfoResp)
-    def GetTypeInfo(self, request: Any) -> Any:
-        """The types of columns."""
-        return self._table(request, _KIND.GET_TYPE_INFO, ttypes.TGetTypeInfoResp, lambda _: metadata.type_info())
-
-    @_answering(ttypes.TGetCatalogsResp)
-    def GetCatalogs(self, request: Any) -> Any:
-        """There are none: databases are schemas."""
-        return self._table(
-            request, _KIND.GET_CATALOGS, ttypes.TGetCatalogsResp, lambda _: metadata.CATALOGS.empty_table()
-        )
-
-    @_answering(ttypes.TGetSchemasResp)
-    def GetSchemas(self, request: Any) -> Any:
-        """The databases."""
-        return self._table(
-            request,
-            _KIND.GET_SCHEMAS,
-            ttypes.TGetSchemasResp,
-            lambda session: metadata.schemas(session, request.schemaName),
-        )
-
-    @_answering(ttypes.TGetTablesResp)
-    def GetTables(self, request: Any) -> Any:
-        """The Hudi tables."""
-        return self._table(
-            request,
-            _KIND.GET_TABLES,
-            ttypes.TGetTablesResp,
-            lambda session: metadata.tables(session, request.schemaName, request.tableName, request.tableTypes),
-        )
-
-    @_answering(ttypes.TGetTableTypesResp)
-    def GetTableTypes(self, request: Any) -> Any:
-        """TABLE and VIEW."""
-        return self._table(request, _KIND.GET_TABLE_TYPES, ttypes.TGetTableTypesResp, lambda _: metadata.table_types())
-
-    @_answering(ttypes.TGetColumnsResp)
-    def GetColumns(self, request: Any) -> Any:
-        """Columns of the Hudi tables."""
-        return self._table(
-            request,
-            _KIND.GET_COLUMNS,
-            ttypes.TGetColumnsResp,
-            lambda session: metadata.columns(session, request.schemaName, request.tableName, request.columnName),
-        )
-
-    @_answering(ttypes.TGetFunctionsResp)
-    def GetFunctions(self, request: Any) -> Any:
-        """skep's table functions."""
-        return self._table(
-            request,
-            _KIND.GET_FUNCTIONS,
-            ttypes.TGetFunctionsResp,
-            lambda _: metadata.functions(request.functionName),
-        )
-
-    @_answering(ttypes.TGetPrimaryKeysResp)
-    def GetPrimaryKeys(self, request: Any) -> Any:
-        """Record keys."""
-        return self._table(
-            request,
-            _KIND.UNKNOWN,
-            ttypes.TGetPrimaryKeysResp,
-            lambda session: metadata.primary_keys(session, request.schemaName, request.tableName),
-        )
-
-    @_answering(ttypes.TGetCrossReferenceResp)
-    def GetCrossReference(self, request: Any) -> Any:
-        """There are no foreign keys."""
-        return self._table(
-            request,
-            _KIND.UNKNOWN,
-            ttypes.TGetCrossReferenceResp,
-            lambda _: metadata.CROSS_REFERENCE.empty_table(),
-        )
-
-    def _table(self, request: Any, kind: int, answer: type, rows: Callable[[SqlSession], pa.Table]) -> Any:
-        session = self._session(request)
-        operation = HiveOperation(kind, lambda _: Results.of(rows(session)))
-        session.add(operation)
-        operation.run()
-        if operation.failure is not None:
-            session.close_operation(operation)
-            raise CallError.of(operation.failure)
-        return answer(_OK, _operation_handle(operation))
+    GetTypeInfo = _listing(ttypes.TGetTypeInfoResp, _KIND.GET_TYPE_INFO, lambda *_: metadata.type_info())
+    # databases are schemas, there are no catalogs
+    GetCatalogs = _listing(ttypes.TGetCatalogsResp, _KIND.GET_CATALOGS, lambda *_: metadata.CATALOGS.empty_table())
+    GetSchemas = _listing(
+        ttypes.TGetSchemasResp, _KIND.GET_SCHEMAS, lambda session, asked: metadata.schemas(session, asked.schemaName)
+    )
+    GetTables = _listing(
+        ttypes.TGetTablesResp,
+        _KIND.GET_TABLES,
+        lambda session, asked: metadata.tables(session, asked.schemaName, asked.tableName, asked.tableTypes),
+    )
+    GetTableTypes = _listing(ttypes.TGetTableTypesResp, _KIND.GET_TABLE_TYPES, lambda *_: metadata.table_types())
+    GetColumns = _listing(
+        ttypes.TGetColumnsResp,
+        _KIND.GET_COLUMNS,
+        lambda session, asked: metadata.columns(session, asked.schemaName, asked.tableName, asked.columnName),
+    )
+    GetFunctions = _listing(
+        ttypes.TGetFunctionsResp, _KIND.GET_FUNCTIONS, lambda _, asked: metadata.functions(asked.functionName)
+    )
+    GetPrimaryKeys = _listing(
+        ttypes.TGetPrimaryKeysResp,
+        _KIND.UNKNOWN,
+        lambda session, asked: metadata.primary_keys(session, asked.schemaName, asked.tableName),
+    )
+    GetCrossReference = _listing(
+        ttypes.TGetCrossReferenceResp, _KIND.UNKNOWN, lambda *_: metadata.CROSS_REFERENCE.empty_table()
+    )
 
     # -- tokens of Kerberos
 
-    @_answering(ttypes.TGetDelegationTokenResp)
-    def GetDelegationToken(self, request: Any) -> Any:  # noqa: ARG002 - the generated processor passes it
-        """There are none."""
-        raise CallError("delegation tokens are not supported", "0A000")
-
-    @_answering(ttypes.TCancelDelegationTokenResp)
-    def CancelDelegationToken(self, request: Any) -> Any:  # noqa: ARG002
-        """There are none."""
-        raise CallError("delegation tokens are not supported", "0A000")
-
-    @_answering(ttypes.TRenewDelegationTokenResp)
-    def RenewDelegationToken(self, request: Any) -> Any:  # noqa: ARG002
-        """There are none."""
-        raise CallError("delegation tokens are not supported", "0A000")
+    GetDelegationToken = _no_tokens(ttypes.TGetDelegationTokenResp)
+    CancelDelegationToken = _no_tokens(ttypes.TCancelDelegationTokenResp)
+    RenewDelegationToken = _no_tokens(ttypes.TRenewDelegationTokenResp)
 
     # -- handles
 

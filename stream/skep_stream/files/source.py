@@ -34,6 +34,7 @@ from skep_stream.options import (
     SELECTOR,
     SKIP_INVALID_JSON,
     SOURCE_SCHEMA_FILE,
+    unknown_class,
 )
 from skep_stream.protocols import SINCE, Batch, Position, StreamContext
 from skep_stream.united import united
@@ -147,11 +148,7 @@ def _listing(options: Options) -> Listing:
     if name in ("", "DFSPathSelector"):
         return _list_all
     if name != "DatePartitionPathSelector":
-        raise OptionError(
-            f"{SELECTOR.key}={options.value(SELECTOR)} is not known",
-            option=SELECTOR.key,
-            expected="DFSPathSelector, DatePartitionPathSelector",
-        )
+        raise unknown_class(SELECTOR, options, "DFSPathSelector", "DatePartitionPathSelector")
     current = options.value(CURRENT_DATE)
     today = date.fromisoformat(current) if current else datetime.now(timezone.utc).date()
     first = today - timedelta(days=options.value(LOOKBACK_DAYS))

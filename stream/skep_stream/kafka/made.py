@@ -37,7 +37,7 @@ from skep_stream.kafka.options import (
 from skep_stream.kafka.properties import client_properties
 from skep_stream.kafka.proto_messages import OfRegistry, OneType, ProtoMessages
 from skep_stream.kafka.source import Decode, KafkaSource, OffsetRule
-from skep_stream.options import ERROR_TABLE, SKIP_INVALID_JSON
+from skep_stream.options import ERROR_TABLE, SKIP_INVALID_JSON, unknown_class
 from skep_stream.proto.columns import Shape, message_rows
 from skep_stream.proto.options import DESCRIPTORS
 from skep_stream.proto.registered import RegisteredTypes
@@ -59,15 +59,9 @@ def json_source(context: StreamContext) -> KafkaSource:
 
 def _json_decoder(schemas: SchemaProvider, options: Options, rejected: Rejected | None) -> Callable[[], Decode]:
     enveloped = options.value(ENVELOPE)
-    found = options.value(JSON_DESERIALIZER)
-    read = _OF_JSON.get(found.rpartition(".")[2])
+    read = _OF_JSON.get(options.value(JSON_DESERIALIZER).rpartition(".")[2])
     if read is None:
-        raise OptionError(
-            f"{JSON_DESERIALIZER.key}={found} is not known",
-            option=JSON_DESERIALIZER.key,
-            found=found,
-            expected=", ".join(_OF_JSON),
-        )
+        raise unknown_class(JSON_DESERIALIZER, options, *_OF_JSON)
     return lambda: partial(read, schema=_source_schema(schemas), rejected=rejected, enveloped=enveloped)
 
 
@@ -98,12 +92,7 @@ def _proto_types(options: Options) -> OneType | OfRegistry:
             return OneType(message_rows(message, shape), indexes_of(message))
         case "KafkaProtobufDeserializer":
             return OfRegistry(RegisteredTypes(registry_of(options)), shape)
-    raise OptionError(
-        f"{PROTO_DESERIALIZER.key}={found} is not known",
-        option=PROTO_DESERIALIZER.key,
-        found=found,
-        expected="ByteArrayDeserializer, KafkaProtobufDeserializer",
-    )
+    raise unknown_class(PROTO_DESERIALIZER, options, "ByteArrayDeserializer", "KafkaProtobufDeserializer")
 
 
 def mysql_source(context: StreamContext) -> KafkaSource:
@@ -146,11 +135,8 @@ def avro_decoder(context: StreamContext, rejected: Rejected | None) -> Callable[
             provider = _provided(context, "plain Avro is read by a schema")
             return lambda: _plain(_source_schema(provider), rejected)
         case _:
-            raise OptionError(
-                f"{DESERIALIZER.key}={options.value(DESERIALIZER)} is not known",
-                option=DESERIALIZER.key,
-                found=options.value(DESERIALIZER),
-                expected="KafkaAvroDeserializer, KafkaAvroSchemaDeserializer, ByteArrayDeserializer",
+            raise unknown_class(
+                DESERIALIZER, options, "KafkaAvroDeserializer", "KafkaAvroSchemaDeserializer", "ByteArrayDeserializer"
             )
     writers = Confluent(registry_of(options))
     return lambda: AvroMessages(writers, reader(), rejected)
