@@ -25,10 +25,11 @@ _ALIAS: Final = "skep_alias"
 _NAME: Final = "skep_name"
 _EXACT: Final = "skep_exact"
 
-# Texts in quotes mean the same to sqlglot and to every Spark: no doubled quotes, no escapes but codes, no comments.
-_CODE: Final = r"\\u00[0-7][0-9a-f]"
+# Texts in quotes mean the same to sqlglot and to every Spark: no doubled quotes, no comments, no escapes but codes and
+# that of a backslash.
+_CODE: Final = r"\\u00[0-7][0-9a-f]|\\\\"
 _ALIKE: Final = re.compile(
-    rf"(?:(?!--|/\*)[^\\'\"]|'(?:[^\\'\"]|\"(?!\")|{_CODE})*'(?!')|\"(?:[^\\'\"]|'(?!')|{_CODE})*\"(?!\"))*"
+    rf"(?:(?!--|/\*)[^\\'\"]|'(?:[^\\'\"]|\"(?!\")|(?:{_CODE}))*'(?!')|\"(?:[^\\'\"]|'(?!')|(?:{_CODE}))*\"(?!\"))*"
 )
 
 _OF_SESSION: Final = {

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from skep_sql.parsing.statements import Node
 from skep_sql.translation.arithmetic import divided, double
-from skep_sql.translation.functions import AGGREGATE, WINDOW, Argument, found_function, is_known
+from skep_sql.translation.constants import Argument
+from skep_sql.translation.functions import AGGREGATE, WINDOW, found_function, is_known
 from skep_sql.translation.spark_types import (
     cast,
     is_exact,
@@ -43,7 +44,10 @@ class Aggregate:
 
 def aggregate(node: Node, name: str, values: Sequence[EngineValue], *, is_distinct: bool) -> Aggregate:
     """DiffersError for one that is not known to be alike."""
-    shown = named(f"{name}({'DISTINCT ' if is_distinct else ''}{', '.join(['{}'] * len(values))})", *values)
+    shown = named(
+        f"{_OTHER_NAMES.get(name, name)}({'DISTINCT ' if is_distinct else ''}{', '.join(['{}'] * len(values))})",
+        *values,
+    )
     if is_distinct:
         if not all(is_exact(value.type) for value in values):
             raise differs(node, "not grouped alike")
@@ -63,6 +67,10 @@ def aggregate(node: Node, name: str, values: Sequence[EngineValue], *, is_distin
 
 def of_window(node: Node, name: str, values: Sequence[EngineValue]) -> Aggregate:
     """A function that needs a window."""
+    if name in ("rank", "dense_rank"):
+        return Aggregate((f"{name}()",), pa.int32(), None, cast("{0}", pa.int32()))
+    if name in ("percent_rank", "cume_dist"):
+        return Aggregate((f"{name}()",), pa.float64(), None)
     return _of_table(node, name, values, WINDOW)
 
 
@@ -106,7 +114,7 @@ def is_aggregate(name: str) -> bool:
 
 def is_of_window(name: str) -> bool:
     """Whether a function of this name needs a window."""
-    return is_known(name, WINDOW) and not is_aggregate(name)
+    return (is_known(name, WINDOW) or name in (*_IN_CAPITALS, "cume_dist")) and not is_aggregate(name)
 
 
 def _of_table(node: Node, name: str, values: Sequence[EngineValue], role: str) -> Aggregate:
@@ -124,9 +132,14 @@ def _count(_node: Node, value: EngineValue) -> Aggregate:
 
 def _sum(_node: Node, value: EngineValue) -> Aggregate | None:
     if t.is_decimal(value.type):
-        if value.type.precision > 28:
-            return None
-        return Aggregate((f"sum({value.text})",), pa.decimal128(value.type.precision + 10, value.type.scale), None)
+        kind = pa.decimal128(min(38, value.type.precision + 10), value.type.scale)
+        if value.type.precision <= 28:
+            return Aggregate((f"sum({value.text})",), kind, None)
+        # The engine does not see that a sum has more digits than there are.
+        most = f"CAST('1e{37 - kind.scale}' AS double)"
+        error = cast("concat('a sum of more digits: ', CAST({1} AS string))", kind)
+        calls = (f"sum({value.text})", f"sum(abs(CAST({value.text} AS double)))")
+        return Aggregate(calls, kind, None, f"CASE WHEN {{1}} >= {most} THEN {error} ELSE {{0}} END")
     if is_whole(value.type):  # in digits of which it has enough, or else it is an error
         call = f"sum({cast(value.text, pa.decimal128(20, 0))})"
         return Aggregate((call,), pa.int64(), None, narrowed("{0}", pa.int64()))
@@ -155,10 +168,22 @@ def _extreme(name: str) -> Callable[[Node, EngineValue], Aggregate | None]:
     return found
 
 
-def _collected(_node: Node, value: EngineValue) -> Aggregate | None:
-    return Aggregate((f"collect_list({value.text})",), list_of(value.type), None) if is_plain(value.type) else None
+def _collected(name: str) -> Callable[[Node, EngineValue], Aggregate | None]:
+    def found(_node: Node, value: EngineValue) -> Aggregate | None:
+        is_alike = is_exact(value.type) if name == "collect_set" else is_plain(value.type)
+        return Aggregate((f"{name}({value.text})",), list_of(value.type), None) if is_alike else None
+
+    return found
 
 
+def _same(name: str) -> Callable[[Node, EngineValue], Aggregate | None]:
+    return lambda _node, value: Aggregate((f"{name}({value.text})",), value.type, None)
+
+
+OF_ORDER: Final = ("first", "last", "any_value", "collect_list", "array_agg", "first_value", "last_value")
+"""Aggregates whose answer depends on the order of rows."""
+OF_ANY_ORDER: Final = "collect_set"  # whose answer has an order that no rows have
+_OTHER_NAMES: Final = {"array_agg": "collect_list"}
 _BY_HAND: Final[Mapping[str, Callable[[Node, EngineValue], Aggregate | None]]] = {
     "count": _count,
     "sum": _sum,
@@ -166,6 +191,9 @@ _BY_HAND: Final[Mapping[str, Callable[[Node, EngineValue], Aggregate | None]]] =
     "mean": _avg,
     "min": _extreme("min"),
     "max": _extreme("max"),
+    **{name: _same(name) for name in ("first", "last", "any_value", "first_value", "last_value")},
+    **dict.fromkeys(("collect_list", "array_agg"), _collected("collect_list")),
+    "collect_set": _collected("collect_set"),
 }
 _IN_CAPITALS: Final = ("rank", "dense_rank", "percent_rank")
 _RANKS: Final = ("row_number", "ntile", *_IN_CAPITALS)

@@ -3,6 +3,7 @@ of the engine: whether it is one of Spark depends on its settings."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pyarrow as pa
 from skep_sql.parsing.statements import Node
 from skep_sql.translation.spark_types import (
     EXACT_DIGITS,
+    MOST_DIGITS,
     adjusted,
     cast,
     common,
@@ -63,6 +65,25 @@ def negated(node: Node, value: EngineValue) -> EngineValue:
     return made(narrowed(f"(- {as_type(value, wide)})", value.type), value.type, "(- {})", value)
 
 
+def rounded(node: Node, name: str, values: Sequence[EngineValue]) -> EngineValue:
+    """A decimal to some digits, half up, or to a whole number below or above."""
+    kind = values[0].type
+    if name == "round":
+        digits = values[1].literal if len(values) == 2 else "0"
+        if len(values) > 2 or digits is None or not digits.isdecimal():
+            raise differs(node)
+        scale = min(kind.scale, int(digits))
+        found = decimal(kind.precision - kind.scale + scale + (scale < kind.scale), scale)
+        if found is None:
+            raise differs(node)
+        return made(cast(values[0].text, found), found, f"round({{}}, {digits})", values[0])
+    found = decimal(kind.precision - kind.scale + 1, 0)
+    if len(values) != 1 or found is None:
+        raise differs(node)
+    shown = f"{name.upper() if name != 'ceiling' else name}({{}})"
+    return made(cast(f"{name}({values[0].text})", found), found, shown, values[0])
+
+
 def double(value: EngineValue) -> str:
     """A number as a double. DiffersError for a decimal whose nearest double engines may disagree about."""
     if t.is_decimal(value.type) and value.literal is None and value.type.precision > EXACT_DIGITS:
@@ -83,10 +104,9 @@ def _of_decimals(node: Node, sign: str, left: EngineValue, right: EngineValue) -
         return made(divided(as_type(left, one), one, as_type(right, other), kind), kind, name, left, right)
     if sign == "*":
         kind = adjusted(one.precision + other.precision + 1, one.scale + other.scale)
-        if kind.scale < one.scale + other.scale or one.precision + other.precision > 38:
+        if one.scale + other.scale > MOST_DIGITS:
             raise differs(node, "more digits than a decimal has")
-        text = narrowed(f"({as_type(left, one)} * {as_type(right, other)})", kind)
-        return made(text, kind, name, left, right)
+        return made(narrowed(f"({as_type(left, one)} * {as_type(right, other)})", kind), kind, name, left, right)
     if sign == "%":
         wide = decimal(whole + scale, scale)
         kind = decimal(min(one.precision - one.scale, other.precision - other.scale) + scale, scale)
@@ -94,10 +114,8 @@ def _of_decimals(node: Node, sign: str, left: EngineValue, right: EngineValue) -
             raise differs(node, "more digits than a decimal has")
         text = cast(f"({as_type(left, wide)} % {as_type(right, wide)})", kind)
         return made(text, kind, name, left, right)
-    kind = decimal(whole + scale + 1, scale)
-    if kind is None:
-        raise differs(node, "more digits than a decimal has")
-    text = cast(f"({as_type(left, kind)} {sign} {as_type(right, kind)})", kind)
+    kind, wide = adjusted(whole + scale + 1, scale), pa.decimal128(min(MOST_DIGITS, whole + scale + 1), scale)
+    text = narrowed(f"({as_type(left, wide)} {sign} {as_type(right, wide)})", kind)
     return made(text, kind, name, left, right)
 
 

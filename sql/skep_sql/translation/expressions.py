@@ -22,9 +22,20 @@ from sqlglot import exp
 from skep_format.schema.arrow import is_any_list
 from skep_sql.parsing.statements import Node
 from skep_sql.parsing.written import is_read_alike
-from skep_sql.translation.aggregates import Aggregate, aggregate, is_aggregate, is_of_window, of_window, window_name
-from skep_sql.translation.arithmetic import SIGNS, arithmetic, negated
-from skep_sql.translation.functions import Argument, found_function
+from skep_sql.spark_release import is_spark_3
+from skep_sql.translation.aggregates import (
+    OF_ANY_ORDER,
+    OF_ORDER,
+    Aggregate,
+    aggregate,
+    is_aggregate,
+    is_of_window,
+    of_window,
+    window_name,
+)
+from skep_sql.translation.arithmetic import SIGNS, arithmetic, negated, rounded
+from skep_sql.translation.constants import Argument, is_plain_pattern
+from skep_sql.translation.functions import found_function
 from skep_sql.translation.spark_types import (
     LOCAL,
     UTC,
@@ -64,12 +75,20 @@ _VARIABLE: Final = "namedlambdavariable()"
 class Translator:
     """Translates the expressions of one SELECT.
 
-    `windows`: those that its WINDOW clause names; `groups`: what its GROUP BY has sets of.
+    `windows`: those that its WINDOW clause names; `groups`: what its GROUP BY has sets of; `is_ordered`: its rows
+    have no order of their own that an aggregate would follow.
     """
 
     def __init__(
-        self, names: NameScope, windows: Mapping[str, Node] | None = None, groups: Sequence[Node] = ()
+        self,
+        names: NameScope,
+        windows: Mapping[str, Node] | None = None,
+        groups: Sequence[Node] = (),
+        *,
+        is_ordered: bool = False,
     ) -> None:
+        self._is_ordered = is_ordered
+        self._is_sorted = False
         self._names = names
         self._windows = windows or {}
         self._groups = groups
@@ -117,17 +136,31 @@ class Translator:
         else:
             values = [self.value(each) for each in first]
         values += [self.value(each) for each in others]
+        return self._call_of(node, name, values)
+
+    def _call_of(self, node: Node, name: str, values: list[EngineValue]) -> EngineValue:
         if name in SIGNS and len(values) == 2:
             return arithmetic(node, name, *values)
+        if name in _ROUNDING and values and t.is_decimal(values[0].type):
+            return rounded(node, name, values)
         return self._known(node, name, values)
 
     def _known(self, node: Node, name: str, values: Sequence[EngineValue]) -> EngineValue:
         """By the table of functions."""
-        found = found_function(name, [Argument(value.type, value.literal) for value in values])
+        if name == "datediff" and len(values) == 2:
+            return replace(self._known(node, "date_diff", values), name=named("datediff({}, {})", *values))
+        found, typed = None, values
+        for kind in _kinds_of_null(values):
+            typed = [
+                replace(each, text=cast("NULL", kind), type=kind) if t.is_null(each.type) else each for each in values
+            ]
+            found = found_function(name, [Argument(each.type, each.literal) for each in typed])
+            if found is not None:
+                break
         if found is None:
             raise differs(node)
-        kind = found.type or values[0].type
-        texts = [value.text for value in values]
+        kind = found.type or typed[0].type
+        texts = [value.text for value in typed]
         if name == "extract":
             text = f"extract({texts[0]} FROM {texts[1]})"
         elif name[0].isalpha() and name != "div":
@@ -290,7 +323,7 @@ class Translator:
     def _matches(self, node: Node) -> EngineValue:
         check_only(node, "this", "expression", "negate")
         value, pattern = self.value(node.this), self.value(node.expression)
-        if value.type != pa.string() or pattern.literal is None or not _is_plain_pattern(pattern.literal):
+        if value.type != pa.string() or pattern.literal is None or not is_plain_pattern(pattern.literal):
             raise differs(node, "a pattern")
         text, name = f"rlike({value.text}, {pattern.text})", "RLIKE({}, {})"
         if node.args.get("negate"):
@@ -350,6 +383,113 @@ class Translator:
         text = f"CASE WHEN {values[0].text} IS NOT NULL THEN {texts[0]} ELSE {texts[1]} END"
         return made(text, kind, "nvl2({}, {}, {})", *values)
 
+    def _moment(self, node: Node, nodes: list[Node]) -> EngineValue:
+        """Whole seconds since 1970, of times before it, too."""
+        name, values = _called(node)[0], [self.value(each) for each in nodes]
+        if len(values) != 1 or values[0].type != UTC:
+            return self._known(node, name, values)
+        if name == "unix_timestamp":  # cuts off the fraction, which of times before 1970 is later
+            text = f"(unix_micros({values[0].text}) div 1000000L)"
+            return made(text, pa.int64(), "unix_timestamp({}, yyyy-MM-dd HH:mm:ss)", *values)
+        return made(_seconds(values[0].text), pa.int64(), f"{name}({{}})", *values)
+
+    def _between_times(self, node: Node, nodes: list[Node]) -> EngineValue:
+        """Whole units between two times."""
+        unit = nodes[0].name.lower() if len(nodes) == 3 and isinstance(nodes[0], exp.Column | exp.Var) else ""
+        if unit not in _MICROSECONDS:
+            raise differs(node)
+        one, other = (self.value(each) for each in nodes[1:])
+        if one.type != UTC or other.type != UTC:
+            raise differs(node)
+        text = f"((unix_micros({other.text}) - unix_micros({one.text})) div {_MICROSECONDS[unit]}L)"
+        return made(text, pa.int64(), f"timestampdiff({nodes[0].name}, {{}}, {{}})", one, other)
+
+    def _added_time(self, node: Node, nodes: list[Node]) -> EngineValue:
+        """A time and a constant number of units."""
+        unit = nodes[0].name.lower() if len(nodes) == 3 and isinstance(nodes[0], exp.Column | exp.Var) else ""
+        if unit not in _UNITS:
+            raise differs(node)
+        number, value = (self.value(each) for each in nodes[1:])
+        if number.type != pa.int32() or number.literal is None or value.type != UTC:
+            raise differs(node)
+        text = f"({value.text} + INTERVAL '{number.literal}' {unit.upper()})"
+        return made(text, UTC, f"timestampadd({nodes[0].name}, {{}}, {{}})", number, value)
+
+    def _round(self, node: Node, nodes: list[Node]) -> EngineValue:
+        """Doubles are rounded half up on the digits that Spark shows of them."""
+        values = [self.value(each) for each in nodes]
+        if not values or values[0].type != pa.float64():
+            return self._call_of(node, "round", values)
+        digits = values[1].literal if len(values) == 2 else "0"
+        if len(values) > 2 or digits is None or not digits.isdecimal() or int(digits) > _PLAIN_SCALE:
+            raise differs(node)
+        value = values[0].text
+        found = cast(cast(double_text(values[0]), pa.decimal128(38, int(digits))), pa.float64())
+        large = cast(f"concat('a large number is rounded: ', CAST({value} AS string))", pa.float64())
+        text = f"CASE WHEN abs({value}) < 1e15 THEN {found} WHEN {value} IS NOT NULL THEN {large} END"
+        return made(text, pa.float64(), f"round({{}}, {digits})", values[0])
+
+    def _element_at(self, node: Node, nodes: list[Node]) -> EngineValue:
+        """Beyond its end an array has null, by ANSI's rules an error."""
+        values = [self.value(each) for each in nodes]
+        if len(values) != 2 or not is_any_list(values[0].type) or not is_whole(values[1].type) or not is_spark_3():
+            return self._known(node, "element_at", values)
+        text = f"try_element_at({values[0].text}, {as_type(values[1], pa.int32())})"
+        return made(text, values[0].type.value_type, "element_at({}, {})", *values)
+
+    def _to_json(self, node: Node, nodes: list[Node]) -> EngineValue:
+        values = [self.value(each) for each in nodes]
+        if len(values) != 1 or not _has_plain_json(values[0].type):
+            raise differs(node)
+        return made(f"to_json({values[0].text})", pa.string(), "to_json({})", *values)
+
+    def _sorted(self, node: Node, nodes: list[Node]) -> EngineValue:
+        """Of a sorted list it does not matter in which order its elements came."""
+        before = self._is_ordered, self._is_sorted
+        self._is_ordered = self._is_sorted = True
+        try:
+            values = [self.value(each) for each in nodes]
+        finally:
+            self._is_ordered, self._is_sorted = before
+        return self._known(node, "sort_array", values)
+
+    def _sequence(self, node: Node, nodes: list[Node]) -> EngineValue:
+        if len(nodes) != 3 or not isinstance(nodes[2], exp.Interval):
+            return self._known(node, "sequence", [self.value(each) for each in nodes])
+        start, stop = (self.value(each) for each in nodes[:2])
+        number, unit = _interval(nodes[2])
+        if not (t.is_date(start.type) and t.is_date(stop.type)) or unit not in ("day", "week", "month", "year"):
+            raise differs(node)
+        text = f"sequence({start.text}, {stop.text}, INTERVAL '{number}' {unit.upper()})"
+        return made(
+            text, list_of(pa.date32()), f"sequence({{}}, {{}}, INTERVAL '{number}' {unit.upper()})", start, stop
+        )
+
+    def _size(self, node: Node, nodes: list[Node]) -> EngineValue:
+        """That of null is -1, by ANSI's rules null."""
+        values = [self.value(each) for each in nodes]
+        if len(values) != 1 or not (is_any_list(values[0].type) or t.is_map(values[0].type)):
+            raise differs(node)
+        text = f"size({values[0].text})"
+        return made(f"coalesce({text}, -1)" if is_spark_3() else text, pa.int32(), f"{_called(node)[0]}({{}})", *values)
+
+    def _contains(self, node: Node, nodes: list[Node]) -> EngineValue:
+        """Whether a list has a value; null where it has not, but null."""
+        values = [self.value(each) for each in nodes]
+        if len(values) != 2 or not is_any_list(values[0].type) or values[0].type.value_type != values[1].type:
+            raise differs(node)
+        listed, value = (each.text for each in values)
+        if not is_exact(values[1].type):
+            raise differs(node, "not compared alike")
+        has, null = f"array_contains({listed}, {value})", f"exists({listed}, x -> x IS NULL)"
+        return made(f"({has} OR nullif({null}, true))", pa.bool_(), "array_contains({}, {})", *values)
+
+    def _isnan(self, node: Node, nodes: list[Node]) -> EngineValue:
+        values = [self.value(each) for each in nodes]
+        if len(values) != 1 or not t.is_floating(values[0].type):
+            raise differs(node)
+        return made(f"coalesce(isnan({values[0].text}), false)", pa.bool_(), "isnan({})", *values)
+
     # -- casts
 
     def _cast(self, node: Node) -> EngineValue:
@@ -360,7 +500,8 @@ class Translator:
         if isinstance(inner, exp.Literal) and inner.is_string and (found := _cast_text(str(inner.this), kind)):
             return found
         value = self.value(inner)
-        name = None if value.name is None else f"CAST({value.name} AS {sql_name(kind).upper()})"
+        word = "TRY_CAST" if node.args.get("safe") else "CAST"
+        name = None if value.name is None else f"{word}({value.name} AS {sql_name(kind).upper()})"
         if t.is_decimal(value.type) and value.literal is not None and kind == pa.float64():
             return EngineValue(f"{value.literal}D", kind, name)
         if value.type == kind:
@@ -369,6 +510,18 @@ class Translator:
             return replace(value, text=as_type(value, kind), type=kind, literal=None, name=None)
         if is_whole(value.type) and value.literal is not None and is_whole(kind):  # 1L, 2S
             return replace(value, text=as_type(value, kind), type=kind, name=value.literal)
+        gives_null = node.args.get("safe") or is_spark_3()
+        if value.type == pa.string() and is_whole(kind) and gives_null:
+            return replace(value, text=_whole_number(value.text, kind), type=kind, literal=None, name=name)
+        if t.is_floating(value.type) and kind in (pa.int32(), pa.int64()) and is_spark_3():
+            return replace(value, text=_cut_off(value.text, kind), type=kind, literal=None, name=name)
+        if value.type == UTC and kind == pa.int64():
+            return replace(value, text=_seconds(value.text), type=kind, name=name)
+        if t.is_decimal(value.type) and kind == pa.string() and value.type.scale <= _PLAIN_SCALE:
+            return replace(value, text=cast(value.text, kind), type=kind, literal=None, name=name)
+        if t.is_floating(value.type) and t.is_decimal(kind):  # by its shortest text, as Spark rounds it
+            text = narrowed(cast(double_text(value), pa.decimal128(38, 18)), kind, or_null=gives_null)
+            return replace(value, text=text, type=kind, name=name)
         is_known = found_function(f"cast to {sql_name(kind)}", [Argument(value.type)]) is not None
         if not is_known and not _is_cast_alike(value.type, kind):
             raise differs(node)
@@ -548,6 +701,10 @@ class Translator:
     def _aggregate(self, node: Node, name: str, nodes: list[Node], *, in_window: bool) -> Aggregate:
         if name == "count" and len(nodes) == 1 and isinstance(nodes[0], exp.Star):
             return Aggregate(("count(1)",), pa.int64(), "count(1)")
+        if (name in OF_ORDER and not in_window and not self._is_ordered) or (
+            name == OF_ANY_ORDER and not self._is_sorted
+        ):
+            raise differs(node, "by the order of rows")
         is_distinct = len(nodes) == 1 and isinstance(nodes[0], exp.Distinct)
         if is_distinct:
             check_only(nodes[0], "expressions")
@@ -597,7 +754,7 @@ class Translator:
             check_only(spec, "this", "partition_by", "order", "spec")
         values: list[EngineValue] = []
         if is_of_window(name):
-            values = [self.value(each) for each in nodes]
+            values = [] if name in ("rank", "dense_rank", "percent_rank") else [self.value(each) for each in nodes]
             found = of_window(node.this, name, values)
         elif is_aggregate(name):
             found = self._aggregate(node.this, name, nodes, in_window=True)
@@ -637,6 +794,55 @@ class Translator:
             text = comparable(f"c{position[0] - 1}", value.type)
         way = "DESC" if node.args.get("desc") else "ASC"
         return f"{text} {way} NULLS {'FIRST' if node.args.get('nulls_first') else 'LAST'}", value
+
+
+def _kinds_of_null(values: Sequence[EngineValue]) -> list[pa.DataType]:
+    """The types that a null without one may get among these arguments, in the order in which they are tried."""
+    if not any(t.is_null(each.type) for each in values):
+        return [pa.null()]
+    others = [each.type for each in values if not t.is_null(each.type)]
+    elements = [each.value_type for each in others if is_any_list(each)]
+    return list(dict.fromkeys([*elements, *others, pa.string(), pa.int32()]))
+
+
+def double_text(value: EngineValue) -> str:
+    """A float or double as the shortest text that is its value."""
+    return cast(value.text, pa.string())
+
+
+def _whole_number(text: str, kind: pa.DataType) -> str:
+    """A text as a whole number; null where it has no digit, or one too many. Others are an error: they are Spark's."""
+    error = cast(f"concat('a text that is left to Spark: ', {text})", kind)
+    digits = f"CASE WHEN rlike({text}, '[0-9]') THEN {error} END"
+    return f"CASE WHEN rlike({text}, '^-?[0-9]{{1,18}}$') THEN TRY_CAST({text} AS {sql_name(kind)}) ELSE {digits} END"
+
+
+def _cut_off(text: str, kind: pa.DataType) -> str:
+    """A double as a whole number: the nearest one where it is too large, as Java has it."""
+    most = (1 << (kind.bit_width - 1)) - 1
+    bounds = ((f">= {most}D", str(most)), (f"<= -{most}D", str(-most - 1)))
+    whens = " ".join(f"WHEN {text} {bound} THEN {cast(literal_text(value), kind)}" for bound, value in bounds)
+    return f"CASE WHEN isnan({text}) THEN {cast('0', kind)} {whens} ELSE {cast(text, kind)} END"
+
+
+def _seconds(text: str) -> str:
+    return f"(unix_micros({text}) div 1000000L - CASE WHEN unix_micros({text}) % 1000000L < 0L THEN 1L ELSE 0L END)"
+
+
+_MICROSECONDS: Final = {
+    "week": 604_800_000_000, "day": 86_400_000_000, "hour": 3_600_000_000, "minute": 60_000_000, "second": 1_000_000,
+}  # fmt: skip
+
+
+def _has_plain_json(kind: pa.DataType) -> bool:
+    """Whether each value of the type has one text in JSON, in both engines."""
+    if is_any_list(kind):
+        return _has_plain_json(kind.value_type)
+    if t.is_map(kind):
+        return kind.key_type == pa.string() and _has_plain_json(kind.item_type)
+    if t.is_struct(kind):
+        return all(_has_plain_json(each.type) for each in kind)
+    return kind in (pa.bool_(), pa.int32(), pa.int64(), pa.string(), pa.date32())
 
 
 def member(value: EngineValue, field: Node, node: Node) -> EngineValue:
@@ -695,19 +901,19 @@ def _called(node: Node) -> tuple[str, list[Node]]:
         parts = [each for name in ("this", "start", "length") if (each := node.args.get(name)) is not None]
         return "substring", parts
     if isinstance(node, exp.Trim):
-        check_only(node, "this")
-        return "trim", [node.this]
+        check_only(node, "this", "expression", "position")
+        name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(node.args.get("position")).upper(), "trim")
+        signs = node.args.get("expression")
+        if signs is not None and name == "trim":
+            raise differs(node)
+        return name, [node.this] if signs is None else [signs, node.this]
+    if isinstance(node, exp.Overlay):
+        parts = [node.args.get(each) for each in ("this", "expression", "from_", "for_")]
+        return "overlay", [each for each in parts if each is not None]
     if isinstance(node, exp.Extract):
         check_only(node, "this", "expression")
         return "extract", [node.this, node.expression]
     raise differs(node)
-
-
-def _is_plain_pattern(pattern: str) -> bool:
-    """A regular expression that Java and Rust read alike: of letters, classes of them, and repetitions."""
-    return re.fullmatch(
-        r"\^?([\w ,;:@#%&=<>/-]|\.|\[\^?[\w-]+\]|[*+?](?![*+?])|\\[.d])*\$?", pattern
-    ) is not None and not (re.search(r"\$$|\\d|[^\x00-\x7f]", pattern))
 
 
 def _interval(node: Node) -> tuple[int, str]:
@@ -725,6 +931,7 @@ def _interval(node: Node) -> tuple[int, str]:
     return int(text), word
 
 
+_PLAIN_SCALE: Final = 6  # to which a decimal's text has no exponent
 _UNITS: Final = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
 
 
@@ -805,6 +1012,8 @@ def _cast_text(text: str, kind: pa.DataType) -> EngineValue | None:
         return EngineValue(cast(literal_text(whole), kind), kind, f"{word} '{shown}'")
     if kind == pa.string() and _PLAIN_TEXT.fullmatch(text):
         return EngineValue(literal_text(text), kind, text)
+    if is_whole(kind) and re.fullmatch(r"-?\d{1,18}", text) and abs(int(text)) < 1 << (kind.bit_width - 1):
+        return EngineValue(cast(literal_text(str(int(text))), kind), kind, f"CAST({text} AS {sql_name(kind).upper()})")
     if t.is_decimal(kind) and re.fullmatch(r"-?\d+(\.\d+)?", text):
         scale = len(text.partition(".")[2])
         if scale <= kind.scale and len(text.lstrip("-0").partition(".")[0]) <= kind.precision - kind.scale:
@@ -869,6 +1078,7 @@ _SIGNS: Final = {
     exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.IntDiv: "div", exp.Neg: "-",
     exp.BitwiseAnd: "&", exp.BitwiseOr: "|", exp.BitwiseXor: "^", exp.BitwiseNot: "~", exp.DPipe: "||",
 }  # fmt: skip
+_ROUNDING: Final = ("round", "floor", "ceil", "ceiling")
 _OF_UNITS: Final = ("extract", "timestampadd", "timestampdiff", "dateadd", "date_add", "datediff", "date_diff")
 _CALLS: Final[Mapping[str, Callable[[Translator, Node, list[Node]], EngineValue]]] = {
     "array": Translator._array,
@@ -877,6 +1087,17 @@ _CALLS: Final[Mapping[str, Callable[[Translator, Node, list[Node]], EngineValue]
     "map": Translator._map,
     "nullif": Translator._nullif,
     "nvl2": Translator._nvl2,
+    **dict.fromkeys(("size", "cardinality"), Translator._size),
+    "array_contains": Translator._contains,
+    "isnan": Translator._isnan,
+    **dict.fromkeys(("unix_timestamp", "unix_seconds"), Translator._moment),
+    "timestampdiff": Translator._between_times,
+    "timestampadd": Translator._added_time,
+    "round": Translator._round,
+    "element_at": Translator._element_at,
+    "to_json": Translator._to_json,
+    "sort_array": Translator._sorted,
+    "sequence": Translator._sequence,
     **dict.fromkeys(("coalesce", "nvl", "ifnull"), Translator._first_known),
     **dict.fromkeys(("transform", "filter", "exists", "forall"), Translator._over_elements),
     **dict.fromkeys(("aggregate", "reduce"), Translator._reduced),
@@ -890,6 +1111,7 @@ _TRANSLATIONS: Final[Mapping[type, Callable[[Translator, Any], EngineValue]]] = 
     exp.Sub: Translator._moved,
     exp.Substring: Translator._call,
     exp.Trim: Translator._call,
+    exp.Overlay: Translator._call,
     exp.Extract: Translator._call,
     exp.Column: Translator._column,
     exp.Identifier: Translator._column,

@@ -18,25 +18,8 @@ from typing import Final
 import pyarrow as pa
 
 from skep_sql.spark_release import is_spark_3
-from skep_sql.translation.spark_types import kind_of, named_kind
-
-t = pa.types
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """The type of an argument; its text where it is a constant."""
-
-    type: pa.DataType
-    literal: str | None = None
-
-    def fits(self, options: frozenset[str]) -> bool:
-        """Whether it is among the kinds and constants that were compared."""
-        if self.literal is not None:
-            text = f"'{self.literal}'" if self.type == pa.string() else self.literal
-            if text in options:
-                return True
-        return kind_of(self.type) in options
+from skep_sql.translation.constants import Argument, usual_constant
+from skep_sql.translation.spark_types import named_kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +42,24 @@ SCALAR: Final = "scalar"
 AGGREGATE: Final = "aggregate"
 WINDOW: Final = "window"
 _LENIENT: Final = "lenient"
-_OF_ANY_COUNT: Final = ("concat", "concat_ws", "greatest", "least")
+_OF_ANY_COUNT: Final = ("concat", "concat_ws", "greatest", "least", "hash", "xxhash64")
 
 
 def found_function(name: str, arguments: Sequence[Argument], role: str = SCALAR) -> KnownFunction | None:
-    """What answers a call alike; None where nothing is known to."""
+    """What answers a call alike; None where nothing is known to.
+
+    Constants that were not compared are taken as usual ones of their kind that were: separators, numbers, formats.
+    """
+    usual = [usual_constant(name, at, each) for at, each in enumerate(arguments)]
+    return _found(name, arguments, role) or (_found(name, usual, role) if usual != list(arguments) else None)
+
+
+def _found(name: str, arguments: Sequence[Argument], role: str) -> KnownFunction | None:
     known = _known().get((role, name), ())
     most = max((len(each.arguments) for each in known), default=0)
     if name in _OF_ANY_COUNT and len(arguments) > most > 1:  # each of those behind is as the last of what was compared
         head = arguments[: most - 1]
-        found = [found_function(name, [*head, each], role) for each in arguments[most - 1 :]]
+        found = [_found(name, [*head, each], role) for each in arguments[most - 1 :]]
         kinds = {each and (each.kind, each.is_cast) for each in found}
         if len(kinds) != 1 or found[0] is None or found[0].name is None:
             return None
@@ -94,7 +85,7 @@ def _known() -> Mapping[tuple[str, str], Sequence[KnownFunction]]:
         name, arguments, kind, shown, mode, role, *cast = line.split("\t")
         if mode == _LENIENT and not is_spark_3():
             continue
-        options = tuple(frozenset(each.split("|")) for each in arguments.split(";"))
+        options = tuple(frozenset(each.split("|")) for each in arguments.split(";") if arguments)
         found.setdefault((role, name), []).append(KnownFunction(options, kind, shown or None, cast == ["1"]))
     return found
 

@@ -17,7 +17,7 @@ from skep_sql.parsing.written import as_written, spark_text
 from skep_sql.translation.values import DiffersError
 
 _ALWAYS: Final = ("CAST", "TRY_CAST", "EXTRACT")
-_OF_WORDS: Final = ("TRIM", "SUBSTRING", "SUBSTR")  # substring(a FROM 2): of a call the name would be lost
+_OF_WORDS: Final = ("TRIM", "SUBSTRING", "SUBSTR", "OVERLAY")  # substring(a FROM 2): of a call the name would be lost
 
 
 def _parsers(names: tuple[str, ...]) -> dict[str, Any]:

@@ -245,7 +245,8 @@ class _Queries:
         source = self._from(query, scope)
         source = self._laterals(query, scope, source)
         windows = {each.name.lower(): each for each in query.args.get("windows") or ()}
-        translator = Translator(scope, windows, list(_in_sets(query.args.get("group"))))
+        is_ordered = "ORDER BY" not in (source or "")
+        translator = Translator(scope, windows, list(_in_sets(query.args.get("group"))), is_ordered=is_ordered)
         parts = []
         where = query.args.get("where")
         if where is not None:

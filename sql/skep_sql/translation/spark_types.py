@@ -112,9 +112,10 @@ def cast(text: str, kind: pa.DataType) -> str:
     return f"CAST({text} AS {sql_name(kind)})"
 
 
-def narrowed(text: str, kind: pa.DataType) -> str:
+def narrowed(text: str, kind: pa.DataType, *, or_null: bool = False) -> str:
     """As `cast`, of values that may be too large: the engine removes a mere cast from what is compared."""
-    return f"greatest({cast(text, kind)}, NULL)"
+    found = cast(text, kind)
+    return f"greatest({'TRY_' if or_null else ''}{found}, NULL)"
 
 
 def quoted(name: str) -> str:
