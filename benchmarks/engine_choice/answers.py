@@ -50,7 +50,7 @@ def save(answers: dict[str, Answer], path: str | Path) -> None:
             "seconds": [each.seconds for each in answers.values()],
         }
     )
-    Path(path).write_bytes(_packed(table))
+    Path(path).write_bytes(_packed(table, pa.ipc.IpcWriteOptions(compression="zstd")))
 
 
 def load(path: str | Path) -> dict[str, Answer]:
@@ -70,8 +70,8 @@ def task() -> dict[str, Any]:
     return found
 
 
-def _packed(table: pa.Table) -> bytes:
+def _packed(table: pa.Table, options: pa.ipc.IpcWriteOptions | None = None) -> bytes:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         writer.write_table(table)
     return bytes(sink.getvalue())

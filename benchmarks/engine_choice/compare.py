@@ -104,6 +104,11 @@ def judged(query: str, found: Answer, wanted: Answer, again: Answer | None = Non
     return Judged(query, Verdict.WRONG, f"rows: {len(ours)} of {len(theirs)}: {shown}")
 
 
+def same(query: str, one: Answer, other: Answer) -> bool:
+    """Whether Spark gave one answer when it was asked twice."""
+    return bool(_text(one, query) == _text(other, query))
+
+
 def short(text: object) -> str:
     """On one line."""
     line = " ".join(str(text).split())

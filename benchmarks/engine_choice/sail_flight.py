@@ -32,13 +32,14 @@ class SailFlight:
         self.rows("SELECT 1")
         close_port(address[1])
 
-    def rows(self, query: str) -> pa.Table:
-        """The answer to a statement, as it is written."""
+    def rows(self, query: str, seconds: float | None = None) -> pa.Table:
+        """The answer to a statement, as it is written. An error where it takes longer than so many seconds."""
+        options = flight.FlightCallOptions(timeout=seconds)
         descriptor = flight.FlightDescriptor.for_command(
             field(1, _STATEMENT) + field(2, field(1, query.encode()))  # a protobuf Any with the command in it
         )
-        info = self._client.get_flight_info(descriptor)
-        return pa.concat_tables([self._client.do_get(each.ticket).read_all() for each in info.endpoints])
+        info = self._client.get_flight_info(descriptor, options)
+        return pa.concat_tables([self._client.do_get(each.ticket, options).read_all() for each in info.endpoints])
 
 
 def field(number: int, value: bytes) -> bytes:

@@ -29,7 +29,6 @@ import zipfile
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 from xml.sax.saxutils import escape
@@ -204,9 +203,7 @@ class EmbeddedMetastore:
     def __enter__(self) -> EmbeddedMetastore:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 

@@ -13,16 +13,18 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from skep_catalog.client import Metastore
 from skep_catalog.entities import LockAnswer, LockInfo, LockState
-from skep_format.clock import SYSTEM_CLOCK, Clock, retried, within
+from skep_format.clock import SYSTEM_CLOCK, retried, within
 from skep_format.errors import CatalogError, LeaseLostError, LockError, MetastoreUnreachableError, NoSuchLockError
-from skep_table.events import NO_EVENTS, Events
 from skep_table.locks.agent import agent_facts, agent_text, has_ended
 from skep_table.locks.agent import describe as describe_facts
-from skep_table.locks.lease import LeasedLock, Queue
+from skep_table.locks.lease import LeasedLock, LockTerms, Queue
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 log = logging.getLogger("skep.lock")
 
@@ -78,17 +80,13 @@ class HmsLock(LeasedLock):
         table: str,
         *,
         partition: str | None = None,
-        purpose: str | None = None,
         heartbeat_seconds: float = 15.0,
-        clock: Clock = SYSTEM_CLOCK,
-        events: Events = NO_EVENTS,
-        on_lost: Callable[[LeaseLostError], None] | None = None,
+        **terms: Unpack[LockTerms],
     ) -> None:
         self._database, self._table, self._partition = database.lower(), table.lower(), partition
         name = f"{self._database}.{self._table}" + (f"/{partition}" if partition else "")
-        super().__init__(name, heartbeat_seconds=heartbeat_seconds, clock=clock, events=events, on_lost=on_lost)
+        super().__init__(name, heartbeat_seconds=heartbeat_seconds, **terms)
         self._metastore = metastore
-        self._purpose = purpose
         self._lock_id: int | None = None
         self._agent = ""
         self._beating: Metastore | None = None

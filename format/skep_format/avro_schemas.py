@@ -71,6 +71,13 @@ _VALUE: Final = (
 _DELETE_ORDERING: Final = [*_VALUE, Branch("ArrayWrapper", "1.1.1")]
 _COLUMN_VALUE: Final = [*_VALUE, Branch("LocalDateWrapper", "1.0.2"), Branch("ArrayWrapper", "1.1.1")]
 
+_COMMIT: Final = (
+    Member("partitionToWriteStats", optional(map_of(list_of("HoodieWriteStat"))), None),
+    Member("compacted", optional("boolean"), None, since="1.0.2"),
+    Member("extraMetadata", optional(map_of("string")), None),
+    Member("version", ["int", "null"], 1),
+    Member("operationType", optional("string"), None),
+)
 RECORDS: Final[Mapping[str, tuple[Member, ...]]] = {
     # Shared small records
     "HoodieActionInstant": (
@@ -246,19 +253,9 @@ RECORDS: Final[Mapping[str, tuple[Member, ...]]] = {
         Member("indexPartitionInfos", optional(list_of("HoodieIndexPartitionInfo")), None),
     ),
     # Commit metadata (Avro form; timeline v2 and archived v1)
-    "HoodieCommitMetadata": (
-        Member("partitionToWriteStats", optional(map_of(list_of("HoodieWriteStat"))), None),
-        Member("compacted", optional("boolean"), None, since="1.0.2"),
-        Member("extraMetadata", optional(map_of("string")), None),
-        Member("version", ["int", "null"], 1),
-        Member("operationType", optional("string"), None),
-    ),
+    "HoodieCommitMetadata": _COMMIT,
     "HoodieReplaceCommitMetadata": (
-        Member("partitionToWriteStats", optional(map_of(list_of("HoodieWriteStat"))), None),
-        Member("compacted", optional("boolean"), None, since="1.0.2"),
-        Member("extraMetadata", optional(map_of("string")), None),
-        Member("version", ["int", "null"], 1),
-        Member("operationType", optional("string"), None),
+        *_COMMIT,
         Member("partitionToReplaceFileIds", optional(map_of(list_of("string"))), None),
     ),
     "HoodieWriteStat": (

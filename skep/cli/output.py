@@ -198,6 +198,7 @@ def _print_table(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from skep_format.schema.arrow import is_number
     from skep_table.query.json_text import plain_texts
 
     is_terminal = sys.stdout.isatty()
@@ -207,7 +208,7 @@ def _print_table(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
     most = _WIDEST if is_terminal and len(schema) > 1 else None
     table = Table(box=None, header_style="bold", pad_edge=False)
     for field in schema:
-        justify: Literal["left", "right"] = "right" if _is_number(field.type) else "left"
+        justify: Literal["left", "right"] = "right" if is_number(field.type) else "left"
         table.add_column(
             Text(field.name), justify=justify, overflow="ellipsis", no_wrap=most is not None, max_width=most
         )
@@ -241,9 +242,3 @@ def iso_time(epoch_ms: float | None) -> str | None:
     if not epoch_ms:
         return None
     return datetime.fromtimestamp(epoch_ms / 1000, timezone.utc).isoformat(timespec="milliseconds")
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from skep.files.text_files import FileRows, Input, Types, read_text_files
 from skep_format.escaping import unescape
 from skep_format.names import DEFAULT_PARTITION
+from skep_format.rowfiles.inferred import FileRows, Input, Types, read_text_files
 
 
 def values_of(folder: Path, file: Path) -> tuple[tuple[str, str | None], ...]:

@@ -14,10 +14,10 @@ from typing import IO, Final
 import pyarrow as pa
 
 from skep.files.folder_columns import values_of, with_folder_columns
-from skep.files.text_files import FileRows, Input, read_text_files
 from skep_format.errors import InputError, SkepError
+from skep_format.rowfiles.inferred import FileRows, Input, read_text_files
+from skep_format.rowfiles.typed_rows import TYPED
 from skep_format.schema.exact import cast_exactly
-from skep_stream.files.typed_rows import TYPED
 from skep_table.write.input.row_input import RereadInput, RowInput
 
 _STDIN: Final = "-"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import skep.base.known_options  # noqa: F401 - the options that reading does not need are known all the same
@@ -34,7 +34,7 @@ from skep_format.schema.types import Schema
 from skep_format.timeline.metadata import WriteOperation
 from skep_table.events import Events
 from skep_table.query.options import COMMITS_OF_BATCH, INCREMENTAL_FORMAT, START_OFFSET, QueryType
-from skep_table.query.request import ReadRequest, Where
+from skep_table.query.request import ReadRequest
 from skep_table.table import HudiTable
 from skep_table.write.result import WriteResult
 
@@ -232,10 +232,9 @@ class Table(ServiceMethods, MetadataMethods):
         if dry_run:
             table = self._on_services(options)
             return plan_delete_where(table, where) if compute is None else plan_delete_computed(table, compute)
-        writer = self._writer(None, options)
         if compute is None:
-            return self._wrote(writer.delete_where, where, batch_id=batch_id)
-        return self._wrote(writer.delete_computed, compute, batch_id=batch_id)
+            return self.commit(lambda writer: writer.delete_where(where, batch_id=batch_id), options)
+        return self.commit(lambda writer: writer.delete_computed(compute, batch_id=batch_id), options)
 
     @takes_options
     def update(self, *, set: Mapping[str, object], where: str | None = None, **options: object) -> WriteResult:
@@ -288,42 +287,45 @@ class Table(ServiceMethods, MetadataMethods):
             from skep_table.write.planning.planned import plan_drop
 
             return plan_drop(self._on_services(options), partitions)
-        return self._wrote(self._writer(None, options).delete_partitions, partitions, batch_id=batch_id)
+        return self.commit(lambda writer: writer.delete_partitions(partitions, batch_id=batch_id), options)
 
     # -- columns, see docs/schema.md
 
     def rename_column(self, column: str, name: str) -> WriteResult:
         """A new name, the same values: `rename_column("address.zip", "postcode")`. One commit, no file is rewritten."""
-        return self.alter([RenameColumn(column, name)], {})
+        return self._alter([RenameColumn(column, name)])
 
     def drop_columns(self, *columns: str) -> WriteResult:
         """Takes columns out of the table. A column that is added later by the same name is another one."""
-        return self.alter([DropColumn(column) for column in columns], {})
+        return self._alter([DropColumn(column) for column in columns])
 
     def change_type(self, column: str, type: pa.DataType | str) -> WriteResult:
         """A type that holds the values of the old one, as Arrow type or in SQL's words: `"decimal(12,2)"`.
 
         int → long → float → double → decimal → string, decimals with more digits, date to string and back.
         """
-        return self.alter([ChangeType(column, type_of(type, column))], {})
+        return self._alter([ChangeType(column, type_of(type, column))])
 
     def add_column(
         self, column: str, type: pa.DataType | str, *, after: str | None = None, comment: str | None = None
     ) -> WriteResult:
         """A column without values so far. `after` names the column before it; `""` is the first place in a struct."""
-        return self.alter([AddColumn(column, type_of(type, column), comment, after)], {})
+        return self._alter([AddColumn(column, type_of(type, column), comment, after)])
 
     def move_column(self, column: str, after: str) -> WriteResult:
         """Another place in the order of columns; `after` as of `add_column`."""
-        return self.alter([MoveColumn(column, after)], {})
+        return self._alter([MoveColumn(column, after)])
 
     def comment_column(self, column: str, comment: str) -> WriteResult:
         """A comment on a column."""
-        return self.alter([CommentColumn(column, comment)], {})
+        return self._alter([CommentColumn(column, comment)])
 
     def allow_null(self, column: str) -> WriteResult:
         """A column that was never null may be null from now on."""
-        return self.alter([AllowNull(column)], {})
+        return self._alter([AllowNull(column)])
+
+    def _alter(self, changes: Sequence[ColumnChange]) -> WriteResult:
+        return self.commit(lambda writer: writer.alter(changes), {})
 
     # -- what statements call, see skep_sql.protocols.TargetTable
 
@@ -347,56 +349,22 @@ class Table(ServiceMethods, MetadataMethods):
             from skep.handles.writing import with_constants
 
             frame = with_constants(frame, partitions, self.hudi)
-        write = self._writer(frame, options).write
-        return self._wrote(write, operation, frame, partitions=partitions, partial=partial, batch_id=batch_id)
+        how: Any = {"partitions": partitions, "partial": partial, "batch_id": batch_id}
+        return self.commit(lambda writer: writer.write(operation, frame, **how), options, frame)
 
-    def change(
-        self, compute: Callable[[HudiTable], pa.Table], options: Mapping[str, object], sets: Collection[str]
+    def commit(
+        self, write: Callable[[TableWriter], WriteResult], options: Mapping[str, object], frame: object = None
     ) -> WriteResult:
-        """One commit of the changes that `compute` makes of the table as the write finds it.
+        """One commit, by what `write` does with a writer of this table, which is one for rows of `frame`.
 
-        `sets` are the columns that updates change: see `TableWriter.change`.
+        The next write of this handle plans on the snapshot that this one ended with, while that is recent. What Spark
+        raises of a frame or of its own is an error of skep, see `engine_errors`.
         """
-        return self._wrote(self._writer(None, options).change, compute, sets)
-
-    def delete_computed(self, compute: Callable[[HudiTable], pa.Table], options: Mapping[str, object]) -> WriteResult:
-        """One commit that deletes the rows that `compute` finds."""
-        return self._wrote(self._writer(None, options).delete_computed, compute)
-
-    def delete_where(self, where: Where, options: Mapping[str, object]) -> WriteResult:
-        """One commit that deletes the rows for which a predicate holds."""
-        return self._wrote(self._writer(None, options).delete_where, where)
-
-    def drop_partitions(self, partitions: Sequence[str], options: Mapping[str, object]) -> WriteResult:
-        """One commit that drops partitions by their paths."""
-        return self._wrote(self._writer(None, options).delete_partitions, partitions)
-
-    @property
-    def options(self) -> Options:
-        """Those that all reads and writes of this table share."""
-        return self._hudi.options
-
-    @property
-    def events(self) -> Events:
-        """The events of writes and services of this table; `listen` adds a listener."""
-        return self._hudi.context.events
-
-    def alter(self, changes: Sequence[ColumnChange], options: Mapping[str, object]) -> WriteResult:
-        """One commit that changes columns by their ids."""
-        return self._wrote(self._writer(None, options).alter, changes)
-
-    def _writer(self, frame: object, options: Mapping[str, object]) -> TableWriter:
         from skep.handles.writing import writer_for
 
-        return writer_for(frame, self._hudi.with_options(options), self._services)
-
-    def _wrote(self, write: Callable[..., WriteResult], *given: object, **named: object) -> WriteResult:
-        """The next write of this handle plans on the snapshot that this one ended with, while that is recent.
-
-        What Spark raises of a frame or of its own is an error of skep, see `engine_errors`.
-        """
+        writer = writer_for(frame, self._hudi.with_options(options), self._services)
         try:
-            result = write(*given, **named)
+            result = write(writer)
         except SkepError:
             raise
         except Exception:
@@ -407,6 +375,16 @@ class Table(ServiceMethods, MetadataMethods):
         if result.table is not None:
             self._hudi = result.table.in_context_of(self._hudi)
         return result
+
+    @property
+    def options(self) -> Options:
+        """Those that all reads and writes of this table share."""
+        return self._hudi.options
+
+    @property
+    def events(self) -> Events:
+        """The events of writes and services of this table; `listen` adds a listener."""
+        return self._hudi.context.events
 
     def services(self) -> Services:
         """How services run on this table: where, and under which lock."""

@@ -61,10 +61,8 @@ def lock_of(
             client,
             request.options.value(METASTORE_DATABASE) or name.database,
             request.options.value(METASTORE_TABLE) or name.name,
-            purpose=request.purpose,
             heartbeat_seconds=beat if request.options.is_set(HEARTBEAT_MILLISECONDS) else _BEAT_SECONDS,
-            events=request.events,
-            on_lost=request.on_lost,
+            **request.terms,
         )
 
     return make_lock(request, default, {"metastore": of_metastore})

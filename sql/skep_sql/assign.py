@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from skep_format.errors import InputError, SchemaError
-from skep_format.schema.arrow import is_any_list
+from skep_format.schema.arrow import is_any_list, is_number
 from skep_format.schema.exact import cast_within
 from skep_format.schema.java_text import java_float
 from skep_sql.protocols import QueryEngine
@@ -40,11 +40,6 @@ _WRITTEN_OUT: Final = r"^\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d(\.\d{1,6})?)?$"
 _MOST_DIGITS: Final = 76  # of Arrow's widest decimals
 _TOO_LARGE: Final = 1e38
 POLICY_KEY: Final = "spark.sql.storeassignmentpolicy"
-
-
-def is_number(kind: pa.DataType) -> bool:
-    """Whether it is a type of numbers."""
-    return bool(t.is_integer(kind) or t.is_floating(kind) or t.is_decimal(kind))
 
 
 def check_assignable(

@@ -10,8 +10,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 from sqlglot import exp
@@ -23,6 +21,7 @@ from skep_sql.parsing.statements import Name, Node
 from skep_sql.parsing.tokens import parsed
 from skep_sql.parsing.written import as_written, function_name, replaced, spark_text, value_of_session
 from skep_sql.protocols import SPARK_CATALOG, Relation, StoredView, TableCatalog, TargetTable
+from skep_sql.spark_release import is_spark_3
 from skep_table.query.filters.text import BARE
 from skep_table.table import HudiTable
 
@@ -173,17 +172,9 @@ def known_columns(tree: exp.Query, relations: Mapping[str, Relation]) -> set[str
 def _name_of_value(kind: str, node: Node) -> str:
     """Spark's name of a column that is a value of the session: from Spark 4 on that of the function, as it was called,
     of the two for a database that of one of them."""
-    if _is_spark_3():
+    if is_spark_3():
         return f"current_{kind}()"
     return "current_schema()" if kind == "database" else f"{function_name(node) or f'current_{kind}'}()"
-
-
-@cache
-def _is_spark_3() -> bool:
-    try:
-        return int(version("pyspark").partition(".")[0]) <= 3
-    except PackageNotFoundError:
-        return True
 
 
 def expanded(query: exp.Query, scope: Scope) -> exp.Query:

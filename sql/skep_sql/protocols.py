@@ -11,11 +11,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from sqlglot import exp
 
-    from skep_format.schema.change import ColumnChange
     from skep_format.timeline.metadata import WriteOperation
-    from skep_table.query.request import Where
     from skep_table.services.metadata.indexing import TableIndex
     from skep_table.table import HudiTable
+    from skep_table.write.flow import TableWriter
     from skep_table.write.result import WriteResult
 
 # What a query reads under one of its names: the answer of a read, or a frame.
@@ -86,22 +85,8 @@ class TargetTable(Protocol):
     ) -> WriteResult:
         """One commit of an operation that takes rows; `partitions` as of `TableWriter.insert_overwrite`."""
 
-    def change(
-        self, compute: Callable[[HudiTable], pa.Table], options: Mapping[str, object], sets: Collection[str]
-    ) -> WriteResult:
-        """One commit of updates, deletes and new rows, see `TableWriter.change`; `sets` are what updates change."""
-
-    def delete_computed(self, compute: Callable[[HudiTable], pa.Table], options: Mapping[str, object]) -> WriteResult:
-        """One commit that deletes stored rows, which `compute` returns with the meta columns they were read with."""
-
-    def delete_where(self, where: Where, options: Mapping[str, object]) -> WriteResult:
-        """One commit that deletes the rows for which a predicate of skep's own holds."""
-
-    def drop_partitions(self, partitions: Sequence[str], options: Mapping[str, object]) -> WriteResult:
-        """One commit that drops partitions by their paths."""
-
-    def alter(self, changes: Sequence[ColumnChange], options: Mapping[str, object]) -> WriteResult:
-        """One commit that changes columns by their ids, see `TableWriter.alter`."""
+    def commit(self, write: Callable[[TableWriter], WriteResult], options: Mapping[str, object]) -> WriteResult:
+        """One commit, by what `write` does with a writer of the table."""
 
     def indexes(self) -> Sequence[TableIndex]:
         """The indexes of the table's metadata table, by name."""

@@ -28,7 +28,7 @@ class Batch:
     `frame` is None where there is nothing new; `checkpoint` is None for a source that keeps none. `extra` is further
     state of the source, which is committed beside the checkpoint. `advances`: there are rows to commit although the
     checkpoint is the last one. `rejected` are records that can't be read,
-    as `rejected.py` has them.
+    as `Rejected` has them.
     """
 
     frame: pa.Table | None
@@ -158,3 +158,11 @@ class StreamContext:
     schemas: SchemaProvider | None = None
     events: Events = field(default_factory=Events)
     catalog: MetastoreCatalog | None = None
+
+
+class ErrorTable(Protocol):
+    """Where rejected records are kept. `skep` makes these."""
+
+    def write(self, rejected: pa.Table, batch_id: str) -> None:
+        """One commit of the records; a batch that was written before is not written again."""
+        ...

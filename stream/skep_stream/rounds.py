@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,8 +13,16 @@ from skep_format.schema.arrow import to_arrow
 from skep_format.schema.types import Schema
 from skep_format.timeline.metadata import WriteOperation
 from skep_stream.checkpoints import CheckpointSettings, Recorded, entries, newest, resumed, stated
-from skep_stream.protocols import Batch, Follower, Position, SchemaProvider, Source, StreamTarget, Transformer
-from skep_stream.rejected import ErrorTable, digest_of
+from skep_stream.protocols import (
+    Batch,
+    ErrorTable,
+    Follower,
+    Position,
+    SchemaProvider,
+    Source,
+    StreamTarget,
+    Transformer,
+)
 from skep_stream.schemas.providers import to_target
 from skep_table.events import Events
 from skep_table.write.result import WriteResult
@@ -94,7 +103,7 @@ class Stream:
         checkpoint = batch.checkpoint if self.keeps_checkpoint else None
         if batch.rejected is not None and self.errors is not None:
             # first: a round that dies in between is repeated, and its batch is then known
-            self.errors.write(batch.rejected, f"{last.checkpoint}..{batch.checkpoint} {digest_of(batch.rejected)}")
+            self.errors.write(batch.rejected, f"{last.checkpoint}..{batch.checkpoint} {_digest(batch.rejected)}")
         others = entries(self.target.table()) if asked.writer else {}
         extra = stated(self.target.checkpoint_keys(), checkpoint, batch.extra, asked, found, others)
         with self.events.step("stream.write", table=self.table, rows=rows.num_rows):
@@ -131,3 +140,8 @@ class Stream:
             return stated_one
         table = self.target.table()
         return None if table is None else table.schema()
+
+
+def _digest(rejected: pa.Table) -> str:
+    """Stands for these very records: a round that is repeated may meet others."""
+    return hashlib.sha256(repr(rejected.to_pydict()).encode("utf-8", "replace")).hexdigest()[:16]

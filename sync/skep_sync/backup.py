@@ -46,9 +46,9 @@ def keep(storage: Storage, metastore: str, table: TableEntry) -> Backup:
     return backup
 
 
-def backups(storage: Storage, metastore: str | None = None, entry: str | None = None) -> list[Backup]:
-    """The copies of an entry (None: of all), of one metastore or of any, oldest first."""
-    found = [_read(storage, name) for name in _names(storage, entry)]
+def backups(storage: Storage, metastore: str | None = None) -> list[Backup]:
+    """The copies of all entries, of one metastore or of any, oldest first."""
+    found = [_read(storage, name) for name in _names(storage, None)]
     return sorted(
         (one for one in found if metastore is None or _server(one.metastore) == _server(metastore)),
         key=lambda one: (one.time, one.id),

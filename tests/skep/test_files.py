@@ -14,8 +14,8 @@ import pytest
 
 from skep.base.schemas import schema_text
 from skep.files.inputs import inputs_of, read_files
-from skep.files.text_files import TextColumnWarning
 from skep_format.errors import InputError
+from skep_format.rowfiles.inferred import TextColumnWarning
 
 UTC = dt.timezone.utc
 
@@ -194,6 +194,14 @@ def test_a_value_of_another_type_than_the_tables_names_line_and_column(tmp_path:
     assert "--schema 'b string'" in message
 
 
+def test_numbers_with_a_plus_and_times_are_read_in_the_types_of_the_table(tmp_path: Path) -> None:
+    table = pa.schema([("n", pa.int32()), ("at", pa.timestamp("us", "UTC"))])
+    rows = read(tmp_path, table, a_csv="n,at\n+7,2026-01-01 10:00:00\nNA,NA\n")
+    assert rows.to_pylist() == [{"n": 7, "at": dt.datetime(2026, 1, 1, 10, tzinfo=UTC)}, {"n": None, "at": None}]
+    message = refused(tmp_path, table, a_csv="n,at\n1,2026-01-01\n2,2026-01-02\n+3,soon\n")
+    assert "a.csv, line 4: column at: timestamp[us, tz=UTC]: invalid value 'soon'" in message
+
+
 def test_quotes_that_csv_allows(tmp_path: Path) -> None:
     content = 'a,b\r\n"one, two","read ""hi"""\n"two\nlines",""\n5" pipe,plain\n"",\'\n'
     rows = read(tmp_path, a_csv="﻿" + content)
@@ -206,10 +214,11 @@ def test_quotes_that_csv_allows(tmp_path: Path) -> None:
 
 
 def test_lines_within_quotes_cross_the_blocks_of_the_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import skep.files.text_files
+    import skep_format.rowfiles.csv_read
+    import skep_format.rowfiles.inferred
 
-    monkeypatch.setattr(skep.files.text_files, "_BLOCK_BYTES", 256)
-    monkeypatch.setattr(skep.files.text_files, "_SCAN_BYTES", 100)
+    monkeypatch.setattr(skep_format.rowfiles.csv_read, "_BLOCK_BYTES", 256)
+    monkeypatch.setattr(skep_format.rowfiles.inferred, "_SCAN_BYTES", 100)
     content = "a,b\n" + "".join(f'{at},"line\nof {at}"\n' for at in range(200))
     assert read(tmp_path, a_csv=content).column("b").to_pylist() == [f"line\nof {at}" for at in range(200)]
 
@@ -224,6 +233,8 @@ def test_lines_within_quotes_cross_the_blocks_of_the_reader(tmp_path: Path, monk
         ('{"a": 1}\n{"a": \n', ", line 2: not JSON"),
         ('[{"a": 1}]\n', ", line 1: an object is expected, found a list"),
         ('{"a": 1}\n{"a": "caf\xe9"}\n'.encode("latin1"), ", line 2: the file is not in UTF-8"),
+        ('{"a": "} n"}\n{"a": "b"} null\n', ", line 2: not JSON: Extra data"),
+        ("null\n", ", line 1: an object is expected, found null"),
         ("", "Empty JSON file"),
     ],
 )

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from skep_format.errors import InputError
 from skep_format.options import Options
+from skep_format.rowfiles.csv_rows import csv_rows
 from skep_format.schema.avro import parse_avro
-from skep_stream.files.csv_rows import csv_rows
-from skep_stream.files.csv_text import CsvForm
+from skep_stream.files.csv_options import csv_form
 
 pytestmark = pytest.mark.spark
 DIALECTS: tuple[Mapping[str, str], ...] = (
@@ -56,7 +56,7 @@ def by_spark(spark: Any, file: Path, dialect: Mapping[str, str]) -> list[tuple[s
 
 
 def by_skep(file: Path, dialect: Mapping[str, str]) -> list[tuple[str | None, ...]] | InputError:
-    form = CsvForm.of(Options({f"hoodie.streamer.csv.{key}": value for key, value in dialect.items()}))
+    form = csv_form(Options({f"hoodie.streamer.csv.{key}": value for key, value in dialect.items()}))
     try:
         rows = csv_rows("f", file.read_bytes(), SCHEMA, form)
     except InputError as error:

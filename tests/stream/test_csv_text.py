@@ -8,10 +8,10 @@ import pytest
 
 from skep_format.errors import InputError, OptionError, UnsupportedError
 from skep_format.options import REGISTRY, IneffectiveOptionWarning, Options
+from skep_format.rowfiles.csv_rows import csv_rows
 from skep_format.schema.avro import parse_avro
 from skep_format.schema.types import Schema
-from skep_stream.files.csv_rows import csv_rows
-from skep_stream.files.csv_text import CsvForm
+from skep_stream.files.csv_options import csv_form
 
 
 def options(**values: str) -> Options:
@@ -25,7 +25,7 @@ def texts(*names: str) -> Schema:
 
 def rows(text: str | bytes, schema: Schema | None = None, **values: str) -> list[tuple[Any, ...]]:
     data = text if isinstance(text, bytes) else text.encode()
-    return [tuple(row.values()) for row in csv_rows("f", data, schema, CsvForm.of(options(**values))).to_pylist()]
+    return [tuple(row.values()) for row in csv_rows("f", data, schema, csv_form(options(**values))).to_pylist()]
 
 
 def test_doubled_quotes_with_the_quote_as_escape_end_no_row_late() -> None:
@@ -91,7 +91,7 @@ def test_blanks_and_comments() -> None:
 
 
 def test_headers() -> None:
-    found = csv_rows("f", b'\n"a ""b""",\n1,2\n', None, CsvForm.of(options(header="true", escape='"')))
+    found = csv_rows("f", b'\n"a ""b""",\n1,2\n', None, csv_form(options(header="true", escape='"')))
     assert found.to_pydict() == {'a "b"': [1], "_c1": [2]}
     for text in ("a,b", "a,b\n", "\n \n"):
         assert rows(text, texts("a", "b"), header="true") == []
@@ -123,7 +123,7 @@ def test_encodings_and_separators() -> None:
 )
 def test_what_is_no_character_or_encoding_is_refused(given: dict[str, str]) -> None:
     with pytest.raises(OptionError, match=f"hoodie.streamer.csv.{next(iter(given))}"):
-        CsvForm.of(options(**given))
+        csv_form(options(**given))
 
 
 OF_HUDI = (

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from skep_format.errors import InputError
+from skep_format.rowfiles.csv_cut import Dialect
+from skep_format.rowfiles.csv_rows import ColumnOrderWarning, csv_rows
+from skep_format.rowfiles.csv_text import CsvForm
+from skep_format.rowfiles.json_rows import _read_by_arrow, _read_each, json_rows
+from skep_format.rowfiles.rejected import Line, Rejected
 from skep_format.schema.avro import parse_avro
 from skep_format.schema.types import Schema
-from skep_stream.files.csv_cut import Dialect
-from skep_stream.files.csv_rows import ColumnOrderWarning, csv_rows
-from skep_stream.files.csv_text import CsvForm
-from skep_stream.files.json_rows import _read_by_arrow, _read_each, json_rows
-from skep_stream.rejected import Line, Rejected
 
 
 def schema(**types: Any) -> Schema:
@@ -167,6 +167,14 @@ def test_without_a_schema_types_fit_the_texts() -> None:
     rows = csv_rows("f", b"a,b,c\n1,1.5,x\n2,,y\n", None, HEADER)
     assert [str(field.type) for field in rows.schema] == ["int32", "double", "string"]
     assert csv("1,2\n", CsvForm()) == [{"_c0": 1, "_c1": 2}]
+
+
+def test_times_of_csv_without_a_zone_are_in_utc() -> None:
+    text = "at\n2026-01-02 10:00:00\n2026-01-02T10:00:00+02:00\n,\n".replace(",", '""')
+    rows = csv(text, HEADER, schema(at=["null", MICROS]))
+    assert [row["at"] and row["at"].hour for row in rows] == [10, 8, None]
+    with pytest.raises(InputError, match=r"f, line 3: column at: timestamp\[us, tz=UTC\]: invalid value 'soon'"):
+        csv("at\n2026-01-02\nsoon\n", HEADER, schema(at=["null", MICROS]))
 
 
 def test_values_of_csv_that_do_not_fit_are_named() -> None:

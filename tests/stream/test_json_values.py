@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skep_format.errors import InputError
+from skep_format.rowfiles.json_rows import _read_each, json_rows, json_values
+from skep_format.rowfiles.rejected import Line, Rejected
 from skep_format.schema.avro import parse_avro
 from skep_format.schema.types import Schema
-from skep_stream.files.json_rows import _read_each, json_rows, json_values
 from skep_stream.kafka.messages import MessagePlace
-from skep_stream.rejected import Line, Rejected
 
 GOLDEN: Final = json.loads((Path(__file__).parent / "golden" / "json_values.json").read_text(encoding="utf-8"))
 RANGES: Final = {

@@ -20,6 +20,7 @@ from skep_format.timeline.instant import Action
 from skep_sync.callbacks import CallbackWarning, callback_hook, deliver, senders, undelivered
 from skep_sync.callbacks.senders import HttpSender, KafkaSender, sender_of
 from skep_sync.following.receiver import parse_callback
+from skep_table import plug_ins
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
@@ -215,7 +216,7 @@ def test_senders_by_hudis_options(monkeypatch: pytest.MonkeyPatch) -> None:
     received: list[Any] = []
     monkeypatch.setattr(EntryPoint, "load", lambda _self: lambda options: received.append)
     entry = EntryPoint("mine", "x:y", senders.GROUP)
-    monkeypatch.setattr(senders, "entry_points", lambda group, name: [entry] if name == "mine" else [])
+    monkeypatch.setattr(plug_ins, "entry_points", lambda group, name: [entry] if name == "mine" else [])
     assert sender_of(Options({f"{PREFIX}class": "mine"})).address == "skep.callbacks:mine"
 
 

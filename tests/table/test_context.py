@@ -18,6 +18,7 @@ from skep_format.errors import LockError, StorageError
 from skep_format.runner import ThreadRunner
 from skep_format.storage import LocalStorage
 from skep_format.table_config import TableType
+from skep_table import plug_ins
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.lock import InProcessLock
 from skep_table.merge.rule import DELETE_FIELD, DELETE_MARKER
@@ -78,7 +79,7 @@ def test_an_index_reads_with_the_options_of_the_write(table: HudiTable, monkeypa
 
     entry = EntryPoint("mine", "unused:unused", registry.GROUP)
     monkeypatch.setattr(EntryPoint, "load", lambda _self: lambda _config, _options: Recorded())
-    monkeypatch.setattr(registry, "entry_points", lambda group, name: [entry])
+    monkeypatch.setattr(plug_ins, "entry_points", lambda group, name: [entry])
     LocalWriter(table.with_options({"hoodie.index.class": "mine", DELETE_FIELD.key: "ts"})).upsert(ROWS)
     assert seen == ["ts"]
 

@@ -15,10 +15,10 @@ from skep_format.options import Options
 from skep_format.runner import ThreadRunner
 from skep_format.storage import LocalStorage
 from skep_format.table_config import TableType
+from skep_table import plug_ins
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.context import TableContext
 from skep_table.query import ReadRequest, read
-from skep_table.services import strategies
 from skep_table.services.clustering import cluster as cluster_service
 from skep_table.services.clustering.cluster import cluster
 from skep_table.services.compaction import compact as compact_service
@@ -80,7 +80,7 @@ def test_a_task_that_is_tried_again_leaves_nothing(spark: Any, tmp_path: Path, m
                 Path(failed).touch()
                 raise OSError("the machine is down")
 
-    monkeypatch.setattr(strategies, "_registered", lambda group, name: fails_once if name == "fails" else None)
+    monkeypatch.setattr(plug_ins, "_strategy", lambda group, name: fails_once if name == "fails" else None)
     path = tmp_path / "t"
     table = make(path, TableType.COPY_ON_WRITE)
     before, there = rows(table), base_files(path)

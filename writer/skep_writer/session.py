@@ -33,7 +33,6 @@ def make_spark(
     java_environment: Mapping[str, str] | None = None,
     *,
     master: str | None = None,
-    app_name: str = "skep",
     conf: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """The running session, else a new one on this machine.
@@ -51,7 +50,7 @@ def make_spark(
         **(java_environment or {}),
     }
     with _environment(environment):
-        builder = spark_module.SparkSession.builder.appName(app_name)
+        builder = spark_module.SparkSession.builder.appName("skep")
         if master is not None or "SPARK_REMOTE" not in os.environ:
             builder = builder.master(master or os.environ.get("MASTER", "local[*]"))
         for key, value in {**_DEFAULTS, **(conf or {})}.items():

@@ -16,6 +16,7 @@ import pyarrow as pa
 from skep_format.avro.chains import element_starts
 from skep_format.avro.cursors import I64, U8, Bytes, Cursors
 from skep_format.avro.types import AvroType, UnionType, arrow_field, arrow_of, as_record, members_of, null_branch
+from skep_format.buffers import bytes_and_offsets
 from skep_format.errors import CorruptFileError
 from skep_format.schema.avro import decimal_size
 from skep_format.schema.types import (
@@ -82,9 +83,7 @@ def decode_values(
     offset: int = 0,
 ) -> pa.RecordBatch:
     """As `decode_records`, for records that are the values of a binary array without nulls."""
-    values = values.cast(pa.large_binary())
-    offsets = np.frombuffer(values.buffers()[1], np.int64, len(values) + 1, values.offset * 8)
-    data = values.buffers()[2] or b""
+    data, offsets = bytes_and_offsets(values)
     starts, lengths = offsets[:-1], np.diff(offsets)
     return decode_records(schema, data, starts, lengths, columns=columns, path=path, offset=offset)
 

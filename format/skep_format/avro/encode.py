@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_format.avro.types import AvroType, UnionType, arrow_field, as_record, members_of, null_branch
+from skep_format.buffers import bytes_and_offsets
 from skep_format.errors import SchemaError
 from skep_format.schema.avro import decimal_size
 from skep_format.schema.types import (
@@ -58,12 +59,12 @@ def encode_records(schema: Schema | StructType, table: pa.Table | pa.RecordBatch
     sizes: list[I64] = []
     for at in range(0, table.num_rows, _CHUNK_ROWS):
         joined = _chunk(record, table.slice(at, _CHUNK_ROWS))
-        offsets = np.frombuffer(joined.buffers()[1], np.int64, len(joined) + 1, joined.offset * 8)
-        parts.append(memoryview(joined.buffers()[2])[int(offsets[0]) : int(offsets[-1])])
+        data, offsets = bytes_and_offsets(joined)
+        parts.append(data)
         sizes.append(np.diff(offsets))
     lengths = np.concatenate(sizes) if sizes else np.zeros(0, np.int64)
-    data = pa.py_buffer(parts[0] if len(parts) == 1 else b"".join(parts))
-    return data, np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    whole = pa.py_buffer(parts[0] if len(parts) == 1 else b"".join(parts))
+    return whole, np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
 
 
 def _chunk(record: StructType, rows: pa.Table | pa.RecordBatch) -> pa.Array:

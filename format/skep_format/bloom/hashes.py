@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from skep_format.buffers import bytes_and_offsets
 from skep_format.errors import KeyFieldError
 
 U32 = npt.NDArray[np.uint32]
@@ -44,7 +45,7 @@ class KeyHashes:
     """
 
     def __init__(self, keys: pa.Array | pa.ChunkedArray) -> None:
-        offsets, data = _string_buffers(keys)
+        data, offsets = _string_buffers(keys)
         self._offsets, self._data = offsets, data
         self._rounds: dict[HashKind, list[U32]] = {}
         self._mixers: dict[HashKind, _Murmur | _MurmurOfFew | _Jenkins] = {}
@@ -97,22 +98,16 @@ def _positions(hashes: U32, bits: int, kind: type[V]) -> npt.NDArray[V]:
     return positions
 
 
-def _string_buffers(keys: pa.Array | pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    """Offsets (from 0) and bytes of a string array without nulls."""
+def _string_buffers(keys: pa.Array | pa.ChunkedArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Bytes and offsets of a string array. KeyFieldError where it has nulls."""
     if keys.null_count:
         raise KeyFieldError(
             f"{keys.null_count} of {len(keys)} record keys are null", column="_hoodie_record_key", rows=keys.null_count
         )
-    array = keys.cast(pa.large_string()) if not pa.types.is_large_string(keys.type) else keys
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
-    if not len(array):
-        return np.zeros(1, np.int64), np.zeros(0, np.uint8)
-    buffers = array.buffers()
-    offsets = np.frombuffer(buffers[1], np.int64, len(array) + 1, array.offset * 8)
-    data = np.frombuffer(buffers[2], np.uint8) if buffers[2] is not None else np.zeros(0, np.uint8)
-    first, last = int(offsets[0]), int(offsets[-1])
-    return offsets - first, data[first:last]
+    array = keys
+    if isinstance(keys, pa.ChunkedArray):
+        array = keys.combine_chunks() if keys.num_chunks != 1 else keys.chunk(0)
+    return bytes_and_offsets(array)
 
 
 class _Words:

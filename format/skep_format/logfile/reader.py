@@ -21,13 +21,13 @@ _SCAN: Final = 1 << 20
 _LEAST: Final = 4 + 4 + 4 + 8 + 4 + 8  # what a block without headers, content and footers has behind its size
 
 
-def read_blocks(file: Any, path: str, size: int | None = None, *, offset: int = 0) -> Iterator[LogBlock]:
+def read_blocks(file: Any, path: str, size: int | None = None) -> Iterator[LogBlock]:
     """The blocks of a log file in order. `file` is a seekable pa.NativeFile that must stay open while blocks are used.
 
-    `offset` starts at a later block. Raises CorruptFileError for a file that does not begin with a block, or whose
+    Raises CorruptFileError for a file that does not begin with a block, or whose
     block is well framed and broken inside; UnsupportedError for a log format that skep can't read.
     """
-    return _Scanner(file, path, file.size() if size is None else size).blocks(offset)
+    return _Scanner(file, path, file.size() if size is None else size).blocks()
 
 
 class _Scanner:
@@ -35,7 +35,8 @@ class _Scanner:
         self._file, self._path, self._size = file, path, size
         self._window, self._window_at = b"", 0
 
-    def blocks(self, at: int) -> Iterator[LogBlock]:
+    def blocks(self) -> Iterator[LogBlock]:
+        at = 0
         # Fewer bytes than a magic number at the end are nothing: Hudi's readers stop there too.
         while at + len(MAGIC) <= self._size:
             if self._bytes(at, len(MAGIC)) != MAGIC:

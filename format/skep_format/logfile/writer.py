@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_format.avro import encode_records
+from skep_format.buffers import bytes_and_offsets
 from skep_format.errors import SchemaError
 from skep_format.instant_time import InstantTime
 from skep_format.logfile.block import CONTENT_VERSION, MAGIC, BlockType, HeaderKey
@@ -44,11 +45,10 @@ def avro_block(
     rows: pa.Table | pa.RecordBatch,
     *,
     more: Mapping[HeaderKey, str] | None = None,
-    kind: BlockType = BlockType.AVRO_DATA,
 ) -> bytes:
-    """A data (or CDC) block of `rows`, written with `schema`, meta columns included. `more` are further headers."""
+    """A data block of `rows`, written with `schema`, meta columns included. `more` are further headers."""
     headers = {HeaderKey.INSTANT_TIME: instant_time, HeaderKey.SCHEMA: avro_text(schema), **(more or {})}
-    return format_block(kind, headers, avro_content(schema, rows))
+    return format_block(BlockType.AVRO_DATA, headers, avro_content(schema, rows))
 
 
 def avro_content(schema: Schema | StructType, rows: pa.Table | pa.RecordBatch) -> bytes:
@@ -63,9 +63,7 @@ def avro_content(schema: Schema | StructType, rows: pa.Table | pa.RecordBatch) -
     lengths = np.diff(offsets).astype(">i4").view(np.uint8)
     prefixes = pa.Array.from_buffers(pa.binary(4), rows.num_rows, [None, pa.py_buffer(lengths)]).cast(pa.large_binary())
     joined = pc.binary_join_element_wise(prefixes, records, pa.scalar(b"", pa.large_binary()))
-    start, end = (int(at) for at in np.frombuffer(joined.buffers()[1], np.int64, rows.num_rows + 1)[[0, -1]])
-    body = memoryview(joined.buffers()[2])[start:end] if end > start else b""
-    return b"".join((struct.pack(">ii", CONTENT_VERSION, rows.num_rows), body))
+    return b"".join((struct.pack(">ii", CONTENT_VERSION, rows.num_rows), bytes_and_offsets(joined)[0].data))
 
 
 def delete_block(

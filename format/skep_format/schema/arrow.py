@@ -45,6 +45,11 @@ def to_arrow(schema: Schema) -> pa.Schema:
     return pa.schema([arrow_field(field) for field in schema.fields])
 
 
+def is_number(kind: pa.DataType) -> bool:
+    """Whether it is a type of numbers."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
 def nullable(schema: pa.Schema) -> pa.Schema:
     """The same columns, each of which may be null, and so may all that they hold."""
     return pa.schema([_nullable(field) for field in schema], schema.metadata)

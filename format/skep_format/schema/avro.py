@@ -88,9 +88,9 @@ def to_avro(schema: Schema, *, meta: bool = False) -> dict[str, Any]:
 
 
 @cached_by_schema
-def avro_text(schema: Schema, *, meta: bool = False) -> str:
+def avro_text(schema: Schema) -> str:
     """`to_avro` as compact JSON: the text of footers, log headers and commit metadata."""
-    return json.dumps(to_avro(schema, meta=meta), separators=(",", ":"), ensure_ascii=False)
+    return json.dumps(to_avro(schema), separators=(",", ":"), ensure_ascii=False)
 
 
 def decimal_size(precision: int) -> int:

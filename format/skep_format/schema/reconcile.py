@@ -102,21 +102,9 @@ def _check_members(kind: DataType, path: str) -> None:
 def check_fixed(existing: Schema, incoming: Schema, names: Iterable[str]) -> None:
     """SchemaError for columns (dotted for members of structs) of types whose values never fit those of the table."""
     for name in names:
-        stored, given = _type_at(existing, name), _type_at(incoming, name)
-        if stored is not None and given is not None:
-            _fixed(stored, given, name)
-
-
-def _type_at(schema: Schema, name: str) -> DataType | None:
-    if name in schema:
-        return schema[name].type
-    head, *members = name.split(".")
-    kind: DataType | None = schema[head].type if head in schema else None
-    for member in members:
-        if not isinstance(kind, StructType) or member not in kind.names():
-            return None
-        kind = kind[member].type
-    return kind
+        stored, given = existing.fields_to(name), incoming.fields_to(name)
+        if stored and given:
+            _fixed(stored[-1].type, given[-1].type, name)
 
 
 def _merge_fields(

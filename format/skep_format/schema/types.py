@@ -379,6 +379,19 @@ class Schema:
     def _by_name(self) -> dict[str, Field]:
         return {field.name: field for field in reversed(self.fields)}
 
+    def fields_to(self, name: str) -> tuple[Field, ...]:
+        """The fields from the top down to a column, dotted for a member of structs; none where it is not there."""
+        if name in self:
+            return (self[name],)
+        head, *members = name.split(".")
+        found = [self[head]] if head in self else []
+        for member in members if found else ():
+            kind = found[-1].type
+            if not isinstance(kind, StructType) or member not in kind.names():
+                return ()
+            found.append(kind[member])
+        return tuple(found)
+
     def select(self, names: tuple[str, ...]) -> Schema:
         """The named columns, in the order of `names`. KeyError for one that is not there."""
         return replace(self, fields=tuple(self[name] for name in names))

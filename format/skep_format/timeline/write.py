@@ -105,16 +105,16 @@ def request_instant(
     )
 
 
-def create_requested(table: Seen, instant: Instant, content: Content = None, *, durable: bool = True) -> Instant:
-    """Creates the requested file. AlreadyExistsError when another writer has this time and action.
-
-    `durable`: as for `Storage.create_exclusive`; where it is not, the caller syncs the file.
-    """
-    return _create(table, replace(instant, state=State.REQUESTED), content, durable)
+def create_requested(table: Seen, instant: Instant, content: Content = None) -> Instant:
+    """Creates the requested file. AlreadyExistsError when another writer has this time and action."""
+    return _create(table, replace(instant, state=State.REQUESTED), content, durable=True)
 
 
 def transition_to_inflight(table: Seen, instant: Instant, content: Content = None, *, durable: bool = True) -> Instant:
-    """Creates the inflight file. AlreadyExistsError when it exists. `durable`: as for `create_requested`."""
+    """Creates the inflight file. AlreadyExistsError when it exists.
+
+    `durable`: as for `Storage.create_exclusive`; where it is not, the caller syncs the file.
+    """
     return _create(table, replace(instant, state=State.INFLIGHT), content, durable)
 
 
@@ -130,7 +130,7 @@ def complete(
     """Creates the completed file, which is the commit point: everything that the instant wrote becomes visible.
 
     In layout 2, `table` must be a snapshot made under the table's lock. AlreadyExistsError when the instant is
-    completed, which nobody else can have done when this process is `alone`. `durable`: as for `create_requested`.
+    completed, which nobody else can have done when this process is `alone`. `durable`: as for `transition_to_inflight`.
     """
     done = _completed(table, instant, clock)
     if not alone:

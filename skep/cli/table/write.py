@@ -22,9 +22,9 @@ from skep_format.options import comma_list
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from skep.files.text_files import Input
     from skep.handles.destination import Destination
     from skep.handles.table import Table
+    from skep_format.rowfiles.inferred import Input
     from skep_table.events import Listener
     from skep_table.write.input.row_input import RowInput
     from skep_table.write.result import WriteResult

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from TCLIService import ttypes
 from thrift.Thrift import TType
 
+from skep_format.buffers import bytes_and_offsets
 from skep_table.query.json_text import ROWS, Spelling, decimal_text, json_values
 
 COLUMNAR: Final = ttypes.TProtocolVersion.HIVE_CLI_SERVICE_PROTOCOL_V6
@@ -136,19 +137,14 @@ def _numbers(kind: str) -> Callable[[pa.Array], bytes]:
 
 def _with_lengths(values: pa.Array) -> bytes:
     """Each value behind its length."""
-    _, offset_buffer, data_buffer = values.buffers()
-    count = len(values)
-    if not count:
-        return b""
-    offsets = np.frombuffer(offset_buffer, np.int64)[values.offset : values.offset + count + 1]
+    data, offsets = bytes_and_offsets(values)
     lengths = np.diff(offsets)
-    out = np.empty(int(offsets[-1] - offsets[0]) + 4 * count, np.uint8)
+    out = np.empty(len(data) + 4 * len(lengths), np.uint8)
     is_data = np.ones(len(out), bool)
-    places = (offsets[:-1] - offsets[0] + 4 * np.arange(count))[:, None] + np.arange(4)
+    places = (offsets[:-1] + 4 * np.arange(len(lengths)))[:, None] + np.arange(4)
     out[places] = lengths.astype(">u4").view(np.uint8).reshape(-1, 4)
     is_data[places] = False
-    if data_buffer is not None:
-        out[is_data] = np.frombuffer(data_buffer, np.uint8)[int(offsets[0]) : int(offsets[-1])]
+    out[is_data] = data
     return out.tobytes()
 
 

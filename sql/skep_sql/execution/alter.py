@@ -24,7 +24,7 @@ from skep_format.schema.types import Field, Schema, parse_type, type_text
 from skep_format.timeline.metadata import WriteOperation
 from skep_sql.answer import Answer
 from skep_sql.bind import Scope, look_up, table_to_change
-from skep_sql.execution.tables import partition_paths, partitions_to_drop
+from skep_sql.execution.tables import drop_partitions, partition_paths
 from skep_sql.parsing.statements import AlterTable, ColumnSpec
 from skep_sql.protocols import TargetTable
 from skep_sql.settings import SessionSettings
@@ -50,12 +50,8 @@ def alter(statement: AlterTable, scope: Scope, settings: SessionSettings) -> Ans
         return Answer()
     if statement.action == "drop partition":
         target = catalog.table(full)
-        writes = []
-        for partition in statement.partitions:
-            paths = partitions_to_drop(partition, target.hudi, target.name)
-            if paths:
-                writes.append(target.drop_partitions(paths, settings.hoodie))
-        return Answer(writes=tuple(writes))
+        dropped = (drop_partitions(partition, target, settings) for partition in statement.partitions)
+        return Answer(writes=tuple(write for write in dropped if write is not None))
     if statement.action in ("add columns", "rename column", "drop column", "alter column"):
         return Answer(writes=_columns(statement, scope.catalog.table(full), settings, full))
     if statement.action == "add partition":
@@ -82,7 +78,7 @@ def _columns(
             table=full,
             option=SCHEMA_ON_READ.key,
         )
-    return (target.alter(changes, settings.hoodie),) if changes else ()
+    return (target.commit(lambda writer: writer.alter(changes), settings.hoodie),) if changes else ()
 
 
 def _changes(statement: AlterTable, schema: Schema, full: str) -> list[ColumnChange]:

@@ -101,7 +101,8 @@ def update_rows(
             check_ordering_rises(old, changed, name, snapshot, target.name)
         return changed
 
-    return target.change(compute, options, frozenset(value.column for value in values))
+    sets = frozenset(value.column for value in values)
+    return target.commit(lambda writer: writer.change(compute, sets), options)
 
 
 def run_delete(statement: Delete, scope: Scope, engine: QueryEngine, options: Mapping[str, object]) -> WriteResult:
@@ -110,8 +111,9 @@ def run_delete(statement: Delete, scope: Scope, engine: QueryEngine, options: Ma
     alias = statement.alias or statement.name.parts[-1]
     condition = own_condition(statement.where or exp.true(), target.hudi, alias, engine)
     if condition is not None:
-        return target.delete_where(condition, options)
-    return target.delete_computed(matching(target, statement.where, scope, engine, alias), options)
+        return target.commit(lambda writer: writer.delete_where(condition), options)
+    compute = matching(target, statement.where, scope, engine, alias)
+    return target.commit(lambda writer: writer.delete_computed(compute), options)
 
 
 def matching(

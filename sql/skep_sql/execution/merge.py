@@ -79,7 +79,7 @@ def merge_rows(merge: MergeInto, scope: Scope, engine: QueryEngine, options: Map
         joined = bind(plan.query(), replace(pinned, functions={**scope.functions, **functions}))
         return plan.changes(engine.rows(joined.query, joined.relations))
 
-    return merge.target.change(compute, options, sets)
+    return merge.target.commit(lambda writer: writer.change(compute, sets), options)
 
 
 def _check_order(clauses: Sequence[MergeClause], name: str) -> None:

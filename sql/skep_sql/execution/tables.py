@@ -299,15 +299,19 @@ def _one(name: Name) -> str:
 def truncate(statement: Truncate, scope: Scope, settings: SessionSettings) -> WriteResult | None:
     """All rows, by one commit that replaces them: unlike Hudi's, the timeline goes on, for readers and time travel."""
     target = table_to_change(scope, statement.name)
-    table = target.hudi
     if statement.partition is None:
-        empty = to_arrow(table.schema()).empty_table()
+        empty = to_arrow(target.hudi.schema()).empty_table()
         return target.write(WriteOperation.INSERT_OVERWRITE_TABLE, empty, settings.hoodie)
-    paths = partitions_to_drop(statement.partition, table, target.name)
-    return target.drop_partitions(paths, settings.hoodie) if paths else None
+    return drop_partitions(statement.partition, target, settings)
 
 
-def partitions_to_drop(partition: PartitionSpec, table: HudiTable, name: str) -> list[str]:
+def drop_partitions(partition: PartitionSpec, target: TargetTable, settings: SessionSettings) -> WriteResult | None:
+    """Drops, by one commit, what a PARTITION clause names; None where that is nothing."""
+    paths = _partitions_to_drop(partition, target.hudi, target.name)
+    return target.commit(lambda writer: writer.delete_partitions(paths), settings.hoodie) if paths else None
+
+
+def _partitions_to_drop(partition: PartitionSpec, table: HudiTable, name: str) -> list[str]:
     """The partitions that are there and have these values, of all partition columns; `*` in a text is any text.
 
     InputError where a column is missing: as in Hudi, no statement drops all that is below a folder without that `*`.

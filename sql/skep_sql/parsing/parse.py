@@ -51,7 +51,6 @@ from skep_sql.protocols import TIME_ZONE
 from skep_table.query.filters.text import SqlDialect
 
 _QUERY_WORDS: Final = ("SELECT", "WITH", "VALUES", "(", "FROM", "TABLE")
-_CLAUSES: Final = ("USING", "PARTITIONED", "LOCATION", "COMMENT", "TBLPROPERTIES", "OPTIONS", "AS", "CLUSTERED")
 _SHOWN: Final = {
     "TABLES": "tables",
     "TABLE EXTENDED": "table extended",

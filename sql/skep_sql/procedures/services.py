@@ -81,7 +81,8 @@ def _run_compaction(context: Context) -> Rows:
 
 @procedure("drop_partition(table, partition) -> result")
 def _drop_partition(context: Context) -> Rows:
-    context.target.drop_partitions(str(context["partition"]).split(","), context.options())
+    paths = str(context["partition"]).split(",")
+    context.target.commit(lambda writer: writer.delete_partitions(paths), context.options())
     return [["Success"]]
 
 
@@ -89,7 +90,8 @@ def _drop_partition(context: Context) -> Rows:
 def _truncate(context: Context) -> Rows:
     target = context.target
     if context["partitions"]:
-        target.drop_partitions(str(context["partitions"]).split(","), context.options())
+        paths = str(context["partitions"]).split(",")
+        target.commit(lambda writer: writer.delete_partitions(paths), context.options())
         return [["SUCCESS", "0"]]
     truncate(Truncate(Name(tuple(target.name.split(".")))), context.scope, context.settings)
     return [["SUCCESS", "0"]]

@@ -12,7 +12,6 @@ from skep_sql.parsing.statements import Node
 from skep_sql.translation.arithmetic import divided, double
 from skep_sql.translation.functions import AGGREGATE, WINDOW, Argument, found_function, is_known
 from skep_sql.translation.spark_types import (
-    adjusted,
     cast,
     is_exact,
     is_plain,
@@ -44,23 +43,60 @@ class Aggregate:
 
 def aggregate(node: Node, name: str, values: Sequence[EngineValue], *, is_distinct: bool) -> Aggregate:
     """DiffersError for one that is not known to be alike."""
-    if any(value.has_aggregate for value in values):
-        raise differs(node, "an aggregate of an aggregate")
     shown = named(f"{name}({'DISTINCT ' if is_distinct else ''}{', '.join(['{}'] * len(values))})", *values)
     if is_distinct:
-        if name != "count" or not all(is_exact(value.type) for value in values):
+        if not all(is_exact(value.type) for value in values):
             raise differs(node, "not grouped alike")
-        return Aggregate((f"count(DISTINCT {', '.join(value.text for value in values)})",), pa.int64(), shown)
+        if name == "count":
+            return Aggregate((f"count(DISTINCT {', '.join(value.text for value in values)})",), pa.int64(), shown)
+        if name != "sum":
+            raise differs(node)
     make = _BY_HAND.get(name)
     found = make(node, values[0]) if make is not None and len(values) == 1 else None
     if found is not None:
-        return Aggregate(found.calls, found.type, shown, found.pattern)
+        calls = (call.replace("(", "(DISTINCT ", is_distinct) for call in found.calls)
+        return Aggregate(tuple(calls), found.type, shown, found.pattern)
+    if is_distinct:
+        raise differs(node)
     return _of_table(node, name, values, AGGREGATE)
 
 
 def of_window(node: Node, name: str, values: Sequence[EngineValue]) -> Aggregate:
     """A function that needs a window."""
     return _of_table(node, name, values, WINDOW)
+
+
+def window_name(
+    name: str, shown: str | None, values: Sequence[EngineValue], parts: Sequence[str], orders: Sequence[str]
+) -> str | None:
+    """Spark's name of a column that is a function over a window without a frame of its own."""
+    to_here = "BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
+    if name in _RANKS:
+        shown, frame = (
+            f"{name.upper() if name in _IN_CAPITALS else name}({_listed(values[: name == 'ntile'])})",
+            f"ROWS {to_here}",
+        )
+    elif name in ("lag", "lead"):
+        names = [value.name for value in values] + ["1", "NULL"][max(0, len(values) - 1) :]
+        offset = f"{'-' if name == 'lag' else ''}{names[1]} FOLLOWING"
+        shown = None if None in names else f"{name}({', '.join(map(str, names))})"
+        frame = f"ROWS BETWEEN {offset} AND {offset}"
+    elif orders:
+        frame = f"RANGE {to_here}"
+    else:
+        frame = "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
+    if name in ("cume_dist", "nth_value"):
+        shown = f"{name}({_listed(values)})"
+    clauses = [
+        f"PARTITION BY {', '.join(parts)}" if parts else "",
+        f"ORDER BY {', '.join(orders)}" if orders else "",
+        frame,
+    ]
+    return None if shown is None else f"{shown} OVER ({' '.join(each for each in clauses if each)})"
+
+
+def _listed(values: Sequence[EngineValue]) -> str:
+    return ", ".join(str(value.name) for value in values)
 
 
 def is_aggregate(name: str) -> bool:
@@ -105,10 +141,8 @@ def _avg(node: Node, value: EngineValue) -> Aggregate | None:
         if summed is None:
             return None
         found = pa.decimal128(value.type.precision + 4, value.type.scale + 4)
-        digits = max(6, summed.type.scale + 21)
-        whole = adjusted(summed.type.precision - summed.type.scale + digits, digits)
-        ratio = divided(node, "{0}", summed.type, cast("{1}", pa.decimal128(20, 0)), whole)
-        return Aggregate((*summed.calls, f"nullif(count({value.text}), 0)"), found, None, cast(ratio, found))
+        text = divided("{0}", summed.type, cast("nullif({1}, 0)", pa.decimal128(20, 0)), found)
+        return Aggregate((*summed.calls, f"count({value.text})"), found, None, text)
     if is_whole(value.type) or t.is_floating(value.type):
         return Aggregate((f"avg({double(value)})",), pa.float64(), None)
     return None
@@ -133,3 +167,5 @@ _BY_HAND: Final[Mapping[str, Callable[[Node, EngineValue], Aggregate | None]]] =
     "min": _extreme("min"),
     "max": _extreme("max"),
 }
+_IN_CAPITALS: Final = ("rank", "dense_rank", "percent_rank")
+_RANKS: Final = ("row_number", "ntile", *_IN_CAPITALS)

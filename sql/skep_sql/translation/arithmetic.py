@@ -24,7 +24,9 @@ from skep_sql.translation.values import DiffersError, EngineValue, as_type, diff
 t = pa.types
 SIGNS: Final = ("+", "-", "*", "/", "%", "div")
 WIDER: Final = {8: pa.int64(), 16: pa.int64(), 32: pa.int64(), 64: pa.decimal128(38, 0)}
-_MORE_DIGITS: Final = 4  # that the engine gives a quotient behind those of the dividend; it cuts off what is behind them
+_MORE_DIGITS: Final = (
+    4  # that the engine gives a quotient behind those of the dividend; it cuts off what is behind them
+)
 
 
 def arithmetic(node: Node, sign: str, left: EngineValue, right: EngineValue) -> EngineValue:
@@ -78,7 +80,7 @@ def _of_decimals(node: Node, sign: str, left: EngineValue, right: EngineValue) -
     if sign == "/":
         digits = max(6, one.scale + other.precision + 1)
         kind = adjusted(one.precision - one.scale + other.scale + digits, digits)
-        return made(divided(node, as_type(left, one), one, as_type(right, other), kind), kind, name, left, right)
+        return made(divided(as_type(left, one), one, as_type(right, other), kind), kind, name, left, right)
     if sign == "*":
         kind = adjusted(one.precision + other.precision + 1, one.scale + other.scale)
         if kind.scale < one.scale + other.scale or one.precision + other.precision > 38:
@@ -99,11 +101,9 @@ def _of_decimals(node: Node, sign: str, left: EngineValue, right: EngineValue) -
     return made(text, kind, name, left, right)
 
 
-def divided(node: Node, left: str, one: pa.DataType, right: str, kind: pa.DataType) -> str:
+def divided(left: str, one: pa.DataType, right: str, kind: pa.DataType) -> str:
     """A quotient of decimals: the engine cuts digits off, and a cast rounds by the first that is cut off."""
     scale = max(one.scale, kind.scale + 1 - _MORE_DIGITS)
-    if one.precision - one.scale + scale + _MORE_DIGITS > 38:
-        raise differs(node, "more digits than a decimal has")
     return narrowed(f"({cast(left, pa.decimal128(38, scale))} / {right})", kind)
 
 

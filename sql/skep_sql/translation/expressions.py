@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from itertools import permutations
 from typing import Any, Final
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from sqlglot import exp
 from skep_format.schema.arrow import is_any_list
 from skep_sql.parsing.statements import Node
 from skep_sql.parsing.written import is_read_alike
-from skep_sql.translation.aggregates import Aggregate, aggregate, is_aggregate, is_of_window, of_window
+from skep_sql.translation.aggregates import Aggregate, aggregate, is_aggregate, is_of_window, of_window, window_name
 from skep_sql.translation.arithmetic import SIGNS, arithmetic, negated
 from skep_sql.translation.functions import Argument, found_function
 from skep_sql.translation.spark_types import (
@@ -61,11 +62,17 @@ _VARIABLE: Final = "namedlambdavariable()"
 
 
 class Translator:
-    """Translates the expressions of one SELECT. `windows`: those that its WINDOW clause names."""
+    """Translates the expressions of one SELECT.
 
-    def __init__(self, names: NameScope, windows: Mapping[str, Node] | None = None) -> None:
+    `windows`: those that its WINDOW clause names; `groups`: what its GROUP BY has sets of.
+    """
+
+    def __init__(
+        self, names: NameScope, windows: Mapping[str, Node] | None = None, groups: Sequence[Node] = ()
+    ) -> None:
         self._names = names
         self._windows = windows or {}
+        self._groups = groups
         self._variables: Mapping[str, EngineValue] = {}
 
     def value(self, node: Node | None) -> EngineValue:
@@ -99,11 +106,17 @@ class Translator:
     def _call(self, node: Node) -> EngineValue:
         name, nodes = _called(node)
         if is_aggregate(name):
-            found = self._aggregate(node, name, nodes)
+            found = self._aggregate(node, name, nodes, in_window=False)
             return EngineValue(found.text(), found.type, found.name, has_aggregate=True)
         if name in _CALLS:
             return _CALLS[name](self, node, nodes)
-        values = [self.value(each) for each in nodes]
+        first, others = nodes[:1], nodes[1:]
+        if name in _OF_UNITS and first and isinstance(first[0], exp.Column | exp.Var) and others:
+            unit = first[0].name
+            values = [EngineValue(unit, pa.string(), unit, unit.lower())]
+        else:
+            values = [self.value(each) for each in first]
+        values += [self.value(each) for each in others]
         if name in SIGNS and len(values) == 2:
             return arithmetic(node, name, *values)
         return self._known(node, name, values)
@@ -115,7 +128,9 @@ class Translator:
             raise differs(node)
         kind = found.type or values[0].type
         texts = [value.text for value in values]
-        if name[0].isalpha() and name != "div":
+        if name == "extract":
+            text = f"extract({texts[0]} FROM {texts[1]})"
+        elif name[0].isalpha() and name != "div":
             text = f"{name}({', '.join(texts)})"
         else:
             text = f"({texts[0]} {name} {texts[1]})" if len(texts) == 2 else f"({name} {texts[0]})"
@@ -157,6 +172,12 @@ class Translator:
             return EngineValue(literal_text(text), pa.string(), text, text)
         return _number(node, text)
 
+    def _bytes(self, node: Node) -> EngineValue:
+        digits = str(node.this).upper()
+        if len(digits) % 2:
+            raise differs(node)
+        return EngineValue(f"X'{digits}'", pa.binary(), f"X'{digits}'")
+
     def _boolean(self, node: Node) -> EngineValue:
         word = "true" if node.this else "false"
         return EngineValue(word, pa.bool_(), word, word)
@@ -192,6 +213,8 @@ class Translator:
         for is_kind, read in ((t.is_timestamp, _as_time), (t.is_date, _as_date)):
             if any(is_kind(value.type) for value in values):
                 values = [read(value) for value in values]
+        if any(is_whole(value.type) for value in values):
+            values = [_as_number(value) for value in values]
         kind, texts = self._together(node, values)
         if not is_plain(kind) and not t.is_null(kind):
             raise differs(node, "not compared alike")
@@ -203,6 +226,8 @@ class Translator:
             raise differs(node, "a condition without parentheses")
         (left, right), values = self._comparable(node, node.left, node.right)
         sign, shown = _COMPARISONS[type(node)]
+        if any(t.is_decimal(one.type) and one.literal and is_whole(other.type) for one, other in permutations(values)):
+            shown = None  # Spark compares with a whole number instead
         return made(f"({left} {sign} {right})", pa.bool_(), shown, *values)
 
     def _is(self, node: Node) -> EngineValue:
@@ -338,16 +363,18 @@ class Translator:
         name = None if value.name is None else f"CAST({value.name} AS {sql_name(kind).upper()})"
         if t.is_decimal(value.type) and value.literal is not None and kind == pa.float64():
             return EngineValue(f"{value.literal}D", kind, name)
-        if value.type == kind or t.is_null(value.type):
-            return replace(value, text=as_type(value, kind), type=kind, literal=None, name=value.name if value.type == kind else name)
+        if value.type == kind:
+            return replace(value, literal=None)
+        if t.is_null(value.type):
+            return replace(value, text=as_type(value, kind), type=kind, literal=None, name=None)
         if is_whole(value.type) and value.literal is not None and is_whole(kind):  # 1L, 2S
             return replace(value, text=as_type(value, kind), type=kind, name=value.literal)
-        if _is_cast_alike(value.type, kind):
-            return replace(value, text=narrowed(value.text, kind), type=kind, literal=None, name=name)
-        known = found_function(f"cast to {sql_name(kind)}", [Argument(value.type, None)])
-        if known is None:
+        is_known = found_function(f"cast to {sql_name(kind)}", [Argument(value.type)]) is not None
+        if not is_known and not _is_cast_alike(value.type, kind):
             raise differs(node)
-        return replace(value, text=narrowed(value.text, kind), type=kind, literal=None, name=name)
+        is_wider = common((value.type, kind)) == kind
+        text = cast(value.text, kind) if is_wider else narrowed(value.text, kind)
+        return replace(value, text=text, type=kind, literal=None, name=name)
 
     # -- intervals
 
@@ -361,8 +388,7 @@ class Translator:
             return self._moved_by(node, sign, self.value(node.right), node.left)
         left, right = self.value(node.left), self.value(node.right)
         if t.is_date(left.type) and right.type in (pa.int8(), pa.int16(), pa.int32()):
-            found = self._known(node, "date_add" if sign == "+" else "date_sub", [left, right])
-            return found
+            return self._known(node, "date_add" if sign == "+" else "date_sub", [left, right])
         if not (is_whole(left.type) or t.is_floating(left.type) or t.is_decimal(left.type)):
             return self._known(node, sign, [left, right])
         return arithmetic(node, sign, left, right)
@@ -370,9 +396,7 @@ class Translator:
     def _moved_by(self, node: Node, sign: str, value: EngineValue, interval: Node) -> EngineValue:
         count, unit = _interval(interval)
         months = {"year": 12, "quarter": 3, "month": 1}.get(unit)
-        if t.is_date(value.type) and (months or unit in ("day", "week")):
-            kind = value.type
-        elif value.type == UTC or value.type == LOCAL:
+        if (t.is_date(value.type) and (months or unit in ("day", "week"))) or value.type == UTC or value.type == LOCAL:
             kind = value.type
         elif t.is_date(value.type):
             value, kind = replace(value, text=cast(value.text, UTC)), UTC
@@ -519,33 +543,43 @@ class Translator:
             raise differs(node)
         return made(f"{name}({value.text}, {function.text})", kind, f"{name}({{}}, {{}})", value, function)
 
-    def _zipped(self, node: Node, nodes: list[Node]) -> EngineValue:
-        if len(nodes) != 3:
-            raise differs(node)
-        left, right = self.value(nodes[0]), self.value(nodes[1])
-        if not (is_any_list(left.type) and is_any_list(right.type)):
-            raise differs(node)
-        function = self._lambda(nodes[2], [left.type.value_type, right.type.value_type])
-        text = f"zip_with({left.text}, {right.text}, {function.text})"
-        return made(text, list_of(function.type), "zip_with({}, {}, {})", left, right, function)
-
     # -- aggregates and windows
 
-    def _aggregate(self, node: Node, name: str, nodes: list[Node]) -> Aggregate:
+    def _aggregate(self, node: Node, name: str, nodes: list[Node], *, in_window: bool) -> Aggregate:
         if name == "count" and len(nodes) == 1 and isinstance(nodes[0], exp.Star):
             return Aggregate(("count(1)",), pa.int64(), "count(1)")
         is_distinct = len(nodes) == 1 and isinstance(nodes[0], exp.Distinct)
         if is_distinct:
             check_only(nodes[0], "expressions")
             nodes = nodes[0].expressions
-        return aggregate(node, name, [self.value(each) for each in nodes], is_distinct=is_distinct)
+        values = [self.value(each) for each in nodes]
+        if not in_window and any(value.has_aggregate for value in values):
+            raise differs(node, "an aggregate of an aggregate")
+        return aggregate(node, name, values, is_distinct=is_distinct)
+
+    def _grouping(self, node: Node, nodes: list[Node]) -> EngineValue:
+        """Of GROUP BY with sets: whether a column is not among those of the row's set; for all columns, as bits."""
+        name = _called(node)[0]
+        values = [self.value(each) for each in nodes]
+        shown = named(f"{name}({', '.join(['{}'] * len(values))})", *values)
+        if name == "grouping":
+            if len(values) != 1:
+                raise differs(node)
+            text, kind = f"grouping({values[0].text})", pa.int8()
+        else:
+            listed = values or [self.value(each) for each in self._groups]
+            parts = (f"(grouping({value.text}) * {1 << at})" for at, value in enumerate(reversed(listed)))
+            text, kind = " + ".join(parts), pa.int64()
+            if not listed:
+                raise differs(node)
+        return EngineValue(cast(f"({text})", kind), kind, shown, has_aggregate=True)
 
     def _filter(self, node: Node) -> EngineValue:
         check_only(node, "this", "expression")
         name, nodes = _called(node.this)
         if not is_aggregate(name):
             raise differs(node)
-        found, when = self._aggregate(node.this, name, nodes), self.condition(node.expression.this)
+        found, when = self._aggregate(node.this, name, nodes, in_window=False), self.condition(node.expression.this)
         shown = None
         if found.name is not None and when.name is not None:
             shown = f"{found.name} FILTER (WHERE {when.name})"
@@ -561,10 +595,12 @@ class Translator:
                 raise differs(node)
             spec = found_spec
             check_only(spec, "this", "partition_by", "order", "spec")
+        values: list[EngineValue] = []
         if is_of_window(name):
-            found = of_window(node.this, name, [self.value(each) for each in nodes])
+            values = [self.value(each) for each in nodes]
+            found = of_window(node.this, name, values)
         elif is_aggregate(name):
-            found = self._aggregate(node.this, name, nodes)
+            found = self._aggregate(node.this, name, nodes, in_window=True)
         else:
             raise differs(node)
         parts = [self.value(each) for each in spec.args.get("partition_by") or ()]
@@ -581,7 +617,14 @@ class Translator:
         ]
         over = " ".join(each for each in clauses if each)
         has_aggregate = any(each.has_aggregate for each in parts) or any(v.has_aggregate for _, v in texts)
-        return EngineValue(found.text(f" OVER ({over})"), found.type, None, has_aggregate=has_aggregate)
+        shown = None
+        ordered = [
+            named(f"{{}} {text.rpartition(' NULLS ')[0].rpartition(' ')[2]} NULLS {text.rpartition(' ')[2]}", value)
+            for text, value in texts
+        ]
+        if spec.args.get("spec") is None and None not in [*ordered, *(each.name for each in parts)]:
+            shown = window_name(name, found.name, values, [str(each.name) for each in parts], [str(o) for o in ordered])
+        return EngineValue(found.text(f" OVER ({over})"), found.type, shown, has_aggregate=has_aggregate)
 
     def ordered(self, node: Node, position: tuple[int, EngineValue] | None = None) -> tuple[str, EngineValue]:
         """One of the values that rows are ordered by, in the order that Spark has them. `position`: a column's."""
@@ -604,9 +647,7 @@ def member(value: EngineValue, field: Node, node: Node) -> EngineValue:
     if len(found) != 1:
         raise differs(node)
     name = None if value.name is None else f"{value.name}.{field.name}"
-    return EngineValue(
-        f"{value.text}.{quoted(found[0].name)}", found[0].type, name, has_aggregate=value.has_aggregate
-    )
+    return EngineValue(f"{value.text}.{quoted(found[0].name)}", found[0].type, name, has_aggregate=value.has_aggregate)
 
 
 def comparable(text: str, kind: pa.DataType) -> str:
@@ -642,27 +683,31 @@ def _called(node: Node) -> tuple[str, list[Node]]:
     if isinstance(node, exp.Anonymous):
         if node.args.get("quoted") or not isinstance(node.this, str):
             raise differs(node)
-        return node.name.lower(), list(node.expressions)
+        name, nodes = node.name.lower(), list(node.expressions)
+        if name == "position" and len(nodes) == 1 and isinstance(nodes[0], exp.In) and nodes[0].args.get("field"):
+            return "locate", [nodes[0].this, nodes[0].args["field"]]  # POSITION(a IN b)
+        return name, nodes
     if type(node) in _SIGNS:
         check_only(node, "this", "expression", "typed", "safe", "coalesce")
         return _SIGNS[type(node)], [node.this] if isinstance(node, exp.Unary) else [node.left, node.right]
     if isinstance(node, exp.Substring):
         check_only(node, "this", "start", "length")
-        return "substring", [each for name in ("this", "start", "length") if (each := node.args.get(name)) is not None]
+        parts = [each for name in ("this", "start", "length") if (each := node.args.get(name)) is not None]
+        return "substring", parts
     if isinstance(node, exp.Trim):
         check_only(node, "this")
         return "trim", [node.this]
-    if isinstance(node, exp.StrPosition):
-        check_only(node, "this", "substr")
-        return "locate", [node.args["substr"], node.this]
+    if isinstance(node, exp.Extract):
+        check_only(node, "this", "expression")
+        return "extract", [node.this, node.expression]
     raise differs(node)
 
 
 def _is_plain_pattern(pattern: str) -> bool:
     """A regular expression that Java and Rust read alike: of letters, classes of them, and repetitions."""
-    return re.fullmatch(r"\^?([\w ,;:@#%&=<>/-]|\.|\[\^?[\w-]+\]|[*+?](?![*+?])|\\[.d])*\$?", pattern) is not None and not (
-        re.search(r"\$$|\\d|[^\x00-\x7f]", pattern)
-    )
+    return re.fullmatch(
+        r"\^?([\w ,;:@#%&=<>/-]|\.|\[\^?[\w-]+\]|[*+?](?![*+?])|\\[.d])*\$?", pattern
+    ) is not None and not (re.search(r"\$$|\\d|[^\x00-\x7f]", pattern))
 
 
 def _interval(node: Node) -> tuple[int, str]:
@@ -688,16 +733,17 @@ def _number(node: Node, text: str) -> EngineValue:
     if digits.isdecimal():
         for kind, suffix in ((pa.int32(), ""), (pa.int64(), "L")):
             bound = 1 << (kind.bit_width - 1)
-            if -bound < int(text) < bound:
+            if -bound <= int(text) < bound:
                 shown = str(int(text))
-                return EngineValue(f"({shown}{suffix})" if shown[0] == "-" else f"{shown}{suffix}", kind, shown, shown)
+                sql = cast(literal_text(shown), kind) if shown[0] == "-" else f"{shown}{suffix}"
+                return EngineValue(sql, kind, shown, shown)
         raise differs(node)
     if re.fullmatch(r"\d*\.\d+|\d+\.", digits):
         number = Decimal(text).as_tuple()
         scale = -int(number.exponent)
         precision = max(len(number.digits), scale)
         found = decimal(precision, scale)
-        if found is not None and Decimal(text) != 0:
+        if found is not None:
             shown = str(Decimal(text))
             return EngineValue(f"CAST('{shown}' AS {sql_name(found)})", found, shown, shown)
         raise differs(node)
@@ -713,6 +759,13 @@ def _as_date(value: EngineValue) -> EngineValue:
     if value.literal is None or not is_date(value.literal):
         raise DiffersError(f"{value.text} (compared with a date)")
     return EngineValue(cast(literal_text(value.literal), pa.date32()), pa.date32(), None)
+
+
+def _as_number(value: EngineValue) -> EngineValue:
+    """A text that is a whole number, as that number, as Spark compares it with one."""
+    if value.type == pa.string() and value.literal is not None and re.fullmatch(r"-?\d{1,9}", value.literal):
+        return EngineValue(str(int(value.literal)), pa.int32(), value.name, value.literal)
+    return value
 
 
 def _as_time(value: EngineValue) -> EngineValue:
@@ -748,7 +801,8 @@ def _cast_text(text: str, kind: pa.DataType) -> EngineValue | None:
     if t.is_timestamp(kind) and (is_date(text) or _is_time(text)):
         whole = text if _is_time(text) else f"{text} 00:00:00"
         word = "TIMESTAMP" if kind.tz else "TIMESTAMP_NTZ"
-        return EngineValue(cast(literal_text(whole), kind), kind, f"{word} '{whole}'" if "." not in whole else None)
+        shown = whole.rstrip("0").rstrip(".") if "." in whole else whole
+        return EngineValue(cast(literal_text(whole), kind), kind, f"{word} '{shown}'")
     if kind == pa.string() and _PLAIN_TEXT.fullmatch(text):
         return EngineValue(literal_text(text), kind, text)
     if t.is_decimal(kind) and re.fullmatch(r"-?\d+(\.\d+)?", text):
@@ -815,6 +869,7 @@ _SIGNS: Final = {
     exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.IntDiv: "div", exp.Neg: "-",
     exp.BitwiseAnd: "&", exp.BitwiseOr: "|", exp.BitwiseXor: "^", exp.BitwiseNot: "~", exp.DPipe: "||",
 }  # fmt: skip
+_OF_UNITS: Final = ("extract", "timestampadd", "timestampdiff", "dateadd", "date_add", "datediff", "date_diff")
 _CALLS: Final[Mapping[str, Callable[[Translator, Node, list[Node]], EngineValue]]] = {
     "array": Translator._array,
     "named_struct": Translator._named_struct,
@@ -826,7 +881,7 @@ _CALLS: Final[Mapping[str, Callable[[Translator, Node, list[Node]], EngineValue]
     **dict.fromkeys(("transform", "filter", "exists", "forall"), Translator._over_elements),
     **dict.fromkeys(("aggregate", "reduce"), Translator._reduced),
     **dict.fromkeys(("map_filter", "transform_values"), Translator._over_entries),
-    "zip_with": Translator._zipped,
+    **dict.fromkeys(("grouping", "grouping_id"), Translator._grouping),
 }
 _TRANSLATIONS: Final[Mapping[type, Callable[[Translator, Any], EngineValue]]] = {
     exp.Anonymous: Translator._call,
@@ -835,12 +890,13 @@ _TRANSLATIONS: Final[Mapping[type, Callable[[Translator, Any], EngineValue]]] = 
     exp.Sub: Translator._moved,
     exp.Substring: Translator._call,
     exp.Trim: Translator._call,
-    exp.StrPosition: Translator._call,
+    exp.Extract: Translator._call,
     exp.Column: Translator._column,
     exp.Identifier: Translator._column,
     exp.Dot: Translator._column,
     exp.Paren: Translator._paren,
     exp.Literal: Translator._literal,
+    exp.HexString: Translator._bytes,
     exp.Boolean: Translator._boolean,
     exp.Null: Translator._null,
     exp.Neg: Translator._neg,

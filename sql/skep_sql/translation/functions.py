@@ -10,14 +10,14 @@ engine's answer has another type.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Final
 
 import pyarrow as pa
 
-
+from skep_sql.spark_release import is_spark_3
 from skep_sql.translation.spark_types import kind_of, named_kind
 
 t = pa.types
@@ -47,6 +47,7 @@ class KnownFunction:
     kind: str
     name: str | None
     is_cast: bool
+
     @property
     def type(self) -> pa.DataType | None:
         """The answer's type; None where it is that of the first argument."""
@@ -57,11 +58,23 @@ SAME: Final = "same"
 SCALAR: Final = "scalar"
 AGGREGATE: Final = "aggregate"
 WINDOW: Final = "window"
+_LENIENT: Final = "lenient"
+_OF_ANY_COUNT: Final = ("concat", "concat_ws", "greatest", "least")
 
 
 def found_function(name: str, arguments: Sequence[Argument], role: str = SCALAR) -> KnownFunction | None:
     """What answers a call alike; None where nothing is known to."""
-    for each in _known().get((role, name), ()):
+    known = _known().get((role, name), ())
+    most = max((len(each.arguments) for each in known), default=0)
+    if name in _OF_ANY_COUNT and len(arguments) > most > 1:  # each of those behind is as the last of what was compared
+        head = arguments[: most - 1]
+        found = [found_function(name, [*head, each], role) for each in arguments[most - 1 :]]
+        kinds = {each and (each.kind, each.is_cast) for each in found}
+        if len(kinds) != 1 or found[0] is None or found[0].name is None:
+            return None
+        places = ", ".join(["{}"] * len(arguments))
+        return replace(found[0], name=f"{name}({places})")
+    for each in known:
         if len(each.arguments) == len(arguments) and all(
             argument.fits(options) for argument, options in zip(arguments, each.arguments, strict=True)
         ):
@@ -78,7 +91,9 @@ def is_known(name: str, role: str) -> bool:
 def _known() -> Mapping[tuple[str, str], Sequence[KnownFunction]]:
     found: dict[tuple[str, str], list[KnownFunction]] = {}
     for line in _lines():
-        name, arguments, kind, shown, _, role, *cast = line.split("\t")
+        name, arguments, kind, shown, mode, role, *cast = line.split("\t")
+        if mode == _LENIENT and not is_spark_3():
+            continue
         options = tuple(frozenset(each.split("|")) for each in arguments.split(";"))
         found.setdefault((role, name), []).append(KnownFunction(options, kind, shown or None, cast == ["1"]))
     return found

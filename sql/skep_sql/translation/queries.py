@@ -36,6 +36,11 @@ _OF_SPARK: Final = (
     "current_schema",
 )
 _SIDES: Final = {"": "", "LEFT": "LEFT ", "RIGHT": "RIGHT ", "FULL": "FULL "}
+_OF_NAMES: Final = (  # of columns of a PIVOT, in other dialects
+    *("default_on_null", "identify_pivot_strings", "prefixed_pivot_columns", "pivot_column_naming"),
+    "value_columns_first",
+)
+_GENERATORS: Final = ("explode", "posexplode", "inline", "explode_outer", "posexplode_outer", "inline_outer")
 _ROW_KINDS: Final = ("SEMI", "ANTI")  # of joins, which answer rows of the left side
 
 
@@ -206,6 +211,8 @@ class _Queries:
         sides = [self.query(each, outer, tables) for each in (query.this, query.expression)]
         left, right = (side.columns for side in sides)
         word = type(query).__name__.upper() + ("" if query.args.get("distinct") else " ALL")
+        if word == "INTERSECT ALL":
+            raise differs(query)
         if len(left) != len(right):
             raise differs(query)
         kinds = []
@@ -237,16 +244,18 @@ class _Queries:
         scope = _Scope(self, outer, tables)
         source = self._from(query, scope)
         source = self._laterals(query, scope, source)
-        translator = Translator(scope, {each.name.lower(): each for each in query.args.get("windows") or ()})
-        parts = [] if source is None else [f"FROM {source}"]
+        windows = {each.name.lower(): each for each in query.args.get("windows") or ()}
+        translator = Translator(scope, windows, list(_in_sets(query.args.get("group"))))
+        parts = []
         where = query.args.get("where")
         if where is not None:
             condition = translator.condition(where.this)
             if condition.has_aggregate:
                 raise differs(where)
             parts.append(f"WHERE {condition.text}")
-        columns = list(self._columns(query, scope, translator))
-        scope.aliases = _aliases(query, columns)
+        columns, views = self._columns(query, scope, translator)
+        if views and (len(views) > 1 or query.args.get("group") or any(value.has_aggregate for value in columns)):
+            raise differs(query)
         group = query.args.get("group")
         if group is not None:
             parts.append(f"GROUP BY {self._grouped(group, scope, columns)}")
@@ -263,19 +272,66 @@ class _Queries:
         listed = ", ".join(f"{value.text} AS c{at}" for at, value in enumerate(columns))
         words = "SELECT DISTINCT" if distinct is not None else "SELECT"
         made = tuple(EngineValue(f"c{at}", value.type, value.name) for at, value in enumerate(columns))
-        return _Made(" ".join([words, listed, *parts]) + end, made)
+        if views:
+            source = " ".join([source or "(SELECT 1) AS one", *views])
+        clause = [] if source is None else [f"FROM {source}"]
+        return _Made(" ".join([words, listed, *clause, *parts]) + end, made)
 
-    def _columns(self, query: Node, scope: _Scope, translator: Translator) -> Iterator[EngineValue]:
+    def _columns(self, query: Node, scope: _Scope, translator: Translator) -> tuple[list[EngineValue], list[str]]:
+        """The columns of a SELECT, whose aliases the scope gets; a LATERAL VIEW for each function of rows."""
+        columns: list[EngineValue] = []
+        views: list[str] = []
+        aliases: dict[str, EngineValue] = {}
+        repeated: set[str] = set()
         for each in query.expressions:
+            inner = each.this if isinstance(each, exp.Alias | exp.Aliases) else each
             if isinstance(each, exp.Star) or (isinstance(each, exp.Column) and isinstance(each.this, exp.Star)):
-                yield from self._star(each, scope)
+                columns += self._star(each, scope)
+            elif isinstance(inner, exp.Anonymous) and inner.name.lower() in _GENERATORS:
+                names = [each.alias] if isinstance(each, exp.Alias) else []
+                names = [name.name for name in each.expressions] if isinstance(each, exp.Aliases) else names
+                text, source = self._generated(inner, names, "", translator)
+                views.append(text)
+                columns += (value for _, value in source.columns)
             elif isinstance(each, exp.Alias):
                 check_only(each, "this", "alias")
-                yield replace(translator.value(each.this), name=each.alias)
+                value = replace(translator.value(each.this), name=each.alias)
+                repeated |= {each.alias.lower()} & aliases.keys()
+                aliases[each.alias.lower()] = value
+                columns.append(value)
             elif isinstance(each, exp.Column | exp.Dot):  # of a member of a struct, the member's name
-                yield replace(translator.value(each), name=each.name)
+                columns.append(replace(translator.value(each), name=each.name))
             else:
-                yield translator.value(each)
+                columns.append(translator.value(each))
+        scope.aliases = {} if repeated else aliases
+        return columns, views
+
+    def _generated(self, node: Node, names: Sequence[str], alias: str, translator: Translator) -> tuple[str, _Source]:
+        """A LATERAL VIEW, without OUTER, and its columns by these names or their own."""
+        if not isinstance(node, exp.Anonymous) or len(node.expressions) != 1:
+            raise differs(node)
+        name, value, view = node.name.lower(), translator.value(node.expressions[0]), self._fresh()
+        kind = value.type
+        if is_any_list(kind) and "explode" in name:
+            found = [("col", kind.value_type)]
+        elif pa.types.is_map(kind) and "explode" in name:
+            found = [("key", kind.key_type), ("value", kind.item_type)]
+        elif is_any_list(kind) and pa.types.is_struct(kind.value_type) and name.startswith("inline"):
+            found = [(each.name, each.type) for each in kind.value_type]
+        else:
+            raise differs(node)
+        if name.startswith("pos"):
+            found.insert(0, ("pos", pa.int32()))
+        if value.has_aggregate or name not in _GENERATORS or (names and len(names) != len(found)):
+            raise differs(node)
+        listed = ", ".join(f"c{at}" for at in range(len(found)))
+        columns = tuple(
+            (own, EngineValue(f"{view}.c{at}", of, own))
+            for at, (own, (_, of)) in enumerate(zip(names or [own for own, _ in found], found, strict=True))
+        )
+        outer = "OUTER " if name.endswith("_outer") else ""
+        text = f"LATERAL VIEW {outer}{name.removesuffix('_outer')}({value.text}) {view} AS {listed}"
+        return text, _Source(alias, columns)
 
     def _star(self, node: Node, scope: _Scope) -> Iterator[EngineValue]:
         star = node if isinstance(node, exp.Star) else node.this
@@ -438,23 +494,20 @@ class _Queries:
             check_only(each, "this", "view", "outer", "alias")
             if source is None or not each.args.get("view"):
                 raise differs(each)
-            text, columns = _generated(Translator(scope), each.this)
-            alias, name = each.args.get("alias"), self._fresh()
+            alias = each.args.get("alias")
             names = [column.name for column in alias.columns] if alias is not None else []
-            if names and len(names) != len(columns):
-                raise differs(each)
-            listed = ", ".join(f"c{at}" for at in range(len(columns)))
-            outer = "OUTER " if each.args.get("outer") else ""
-            source = f"{source} LATERAL VIEW {outer}{text} {name} AS {listed}"
-            found = (
-                (own, EngineValue(f"{name}.c{at}", kind, own))
-                for at, (own, (_, kind)) in enumerate(zip(names or [n for n, _ in columns], columns, strict=True))
-            )
-            scope.sources.append(_Source("" if alias is None else alias.name, tuple(found)))
+            named = "" if alias is None else alias.name
+            text, found = self._generated(each.this, names, named, Translator(scope))
+            if each.args.get("outer"):
+                text = text.replace("LATERAL VIEW ", "LATERAL VIEW OUTER ", 1)
+            source = f"{source} {text}"
+            scope.sources.append(found)
         return source
 
     def _source(self, node: Node, scope: _Scope) -> str:
         """A table, subquery or list of values; its columns become known to the scope."""
+        if node.args.get("pivots"):
+            node = self._pivoted(node, scope)
         alias = node.args.get("alias")
         name = self._fresh()
         if isinstance(node, exp.Values):
@@ -479,6 +532,38 @@ class _Queries:
         columns = tuple((v.name or "", replace(v, text=f"{name}.c{at}")) for at, v in enumerate(made.columns))
         scope.sources.append(_Source(own, columns))
         return f"({made.text}) AS {name}"
+
+    def _pivoted(self, node: Node, scope: _Scope) -> Node:
+        """PIVOT as aggregates of the rows that have each of its values, by groups of the columns it does not name."""
+        if len(node.args["pivots"]) != 1 or self._joins_of(node):
+            raise differs(node)
+        (pivot,) = node.args["pivots"]
+        check_only(pivot, "expressions", "fields", "alias", "columns", "unpivot", *_OF_NAMES)
+        source = node.copy()
+        source.set("pivots", None)
+        rows = exp.select("*").from_(source)
+        names = [value.name or "" for value in self.query(rows, scope.outer, scope.common).columns]
+        (field,) = pivot.args["fields"] if len(pivot.args["fields"]) == 1 else [None]
+        if pivot.args.get("unpivot") or not isinstance(field, exp.In) or not isinstance(field.this, exp.Column):
+            raise differs(pivot)
+        values = [each.this if isinstance(each, exp.PivotAlias) else each for each in field.expressions]
+        calls = [each.this if isinstance(each, exp.Alias) else each for each in pivot.expressions]
+        if not all(isinstance(each, exp.Literal) for each in values) or not all(
+            isinstance(each, exp.Anonymous) and each.name.lower() in ("sum", "min", "max", "avg") for each in calls
+        ):
+            raise differs(pivot)
+        used = {column.name.lower() for each in [field.this, *calls] for column in each.find_all(exp.Column)}
+        groups = [exp.column(exp.to_identifier(name, quoted=True)) for name in names if name.lower() not in used]
+        pairs = [(value, call) for value in values for call in calls]
+        columns = [
+            exp.alias_(
+                exp.Filter(this=call.copy(), expression=exp.Where(this=field.this.copy().eq(value.copy()))), name
+            )
+            for (value, call), name in zip(pairs, pivot.args["columns"], strict=True)
+        ]
+        select = exp.select(*(each.copy() for each in groups), *columns).from_(rows.subquery("pivoted"))
+        select = select.group_by(*groups) if groups else select
+        return exp.Subquery(this=select, alias=pivot.args.get("alias"))
 
     @staticmethod
     def _table(node: Node, found: tuple[str, pa.Schema], name: str, scope: _Scope) -> str:
@@ -528,27 +613,6 @@ class _NoNames:
         raise differs(query)
 
 
-def _generated(translator: Translator, node: Node) -> tuple[str, list[tuple[str, pa.DataType]]]:
-    """A function that makes rows of a value, and the columns of these: their own names and types."""
-    if not isinstance(node, exp.Anonymous) or len(node.expressions) != 1:
-        raise differs(node)
-    name, value = node.name.lower(), translator.value(node.expressions[0])
-    kind = value.type
-    if value.has_aggregate:
-        raise differs(node)
-    if is_any_list(kind) and name in ("explode", "posexplode", "explode_outer", "posexplode_outer"):
-        columns = [("col", kind.value_type)]
-    elif pa.types.is_map(kind) and name in ("explode", "posexplode", "explode_outer", "posexplode_outer"):
-        columns = [("key", kind.key_type), ("value", kind.item_type)]
-    elif is_any_list(kind) and pa.types.is_struct(kind.value_type) and name in ("inline", "inline_outer"):
-        columns = [(each.name, each.type) for each in kind.value_type]
-    else:
-        raise differs(node)
-    if name.startswith("pos"):
-        columns.insert(0, ("pos", pa.int32()))
-    return f"{name}({value.text})", columns
-
-
 def _renamed(made: _Made, alias: Node) -> _Made:
     """With the names of the columns that an alias lists."""
     names = [each.name for each in alias.columns]
@@ -559,11 +623,18 @@ def _renamed(made: _Made, alias: Node) -> _Made:
     return replace(made, columns=tuple(replace(v, name=n) for v, n in zip(made.columns, names, strict=True)))
 
 
-def _aliases(query: Node, columns: Sequence[EngineValue]) -> Mapping[str, EngineValue]:
-    """What GROUP BY and HAVING may name besides columns of the tables: expressions of the SELECT by their aliases."""
-    if any(isinstance(each, exp.Star) or isinstance(each.this, exp.Star) for each in query.expressions):
-        return {}
-    found = {
-        each.alias.lower(): v for each, v in zip(query.expressions, columns, strict=True) if isinstance(each, exp.Alias)
-    }
-    return found if len(found) == sum(isinstance(each, exp.Alias) for each in query.expressions) else {}
+def _in_sets(group: Node | None) -> Iterator[Node]:
+    """The columns of GROUP BY, each once; of its sets, too."""
+    seen = set()
+    for each in [] if group is None else group.expressions:
+        nodes = [each]
+        if isinstance(each, exp.Cube | exp.Rollup):
+            nodes = each.expressions
+        elif isinstance(each, exp.GroupingSets):
+            nodes = [
+                one for inner in each.expressions for one in (inner.expressions or [inner.this]) if one is not None
+            ]
+        for node in nodes:
+            if node.sql() not in seen:
+                seen.add(node.sql())
+                yield node

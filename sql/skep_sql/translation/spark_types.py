@@ -113,9 +113,8 @@ def cast(text: str, kind: pa.DataType) -> str:
 
 
 def narrowed(text: str, kind: pa.DataType) -> str:
-    """As `cast`, of values that may be too large: the engine takes a mere cast away from what is compared."""
-    found = cast(text, kind)
-    return f"greatest({found}, {found})"
+    """As `cast`, of values that may be too large: the engine removes a mere cast from what is compared."""
+    return f"greatest({cast(text, kind)}, NULL)"
 
 
 def quoted(name: str) -> str:

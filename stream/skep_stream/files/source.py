@@ -13,14 +13,15 @@ import pyarrow as pa
 
 from skep_format.errors import InputError, OptionError
 from skep_format.options import Options
+from skep_format.rowfiles.csv_rows import csv_rows
+from skep_format.rowfiles.json_rows import json_rows
+from skep_format.rowfiles.rejected import Rejected
+from skep_format.rowfiles.typed_rows import typed_rows
 from skep_format.schema.types import Schema
 from skep_format.storage import FileStatus, Storage, open_storage
 from skep_stream.files.choice import STATE_KEY, ChosenFiles, FileRule, Remembered, checkpoint_of, choose, state_of
 from skep_stream.files.compressed import plain
-from skep_stream.files.csv_rows import csv_rows
-from skep_stream.files.csv_text import CsvForm
-from skep_stream.files.json_rows import json_rows
-from skep_stream.files.typed_rows import typed_rows
+from skep_stream.files.csv_options import csv_form
 from skep_stream.options import (
     CURRENT_DATE,
     DATE_DEPTH,
@@ -35,7 +36,6 @@ from skep_stream.options import (
     SOURCE_SCHEMA_FILE,
 )
 from skep_stream.protocols import SINCE, Batch, Position, StreamContext
-from skep_stream.rejected import Rejected
 from skep_stream.united import united
 from skep_table.events import Events
 
@@ -197,7 +197,7 @@ def json_source(context: StreamContext) -> FileSource:
 
 def csv_source(context: StreamContext) -> FileSource:
     """CsvDFSSource."""
-    form, rejected = CsvForm.of(context.options), Rejected()
+    form, rejected = csv_form(context.options), Rejected()
     kept = rejected if context.options.value(ERROR_TABLE) else None
 
     def reader() -> Reader:

@@ -11,10 +11,10 @@ import pyarrow as pa
 from skep_format.avro.decode import decode_records
 from skep_format.avro.types import parse_record
 from skep_format.errors import CorruptFileError, InputError, SchemaError
+from skep_format.rowfiles.rejected import Rejected
 from skep_format.schema.types import Schema, StructType
 from skep_stream.kafka.confluent import HEADER, NO_HEADER, Rows
 from skep_stream.kafka.parts import Parts, Read
-from skep_stream.rejected import Rejected
 from skep_stream.schemas.registry import SchemaRegistry
 
 

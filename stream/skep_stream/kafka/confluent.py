@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from skep_format.buffers import bytes_and_offsets
+
 HEADER: Final = 5
 NO_HEADER: Final = "not a message of Confluent's: it begins with no 0 and an id"
 Rows = npt.NDArray[np.int64]
@@ -24,8 +26,7 @@ class Values:
 
     @classmethod
     def of(cls, values: pa.Array) -> Values:
-        offsets = np.frombuffer(values.buffers()[1], np.int64, len(values) + 1, values.offset * 8)
-        data = np.frombuffer(values.buffers()[2] or b"", np.uint8)
+        data, offsets = bytes_and_offsets(values)
         return cls(data, offsets[:-1].copy(), offsets[1:].copy())
 
     def schema_ids(self) -> Rows:

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_format.errors import InputError
+from skep_format.rowfiles.rejected import Rejected
 from skep_stream.kafka.messages import places
 from skep_stream.kafka.source import Decode
-from skep_stream.rejected import Rejected
 
 _DELETE: Final = "d"
 _OF_ROWS: Final = ("c", "r", "u", "i", _DELETE)

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_format.errors import InputError
+from skep_format.rowfiles.json_rows import json_values
+from skep_format.rowfiles.rejected import Rejected
 from skep_format.schema.types import Field, Schema, StructType
-from skep_stream.files.json_rows import json_values
 from skep_stream.kafka.confluent import NO_HEADER, Values
 from skep_stream.kafka.messages import place_of, places
-from skep_stream.rejected import Rejected
 
 _PAYLOAD: Final = "payload"
 _EMPTY: Final = r'"payload"\s*:\s*null'

@@ -10,6 +10,7 @@ from typing import Final
 from skep_format.avro.types import parse_record
 from skep_format.errors import OptionError
 from skep_format.options import Options
+from skep_format.rowfiles.rejected import Rejected
 from skep_format.schema.avro import parse_avro, to_avro
 from skep_format.schema.types import Schema
 from skep_stream.kafka.avro_messages import AvroMessages, Confluent
@@ -42,7 +43,6 @@ from skep_stream.proto.options import DESCRIPTORS
 from skep_stream.proto.registered import RegisteredTypes
 from skep_stream.proto.types import indexes_of, message_of_file
 from skep_stream.protocols import SchemaProvider, StreamContext
-from skep_stream.rejected import Rejected
 from skep_stream.schemas.registry import registry_of
 
 _OF_JSON: Final = {"StringDeserializer": json_messages, "KafkaJsonSchemaDeserializer": json_schema_messages}

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from skep_format.errors import InputError, SkepError
+from skep_format.rowfiles.rejected import Rejected
 from skep_format.schema.evolve import project
 from skep_format.schema.types import Schema
 from skep_stream.kafka import messages
 from skep_stream.kafka.confluent import Rows, Values
-from skep_stream.rejected import Rejected
 from skep_stream.united import united
 
 Read = Callable[[Rows], pa.RecordBatch]

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from skep_format.errors import SchemaError
+from skep_format.rowfiles.rejected import Rejected
 from skep_format.schema.types import Schema
 from skep_stream.kafka.confluent import HEADER, NO_HEADER, Rows
 from skep_stream.kafka.parts import Parts, Read
 from skep_stream.proto.columns import MessageRows, Shape, message_rows
 from skep_stream.proto.registered import RegisteredTypes
-from skep_stream.rejected import Rejected
 
 Indexes = tuple[int, ...]
 _FIRST: Final[Indexes] = (0,)

@@ -12,6 +12,7 @@ from typing import Final
 import pyarrow as pa
 
 from skep_format.errors import DataLossError, InputError
+from skep_format.rowfiles.rejected import Rejected
 from skep_stream.checkpoints import STATE_PREFIX
 from skep_stream.kafka import messages, offsets
 from skep_stream.kafka.client import Topic
@@ -19,7 +20,6 @@ from skep_stream.kafka.offsets import Log, OffsetRange, Offsets
 from skep_stream.kafka.options import FAIL_ON_LOSS, CheckpointType, Start
 from skep_stream.kafka.shape import OfTarget, WithOffsets
 from skep_stream.protocols import SINCE, Batch, Position, SchemaProvider
-from skep_stream.rejected import Rejected
 from skep_stream.rounds import UNLIMITED
 from skep_stream.united import united
 from skep_table.events import Events

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from skep_format.errors import InputError, OptionError
+from skep_format.rowfiles.typed_rows import typed_rows
 from skep_format.schema.types import META_FIELDS
 from skep_format.storage import FileStatus, Storage, open_storage
-from skep_stream.files.typed_rows import typed_rows
 from skep_stream.options import PULLS
 from skep_stream.protocols import Batch, Position, StreamContext
 

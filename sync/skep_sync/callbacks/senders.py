@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import entry_points
 from typing import Any, Final, Protocol
 
 from skep_format.errors import OptionError, SyncError, UnsupportedError
@@ -25,6 +24,7 @@ from skep_sync.callbacks.options import (
     KAFKA_TIMEOUT,
     KAFKA_TOPIC,
 )
+from skep_table.plug_ins import plug_in
 
 GROUP: Final = "skep.callbacks"
 KEY_HEADER: Final = "HUDI-CALLBACK-KEY"
@@ -133,8 +133,9 @@ def sender_of(options: Options) -> Sender:
                 options.value(KAFKA_RETRIES),
                 options.value(KAFKA_TIMEOUT),
             )
-    for entry in entry_points(group=GROUP, name=named):
-        return FunctionSender(named, entry.load()(options))
+    made = plug_in(GROUP, named)
+    if made is not None:
+        return FunctionSender(named, made(options))
     raise UnsupportedError(
         f"there is no callback {named}",
         hint=f"Hudi's HTTP and Kafka callbacks are built in; register others in entry point group {GROUP!r}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from skep_catalog.entities import TableEntry
 from skep_catalog.entries import COMPLETION_MARKER, MARKER
@@ -251,16 +251,6 @@ class AlterEntry:
             ],
             "changes": [{"what": c.what, "old": c.old, "new": c.new} for c in self.changes],
         }
-
-
-class PlannedStep(Protocol):
-    """What all steps have; `Step` lists them."""
-
-    def summary(self) -> str:
-        """One line for `skep sync plan`."""
-
-    def to_json(self) -> dict[str, Any]:
-        """As a JSON object; `step` is its kind."""
 
 
 Step = (

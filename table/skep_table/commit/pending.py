@@ -23,7 +23,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from skep_format.errors import AlreadyExistsError, LeaseLostError, SkepError, StorageError
@@ -92,9 +91,7 @@ class PendingCommit(CommitMachine, ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if not self.state.is_final:
             self.abort(error)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import Final
 
 from skep_format.errors import CommitConflictError, InputError, SkepError
@@ -82,9 +81,7 @@ class Transaction(PendingCommit):
             raise
         return write
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self.state.is_final:
             if self.committed is not None and error is not None and not isinstance(error, Exception):
                 self._report_complete("was interrupted")

@@ -18,13 +18,13 @@ from skep_format.names import META_FOLDER, FileGroupId
 from skep_format.options import Options, Status, at_least, boolean, comma_list, option
 from skep_format.table_config import TableConfig
 from skep_table.keys.generator import EMPTY_TEXT, NULL_TEXT, KeyGeneratorType
+from skep_table.metadata_table.keys import java_hashes
 
 _INDEX: Final = "hoodie.index.type"
 _ENGINE: Final = "hoodie.index.bucket.engine"
 OTHER_BUCKETS: Final = f"{META_FOLDER}/.bucket_index"
 """The folder in which Hudi records buckets that are not counted alike in the whole table."""
 
-_MASK = np.uint64(0xFFFFFFFF)
 _nothing: tuple[str, ...] = ()
 
 BUCKETS = option("hoodie.bucket.index.num.buckets", at_least(1), 256, "BUCKET: file groups of a partition")
@@ -155,7 +155,7 @@ class Buckets:
 def bucket_numbers(keys: pa.Array, hash_fields: Iterable[str], buckets: int) -> npt.NDArray[np.int64]:
     """Java's `List.hashCode` of the values of the hash fields, without its sign, modulo the number of buckets."""
     composite = pc.and_(pc.match_substring(keys, ","), pc.match_substring(keys, ":"))
-    hashes = np.full(len(keys), 31, np.uint64) + java_string_hashes(keys)
+    hashes = np.full(len(keys), 31, np.uint64) + java_hashes(keys)
     if pc.any(composite).as_py():
         listed, some = np.ones(len(keys), np.uint64), np.zeros(len(keys), np.bool_)
         for field in hash_fields:
@@ -177,42 +177,6 @@ def _value_in_key(keys: pa.Array, field: str) -> tuple[npt.NDArray[np.uint64], n
     found = pc.struct_field(pc.extract_regex(keys, f"(?s){pattern}"), "value")
     has = found.is_valid().to_numpy(zero_copy_only=False)
     text = pc.if_else(pc.equal(found, EMPTY_TEXT), "", found)
-    hashes = java_string_hashes(pc.fill_null(text, ""))
+    hashes = java_hashes(pc.fill_null(text, "")).astype(np.uint64)
     null = pc.fill_null(pc.equal(found, NULL_TEXT), False).to_numpy(zero_copy_only=False)
     return np.where(null, np.uint64(0), hashes), has
-
-
-def java_string_hashes(texts: pa.Array) -> npt.NDArray[np.uint64]:
-    """`String.hashCode` as its unsigned 32 bits, over UTF-16 units."""
-    if not len(texts):
-        return np.zeros(0, np.uint64)
-    _, offset_buffer, data_buffer = texts.buffers()
-    offsets = np.frombuffer(offset_buffer, np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
-    data = np.frombuffer(data_buffer or b"", np.uint8)[offsets[0] : offsets[-1]]
-    offsets = offsets - offsets[0]
-    units, offsets = _utf16(data, offsets)
-    lengths = np.diff(offsets)
-    sums = np.zeros(len(lengths), np.uint64)
-    filled = lengths > 0
-    if filled.any():
-        powers = _powers(int(lengths.max()))
-        from_end = np.repeat(offsets[1:], lengths) - np.arange(len(units)) - 1
-        sums[filled] = np.add.reduceat(units.astype(np.uint64) * powers[from_end], offsets[:-1][filled])
-    return sums & _MASK
-
-
-def _powers(count: int) -> npt.NDArray[np.uint64]:
-    powers = np.full(max(count, 1), 31, np.uint64)
-    powers[0] = 1
-    return np.asarray(np.multiply.accumulate(powers) & _MASK, np.uint64)
-
-
-def _utf16(
-    data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.uint16] | npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    if not len(data) or int(data.max()) < 0x80:
-        return data, offsets
-    units = np.frombuffer(data.tobytes().decode().encode("utf-16-le"), np.uint16)
-    # a byte that begins a character is one unit, or two from four bytes on
-    of_bytes = ((data & 0xC0) != 0x80).astype(np.int64) + (data >= 0xF0)
-    return units, np.append(0, np.cumsum(of_bytes))[offsets]

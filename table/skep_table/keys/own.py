@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib.metadata import entry_points
 from typing import Final, Protocol
 
 import pyarrow as pa
 
 from skep_format.errors import UnsupportedError
+from skep_format.table_config.keys import simple_name
+from skep_table.plug_ins import plug_in
 
 GROUP: Final = "skep.key_generators"
 
@@ -51,8 +52,5 @@ def make_own(name: str, properties: tuple[tuple[str, str], ...]) -> OwnKeyGenera
 
 @lru_cache(maxsize=64)
 def _find(name: str) -> Factory | None:
-    for each in (name, name.rpartition(".")[2]):
-        for entry in entry_points(group=GROUP, name=each):
-            found: Factory = entry.load()
-            return found
-    return None
+    found: Factory | None = plug_in(GROUP, name, simple_name(name))
+    return found

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_format.errors import KeyFieldError, OptionError
+from skep_format.schema.arrow import is_number
 
 _PREFIXES = ("hoodie.keygen.timebased.", "hoodie.deltastreamer.keygen.timebased.")
 _UNIT_NANOS = {
@@ -131,7 +132,7 @@ class TimestampFormat:
             number = column.cast(pa.int64())
         elif pa.types.is_date(kind):
             number = column.cast(pa.date32()).cast(pa.int32()).cast(pa.int64())
-        elif pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        elif is_number(kind):
             number = _whole(column, self.unit, name)
         elif pa.types.is_null(kind):
             number = pa.nulls(len(column), pa.int64())

@@ -7,16 +7,16 @@ which the owner's next heartbeat then detects. Clocks of different machines are 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from skep_format.clock import SYSTEM_CLOCK, Clock
 from skep_format.errors import LeaseLostError, LockError, needs
-from skep_table.events import NO_EVENTS, Events
 from skep_table.locks.agent import agent_facts, agent_text, describe, has_ended
 from skep_table.locks.holders import Holder
-from skep_table.locks.lease import LeasedLock, Queue
+from skep_table.locks.lease import LeasedLock, LockTerms, Queue
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _KEY: Final = "key"
 _OWNER: Final = "ownerName"
@@ -44,25 +44,14 @@ class DynamoDbLock(LeasedLock):
         billing_mode: str = "PAY_PER_REQUEST",
         capacity: tuple[int, int] = (20, 10),
         creation_seconds: float = 600,
-        purpose: str | None = None,
-        clock: Clock = SYSTEM_CLOCK,
-        events: Events = NO_EVENTS,
-        on_lost: Callable[[LeaseLostError], None] | None = None,
+        **terms: Unpack[LockTerms],
     ) -> None:
-        super().__init__(
-            f"dynamodb:{table}/{key}",
-            heartbeat_seconds=lease_seconds / 4,
-            clock=clock,
-            events=events,
-            on_lost=on_lost,
-        )
+        super().__init__(f"dynamodb:{table}/{key}", heartbeat_seconds=lease_seconds / 4, **terms)
         self._table, self._key = table, key
         self._region, self._endpoint = region, endpoint_url
         self._lease_seconds = lease_seconds
         self._billing_mode, self._capacity, self._creation_seconds = billing_mode, capacity, creation_seconds
-        self._purpose = purpose
         self._client: Any = None
-        self._owner: str | None = None
         self._version = ""
         self._watched: tuple[str, float] | None = None  # another's version, and since when we have seen it
 

@@ -7,18 +7,18 @@ that the options allow. A holder deletes its own file only.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from skep_format.clock import SYSTEM_CLOCK, Clock
 from skep_format.errors import AlreadyExistsError, LeaseLostError, UnsupportedError
 from skep_format.names import META_FOLDER
 from skep_format.storage import LocalStorage, Storage
 from skep_format.storage.versioned import Versioned
-from skep_table.events import NO_EVENTS, Events
 from skep_table.locks.agent import agent_facts, agent_text, describe, has_ended
 from skep_table.locks.holders import Holder
-from skep_table.locks.lease import LeasedLock, Queue
+from skep_table.locks.lease import LeasedLock, LockTerms, Queue
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _NAME: Final = "lock"
 
@@ -35,10 +35,7 @@ class FileSystemLock(LeasedLock):
         folder: str | None = None,
         expire_seconds: float = 0,
         heartbeat_seconds: float = 60,
-        purpose: str | None = None,
-        clock: Clock = SYSTEM_CLOCK,
-        events: Events = NO_EVENTS,
-        on_lost: Callable[[LeaseLostError], None] | None = None,
+        **terms: Unpack[LockTerms],
     ) -> None:
         place = storage if folder is None else LocalStorage(folder)
         if not isinstance(place, LocalStorage):
@@ -48,23 +45,12 @@ class FileSystemLock(LeasedLock):
         self._storage = place
         self._root = storage.root
         self._path = f"{META_FOLDER}/{_NAME}" if folder is None else _NAME
-        super().__init__(
-            place.uri(self._path), heartbeat_seconds=heartbeat_seconds, clock=clock, events=events, on_lost=on_lost
-        )
+        super().__init__(place.uri(self._path), heartbeat_seconds=heartbeat_seconds, **terms)
         self._expire_seconds = expire_seconds
-        self._purpose = purpose
-        self._owner: str | None = None
 
     @property
     def target(self) -> str:
         return self._root
-
-    @property
-    def lock_id(self) -> object | None:
-        return agent_facts(self._owner).get("id")
-
-    def _enter(self) -> bool:
-        return self._poll()
 
     def _poll(self) -> bool:
         owner = agent_text(self._purpose)

@@ -12,11 +12,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, TypedDict
 
 from skep_format.clock import SYSTEM_CLOCK, Clock
 from skep_format.errors import LeaseLostError, LockError, LockTimeoutError, SkepError
 from skep_table.events import NO_EVENTS, Events
+from skep_table.locks.agent import agent_facts
 from skep_table.locks.options import LOCK_PROVIDER
 from skep_table.runtime.renewal import Renewal
 
@@ -49,11 +50,20 @@ class Queue:
         return f"held by {self.holder}" if self.holder else self.unknown
 
 
+class LockTerms(TypedDict, total=False):
+    """What every lock takes. `purpose` (the instant, for example) is shown to others; `on_lost` is called, from the
+    renewing thread, when a held lock turns out to be lost."""
+
+    purpose: str | None
+    clock: Clock
+    events: Events
+    on_lost: Callable[[LeaseLostError], None] | None
+
+
 class LeasedLock(ABC):
     """A lock that its provider frees some time after the last heartbeat. Used by one thread at a time.
 
-    Subclasses request, check, renew and release the lock; `name` appears in errors. `on_lost` is called, from the
-    renewing thread, when a held lock turns out to be lost.
+    Subclasses request, check, renew and release the lock; `name` appears in errors.
     """
 
     leased: Final = True
@@ -66,12 +76,15 @@ class LeasedLock(ABC):
         name: str,
         *,
         heartbeat_seconds: float,
+        purpose: str | None = None,
         clock: Clock = SYSTEM_CLOCK,
         events: Events = NO_EVENTS,
         on_lost: Callable[[LeaseLostError], None] | None = None,
     ) -> None:
         self.name = name
         self._heartbeat_seconds = heartbeat_seconds
+        self._purpose = purpose
+        self._owner: str | None = None
         self._clock = clock
         self._events = events
         self._on_lost = on_lost
@@ -82,9 +95,9 @@ class LeasedLock(ABC):
 
     # -- what a provider does
 
-    @abstractmethod
     def _enter(self) -> bool:
         """Requests the lock, or a place in its queue. Whether it was granted at once."""
+        return self._poll()
 
     @abstractmethod
     def _poll(self) -> bool:
@@ -112,9 +125,9 @@ class LeasedLock(ABC):
         return 0
 
     @property
-    @abstractmethod
     def lock_id(self) -> object | None:
-        """None when neither held nor waited for."""
+        """None when neither held nor waited for; else the id in the text by which `_owner` has the lock."""
+        return agent_facts(self._owner).get("id")
 
     # -- what callers do
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
 from typing import Final
 
 from skep_format.clock import SYSTEM_CLOCK, Clock
@@ -14,6 +13,8 @@ from skep_format.storage import Storage
 from skep_table.events import NO_EVENTS, Events
 from skep_table.lock import InProcessLock, Lock, NoLock
 from skep_table.locks import options as keys
+from skep_table.locks.lease import LockTerms
+from skep_table.plug_ins import plug_in
 
 ENTRY_POINTS: Final = "skep.locks"
 
@@ -30,6 +31,11 @@ class LockRequest:
     events: Events = NO_EVENTS
     on_lost: Callable[[LeaseLostError], None] | None = None
 
+    @property
+    def terms(self) -> LockTerms:
+        """What every provider's lock takes."""
+        return {"purpose": self.purpose, "clock": self.clock, "events": self.events, "on_lost": self.on_lost}
+
 
 Provider = Callable[[LockRequest], Lock]
 
@@ -43,7 +49,7 @@ def make_lock(request: LockRequest, default: str, others: Mapping[str, Provider]
     known = {**_PROVIDERS, **(others or {})}
     provider = known.get(provider_name(named))
     if provider is None:
-        provider = next((each.load() for each in entry_points(group=ENTRY_POINTS) if each.name == named), None)
+        provider = plug_in(ENTRY_POINTS, named)
     if provider is None:
         names = ", ".join(sorted(known))
         raise OptionError(
@@ -83,10 +89,7 @@ def _storage(request: LockRequest) -> Lock:
         request.storage,
         validity_seconds=validity,
         heartbeat_seconds=renew,
-        purpose=request.purpose,
-        clock=request.clock,
-        events=request.events,
-        on_lost=request.on_lost,
+        **request.terms,
     )
 
 
@@ -101,10 +104,7 @@ def _filesystem(request: LockRequest) -> Lock:
         folder=options.value(keys.FILESYSTEM_PATH) or None,
         expire_seconds=expire,
         heartbeat_seconds=min(beat, expire / 4) if expire else beat,
-        purpose=request.purpose,
-        clock=request.clock,
-        events=request.events,
-        on_lost=request.on_lost,
+        **request.terms,
     )
 
 
@@ -134,10 +134,7 @@ def _in_zookeeper(request: LockRequest, path: str) -> Lock:
         path,
         session_seconds=options.value(keys.ZOOKEEPER_SESSION) / 1000,
         connect_seconds=options.value(keys.ZOOKEEPER_CONNECT) / 1000,
-        purpose=request.purpose,
-        clock=request.clock,
-        events=request.events,
-        on_lost=request.on_lost,
+        **request.terms,
     )
 
 
@@ -164,10 +161,7 @@ def _in_dynamodb(request: LockRequest, key: str) -> Lock:
         billing_mode=options.value(keys.DYNAMODB_BILLING),
         capacity=(options.value(keys.DYNAMODB_READ), options.value(keys.DYNAMODB_WRITE)),
         creation_seconds=options.value(keys.DYNAMODB_CREATION) / 1000,
-        purpose=request.purpose,
-        clock=request.clock,
-        events=request.events,
-        on_lost=request.on_lost,
+        **request.terms,
     )
 
 

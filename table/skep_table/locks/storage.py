@@ -7,20 +7,20 @@ time has passed, plus a margin for clock drift, another writer may swap in its o
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from skep_format.clock import SYSTEM_CLOCK, Clock
 from skep_format.errors import FormatError, LeaseLostError, UnsupportedError
 from skep_format.names import META_FOLDER
 from skep_format.storage import Storage
 from skep_format.storage.versioned import Versioned, VersionedStorage
-from skep_table.events import NO_EVENTS, Events
 from skep_table.locks.agent import agent_facts, agent_text, describe, has_ended
 from skep_table.locks.holders import Holder
-from skep_table.locks.lease import LeasedLock, Queue
+from skep_table.locks.lease import LeasedLock, LockTerms, Queue
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 LOCK_FILE: Final = f"{META_FOLDER}/.locks/table_lock.json"
 _DRIFT_MS: Final = 500
@@ -60,32 +60,20 @@ class StorageLock(LeasedLock):
         *,
         validity_seconds: float = 300,
         heartbeat_seconds: float = 30,
-        purpose: str | None = None,
-        clock: Clock = SYSTEM_CLOCK,
-        events: Events = NO_EVENTS,
-        on_lost: Callable[[LeaseLostError], None] | None = None,
+        **terms: Unpack[LockTerms],
     ) -> None:
         if not isinstance(storage, VersionedStorage):
             raise UnsupportedError(
                 f"{storage.root}: this storage can't compare and swap, as a lock in it needs", path=storage.root
             )
-        super().__init__(storage.root, heartbeat_seconds=heartbeat_seconds, clock=clock, events=events, on_lost=on_lost)
+        super().__init__(storage.root, heartbeat_seconds=heartbeat_seconds, **terms)
         self._storage: VersionedStorage = storage
         self._validity_ms = int(validity_seconds * 1000)
-        self._purpose = purpose
-        self._owner: str | None = None
         self._seen: Versioned | None = None
 
     @property
     def target(self) -> str:
         return self.name
-
-    @property
-    def lock_id(self) -> object | None:
-        return agent_facts(self._owner).get("id")
-
-    def _enter(self) -> bool:
-        return self._poll()
 
     def _poll(self) -> bool:
         owner = agent_text(self._purpose)

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from skep_format.clock import SYSTEM_CLOCK, Clock
 from skep_format.errors import LeaseLostError, LockError, OptionError, needs
-from skep_table.events import NO_EVENTS, Events
 from skep_table.locks.agent import agent_facts, agent_text, describe
 from skep_table.locks.holders import Holder
-from skep_table.locks.lease import LeasedLock, Queue
+from skep_table.locks.lease import LeasedLock, LockTerms, Queue
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _LOCK: Final = "lock-"  # what comes before the number in the names of Curator's nodes
 
@@ -35,26 +36,16 @@ class ZooKeeperLock(LeasedLock):
         *,
         session_seconds: float = 60,
         connect_seconds: float = 15,
-        purpose: str | None = None,
-        clock: Clock = SYSTEM_CLOCK,
-        events: Events = NO_EVENTS,
-        on_lost: Callable[[LeaseLostError], None] | None = None,
+        **terms: Unpack[LockTerms],
     ) -> None:
         if not path.strip("/"):
             raise OptionError("a lock in ZooKeeper needs a path", option="hoodie.write.lock.zookeeper.base_path")
         # The session's heartbeats are the client's own; ours only looks whether the node is there.
-        super().__init__(
-            f"{hosts}/{path.strip('/')}",
-            heartbeat_seconds=max(0.05, session_seconds / 4),
-            clock=clock,
-            events=events,
-            on_lost=on_lost,
-        )
+        super().__init__(f"{hosts}/{path.strip('/')}", heartbeat_seconds=max(0.05, session_seconds / 4), **terms)
         self._hosts = hosts
         self._path = "/" + path.strip("/")
         self._session_seconds = session_seconds
         self._connect_seconds = connect_seconds
-        self._purpose = purpose
         self._client: Any = None
         self._node: str | None = None
         self._changed = threading.Event()

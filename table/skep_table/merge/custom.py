@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from importlib.metadata import entry_points
 from typing import Final, Protocol
 
 import pyarrow as pa
@@ -12,6 +11,7 @@ import pyarrow as pa
 from skep_format.errors import OptionError, UnsupportedError
 from skep_format.options import comma_list, option
 from skep_format.table_config.keys import simple_name
+from skep_table.plug_ins import plug_in
 
 GROUP: Final = "skep.mergers"
 _no_names: tuple[str, ...] = ()
@@ -41,10 +41,9 @@ def find_merger(name: str) -> Merger:
 
     UnsupportedError when there is none.
     """
-    for each in (name, simple_name(name)):
-        for entry in entry_points(group=GROUP, name=each):
-            merger: Merger = entry.load()
-            return merger
+    merger: Merger | None = plug_in(GROUP, name, simple_name(name))
+    if merger is not None:
+        return merger
     raise UnsupportedError(
         f"rows of this table are merged by {name}, which is not built in",
         hint=f"register a function in entry point group {GROUP!r} as {name!r}, or name one by option {MERGER.key}",

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from skep_format.buffers import bytes_and_offsets
 from skep_format.escaping import escape
 from skep_table.metadata_table.partitions import COLUMN_STATS, RECORD_INDEX
 
@@ -97,10 +98,7 @@ def java_hashes(keys: pa.Array) -> npt.NDArray[np.uint32]:
 
 
 def _java_hashes(text: pa.Array) -> npt.NDArray[np.uint32]:
-    offsets = np.frombuffer(text.buffers()[1], np.int64, len(text) + 1, text.offset * 8)
-    first, last = int(offsets[0]), int(offsets[-1])
-    utf8 = np.frombuffer(text.buffers()[2], np.uint8)[first:last] if last > first else np.zeros(0, np.uint8)
-    unit_offsets, units = _utf16(utf8, offsets - first)
+    unit_offsets, units = _utf16(*bytes_and_offsets(text))
     lengths = np.diff(unit_offsets)
     powers = np.ones(int(lengths.max(initial=0)) + 1, np.uint32)
     np.multiply.accumulate(np.full(len(powers) - 1, 31, np.uint32), out=powers[1:])

@@ -20,9 +20,8 @@ from skep_format.errors import FormatError
 from skep_format.instant_time import BEFORE_ALL, InstantTime
 from skep_format.names import META_FOLDER, join
 from skep_format.storage import FileStatus, FolderStorage, Storage
-from skep_format.table_config import TableConfig
 from skep_format.timeline.instant import Action, Instant
-from skep_format.timeline.timeline import Timeline
+from skep_format.timeline.write import Seen
 from skep_table.metadata_table import keys as spelling
 from skep_table.metadata_table.definitions import IndexDefinition, definitions_path, read_definitions
 from skep_table.metadata_table.entries import Entries, GroupReader, alive, latest
@@ -53,23 +52,8 @@ _INSTANT_DIGITS: Final = 17
 _SINGLE_LOOKUPS: Final = 16  # so many partitions are looked up one by one; then all are read in one go
 
 
-class OpenedTable(Protocol):
+class OpenedTable(Seen, Protocol):
     """What the data table provides; the metadata table is opened by the same class (`HudiTable`)."""
-
-    @property
-    def storage(self) -> Storage:
-        """Where the table lies."""
-        ...
-
-    @property
-    def config(self) -> TableConfig:
-        """The table's properties."""
-        ...
-
-    @property
-    def timeline(self) -> Timeline:
-        """The active timeline of the snapshot."""
-        ...
 
     @classmethod
     def open(cls, path_or_storage: Storage) -> OpenedTable:

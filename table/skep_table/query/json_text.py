@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_format.buffers import joined_lines
+from skep_format.buffers import bytes_and_offsets, joined_lines
 from skep_format.schema.avro import decimal_size
 from skep_format.schema.java_text import java_float
 
@@ -288,16 +288,13 @@ def _quoted_time(array: pa.Array) -> pa.Array:
 
 def base64_text(array: pa.Array) -> pa.Array:
     """Binary values as base64 with padding: all values in one buffer, each padded to whole groups of three bytes."""
-    array = pc.fill_null(array.cast(pa.large_binary()), b"")
-    _, offset_buffer, data_buffer = array.buffers()
-    starts = np.frombuffer(offset_buffer, np.int64)[array.offset : array.offset + len(array) + 1]
-    data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.zeros(0, np.uint8)
+    data, starts = bytes_and_offsets(pc.fill_null(array.cast(pa.large_binary()), b""))
     lengths = np.diff(starts)
     groups = (lengths + 2) // 3
     begins = np.concatenate(([0], np.cumsum(groups)))
     padded = np.zeros(int(begins[-1]) * 3, np.uint8)
     within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    padded[np.repeat(begins[:-1] * 3, lengths) + within] = data[int(starts[0]) : int(starts[-1])]
+    padded[np.repeat(begins[:-1] * 3, lengths) + within] = data
     text = np.frombuffer(base64.b64encode(padded.tobytes()), np.uint8).copy()
     missing = groups * 3 - lengths
     text[begins[1:][missing >= 1] * 4 - 1] = ord("=")
@@ -345,17 +342,13 @@ def _avro_string(array: pa.Array) -> pa.Array:
 
 def _avro_bytes(array: pa.Array) -> pa.Array:
     """Bytes as characters of the same number."""
-    array = pc.fill_null(array.cast(pa.large_binary()), b"")
+    data, starts = bytes_and_offsets(pc.fill_null(array.cast(pa.large_binary()), b""))
     # Latin-1 to UTF-8: bytes from 0x80 on become two
-    starts = np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array) + 1]
-    data = array.buffers()[2]
-    raw = bytes(data)[int(starts[0]) : int(starts[-1])] if data is not None else b""
-    high = np.concatenate(([0], np.cumsum(np.frombuffer(raw, np.uint8) >= 0x80)))
-    ends = (starts - starts[0]) + high[starts - starts[0]]
+    ends = starts + np.concatenate(([0], np.cumsum(data >= 0x80)))[starts]
     text = pa.Array.from_buffers(
         pa.large_string(),
         len(array),
-        [None, pa.py_buffer(ends.astype(np.int64)), pa.py_buffer(raw.decode("latin-1").encode())],
+        [None, pa.py_buffer(ends.astype(np.int64)), pa.py_buffer(data.tobytes().decode("latin-1").encode())],
     )
     return _avro_string(text)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Sequence
-from types import TracebackType
 
 from skep_format.errors import AlreadyExistsError, CommitConflictError, SkepError, storage_failure
 from skep_format.timeline.instant import Instant, State
@@ -79,9 +78,7 @@ class Execution(PendingCommit):
             raise
         return execution
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         super().__exit__(kind, error, trace)
         if self.committed is None and isinstance(error, OSError) and not isinstance(error, SkepError):
             raise storage_failure(f"table {self.table.config.name}: {self.instant.action.value}", error) from error

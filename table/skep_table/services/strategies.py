@@ -1,17 +1,14 @@
-"""Strategies of table services from plug-ins: Python functions found by entry point."""
+"""What the strategies of table services are that packages register: functions, by the group of their entry points."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import lru_cache
-from importlib.metadata import entry_points
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import pyarrow as pa
 
-from skep_format.errors import OptionError
-from skep_format.options import Option, Options
+from skep_format.options import Options
 from skep_format.timeline.plans import CompactionOperation
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
@@ -53,22 +50,3 @@ class TtlStrategy(Protocol):
     def __call__(
         self, table: HudiTable, partitions: Sequence[str], now: datetime, options: Options
     ) -> Sequence[str]: ...
-
-
-@lru_cache(maxsize=64)
-def _registered(group: str, name: str) -> Any:
-    return next((entry.load() for entry in entry_points(group=group, name=name)), None)
-
-
-def find_strategy(group: str, name: str, option: Option[Any], built_in: Sequence[str]) -> Any:
-    """The function that is registered as `name`. OptionError, which names the built-in ones, when there is none."""
-    found = _registered(group, name)
-    if found is None:
-        raise OptionError(
-            f"option {option.key}: there is no strategy {name}",
-            hint=f"register a function in entry point group {group!r} as {name!r}",
-            option=option.key,
-            found=name,
-            expected=f"one of {', '.join(built_in)}",
-        )
-    return found

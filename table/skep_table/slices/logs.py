@@ -65,17 +65,8 @@ def _row_schema(context: SliceContext, partial: bool) -> pa.Schema:
 
 
 def _ordering_type(context: SliceContext, name: str) -> pa.DataType | None:
-    if name in context.keyed:
-        return arrow_type(context.keyed[name].type)
-    head, *members = name.split(".")
-    if head not in context.keyed:
-        return None
-    kind = arrow_type(context.keyed[head].type)
-    for member in members:
-        if not pa.types.is_struct(kind) or kind.get_field_index(member) < 0:
-            return None
-        kind = kind.field(member).type
-    return kind
+    found = context.keyed.fields_to(name)
+    return arrow_type(found[-1].type) if found else None
 
 
 def _records(context: SliceContext, block: LogBlock, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

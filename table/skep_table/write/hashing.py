@@ -11,23 +11,20 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from skep_format.buffers import bytes_and_offsets
+
 _CHUNK_BYTES = 4 << 20
 
 
 def key_hashes(keys: pa.Array) -> npt.NDArray[np.uint64]:
     """One hash for each key; `keys` are texts without nulls."""
-    text = keys.cast(pa.string())
-    if len(text) == 0:
-        return np.zeros(0, np.uint64)
-    _, offset_buffer, data_buffer = text.buffers()
-    offsets = np.frombuffer(offset_buffer, np.int32)[text.offset : text.offset + len(text) + 1].astype(np.int64)
-    data = np.frombuffer(data_buffer or b"", np.uint8)
-    hashes = np.empty(len(text), np.uint64)
+    data, offsets = bytes_and_offsets(keys)
+    hashes = np.empty(len(keys), np.uint64)
     start = 0
-    while start < len(text):
+    while start < len(keys):
         # whole keys, at least one, up to about a chunk of bytes
         end = int(np.searchsorted(offsets, offsets[start] + _CHUNK_BYTES, side="right")) - 1
-        end = min(max(end, start + 1), len(text))
+        end = min(max(end, start + 1), len(keys))
         hashes[start:end] = _sums(data, offsets[start : end + 1])
         start = end
     return _mix(hashes)

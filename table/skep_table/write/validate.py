@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from typing import Any, Final, Protocol
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from skep_format.errors import EnvironmentMissingError, InputError, OptionError, UnsupportedError, ValidationError
+from skep_format.errors import EnvironmentMissingError, InputError, OptionError, ValidationError
 from skep_format.options import Option, Options
 from skep_format.schema.types import META_FIELDS
 from skep_format.timeline.instant import Instant
 from skep_format.timeline.metadata import CommitMetadata
+from skep_table.plug_ins import needed_plug_in
 from skep_table.preview import Preview
 from skep_table.query import ReadRequest
 from skep_table.query.filters.text import SqlDialect, parse_reason
@@ -60,7 +60,7 @@ def validators_of(options: Options) -> Iterator[Validator]:
             case "SqlQuerySingleResultPreCommitValidator":
                 yield _SingleValue(_given(options, SINGLE_VALUE))
             case _:
-                yield _plug_in(name)
+                yield needed_plug_in(GROUP, name, "validator")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,15 +137,6 @@ def _given(options: Options, known: Option[tuple[str, ...]]) -> tuple[str, ...]:
     if not queries:
         raise OptionError(f"a validator needs {known.key}", option=known.key)
     return queries
-
-
-def _plug_in(name: str) -> Validator:
-    for entry in entry_points(group=GROUP, name=name):
-        found: Validator = entry.load()
-        return found
-    raise UnsupportedError(
-        f"there is no validator {name}", hint=f"register it as an entry point of group {GROUP!r}", found=name
-    )
 
 
 def _shown(rows: Counter[tuple[Any, ...]]) -> str:

@@ -14,8 +14,8 @@ import pytest
 from skep.files.inputs import inputs_of, read_files
 from skep_format.avro.container import Container, container
 from skep_format.errors import CorruptFileError, InputError
+from skep_format.rowfiles.typed_rows import typed_rows
 from skep_format.schema.arrow import from_arrow
-from skep_stream.files.typed_rows import typed_rows
 
 ROWS = pa.table({"id": [1, 2, 3], "tags": [["a"], None, []], "at": pa.array([1, None, 3], pa.timestamp("us", "UTC"))})
 DATA = container(from_arrow(ROWS.schema), ROWS)

@@ -15,6 +15,7 @@ from skep_format.errors import OptionError, TableMismatchError, UnsupportedError
 from skep_format.options import Options
 from skep_format.schema.arrow import from_arrow
 from skep_format.storage import LocalStorage
+from skep_table import plug_ins
 from skep_table.commit.create import create_table
 from skep_table.merge import custom
 from skep_table.query import ReadRequest, read
@@ -48,7 +49,7 @@ def register(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             merger.strategy_id = states  # type: ignore[attr-defined]
         monkeypatch.setattr(EntryPoint, "load", lambda _self: merger)
         found = {name: EntryPoint(name, "x:y", custom.GROUP) for name in names}
-        monkeypatch.setattr(custom, "entry_points", lambda group, name: [found[name]] if name in found else [])
+        monkeypatch.setattr(plug_ins, "entry_points", lambda group, name: [found[name]] if name in found else [])
         custom.find_merger.cache_clear()
 
     yield register

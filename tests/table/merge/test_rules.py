@@ -10,6 +10,7 @@ import pytest
 from skep_format.errors import SchemaError, UnsupportedError
 from skep_format.schema.types import IS_DELETED, Field, IntType, Schema, StringType
 from skep_format.table_config import MergeMode, PartialUpdateMode, TableConfig, TableType
+from skep_table import plug_ins
 from skep_table.merge import DELETED, Fill, MergeRule, Updates, latest_per_key
 from skep_table.merge import custom as custom_mergers
 
@@ -292,7 +293,7 @@ class TestCustom:
                 return "the merger"
 
         asked = []
-        monkeypatch.setattr(custom_mergers, "entry_points", lambda **what: asked.append(what) or [Entry])
+        monkeypatch.setattr(plug_ins, "entry_points", lambda **what: asked.append(what) or [Entry])
         assert custom_mergers.find_merger.__wrapped__("mine") == "the merger"
         assert asked == [{"group": "skep.mergers", "name": "mine"}]
 

@@ -10,6 +10,7 @@ import pytest
 from skep_format.errors import OptionError
 from skep_format.properties import parse_properties
 from skep_format.timeline.instant import Action
+from skep_table import plug_ins
 from skep_table.services.automatic import after_commit, check_automatic, maintain
 from skep_table.services.cleaning.clean import clean, is_clean_due, plan_clean, schedule_clean
 from skep_table.services.cleaning.retention import last_clean
@@ -224,7 +225,7 @@ def test_expiry_strategies_by_their_class(maker: Any, monkeypatch: pytest.Monkey
         return [path for path in partitions if path.endswith(("0", "2"))]
 
     known = {(strategies.TTL_GROUP, "even"): even}
-    monkeypatch.setattr(strategies, "_registered", lambda group, name: known.get((group, name)))
+    monkeypatch.setattr(plug_ins, "_strategy", lambda group, name: known.get((group, name)))
     maker.upsert(1, "p0/a", "p1/a")
     days_later(maker, 5)
     maker.upsert(2, "p0/b")

@@ -14,6 +14,7 @@ import pytest
 from skep_format.errors import CommitConflictError, OptionError, SchemaError, UnsupportedError
 from skep_format.timeline.instant import Action, State
 from skep_format.timeline.plans import RequestedReplaceMetadata
+from skep_table import plug_ins
 from skep_table.query import ReadRequest, read
 from skep_table.services.cleaning.clean import clean
 from skep_table.services.clustering.cluster import (
@@ -393,7 +394,7 @@ def test_strategies_of_others_are_found_by_entry_point(maker: Any, monkeypatch: 
             yield batch.take(pa.array(range(batch.num_rows - 1, -1, -1)))
 
     known = {(strategies.PLAN_GROUP, "newest"): newest_only, (strategies.EXECUTION_GROUP, "backwards"): backwards}
-    monkeypatch.setattr(strategies, "_registered", lambda group, name: known.get((group, name)))
+    monkeypatch.setattr(plug_ins, "_strategy", lambda group, name: known.get((group, name)))
     fill(maker)
     before, newest = meta_rows(maker), pq.read_table(max(files_of(maker, "p"), key=lambda f: f.name[-25:]))
     options = {f"{PLAN}class": "newest", "clustering__execution__strategy__class": "backwards"}

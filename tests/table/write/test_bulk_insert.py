@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from skep_format.errors import OptionError, UnsupportedError
 from skep_format.options import Options
 from skep_format.storage import LocalStorage
+from skep_table import plug_ins
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
@@ -123,7 +124,7 @@ class Backwards:
 def test_a_partitioner_of_ones_own(table: HudiTable, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = EntryPoint("backwards", "x:y", arrange.GROUP)
     monkeypatch.setattr(EntryPoint, "load", lambda _self: Backwards)
-    monkeypatch.setattr(arrange, "entry_points", lambda group, name: [entry] if name == "backwards" else [])
+    monkeypatch.setattr(plug_ins, "entry_points", lambda group, name: [entry] if name == "backwards" else [])
     write(table, 100, **{CLASS: "backwards"})
     keys = files(table, "p")[0]["id"].to_pylist()
     assert keys == sorted(keys, reverse=True)

@@ -19,9 +19,11 @@ from skep_format.options import Options
 from skep_format.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from skep_format.storage import LocalStorage
 from skep_format.table_config import TableConfig, TableType
+from skep_table import plug_ins
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.keys.buckets import bucket_numbers, java_string_hashes
+from skep_table.keys.buckets import bucket_numbers
 from skep_table.merge.rows import DELETED
+from skep_table.metadata_table import java_hashes
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
 from skep_table.table import HudiTable
@@ -342,7 +344,7 @@ class TestPartitionedRecordIndex(LocalContract):
 def plug_in(monkeypatch: pytest.MonkeyPatch, factory: Callable[[TableConfig, Options], Index]) -> None:
     entry = EntryPoint("indexed", f"{__name__}:plug_in", registry.GROUP)
     monkeypatch.setattr(EntryPoint, "load", lambda _self: factory)
-    monkeypatch.setattr(registry, "entry_points", lambda group, name: [entry])
+    monkeypatch.setattr(plug_ins, "entry_points", lambda group, name: [entry])
 
 
 class TestInMemory(GlobalContract):
@@ -383,7 +385,7 @@ def java_hash(text: str) -> int:
 @given(st.lists(st.text(st.characters(codec="utf-8")), max_size=20))
 def test_string_hashes_are_those_of_java(texts: list[str]) -> None:
     array = pa.array(["x", *texts], pa.string()).slice(1)
-    assert java_string_hashes(array).tolist() == [java_hash(text) for text in texts]
+    assert java_hashes(array).tolist() == [java_hash(text) for text in texts]
 
 
 def test_buckets_of_a_table_that_hudi_wrote() -> None:
@@ -432,7 +434,7 @@ def own_index(config: TableConfig, options: Options) -> Index:
 def test_an_index_of_ones_own(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = EntryPoint("mine", f"{__name__}:own_index", registry.GROUP)
     monkeypatch.setattr(EntryPoint, "load", lambda _self: own_index)
-    monkeypatch.setattr(registry, "entry_points", lambda group, name: [entry] if name == "mine" else [])
+    monkeypatch.setattr(plug_ins, "entry_points", lambda group, name: [entry] if name == "mine" else [])
     table = make()
     given_options = Options({"hoodie.index.class": "mine", "mine.setting": "x"})
     writer = LocalWriter(table.with_context(options=given_options))

@@ -21,6 +21,7 @@ from skep_format.runner import ThreadRunner
 from skep_format.schema.arrow import from_arrow
 from skep_format.storage import LocalStorage
 from skep_format.table_config import TableType
+from skep_table import plug_ins
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.merge import custom
 from skep_table.query import ReadRequest, read
@@ -133,7 +134,7 @@ def test_a_key_twice_in_a_block_or_in_the_base_file_has_no_position(tmp_path: Pa
 def test_rows_that_a_merger_made_are_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A merger sees the columns of the table only, so what it returns has no positions."""
     entry = SimpleNamespace(load=lambda: lambda _old, new: new)
-    monkeypatch.setattr(custom, "entry_points", lambda **_named: [entry])
+    monkeypatch.setattr(plug_ins, "entry_points", lambda **_named: [entry])
     custom.find_merger.cache_clear()
     options = {
         "hoodie.write.table.version": "9",

@@ -17,6 +17,7 @@ from skep_format.options import Options, UnknownOptionWarning
 from skep_format.schema.arrow import from_arrow
 from skep_format.storage import LocalStorage
 from skep_format.table_config import MergeMode
+from skep_table import plug_ins
 from skep_table.commit.create import create_table
 from skep_table.keys import own
 from skep_table.query import ReadRequest
@@ -297,7 +298,7 @@ class ByFirstLetter:
 def plugged(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = EntryPoint("com.example.ByFirstLetter", "x:y", own.GROUP)
     monkeypatch.setattr(EntryPoint, "load", lambda _self: ByFirstLetter)
-    monkeypatch.setattr(own, "entry_points", lambda group, name: [entry] if name == entry.name else [])
+    monkeypatch.setattr(plug_ins, "entry_points", lambda group, name: [entry] if name == entry.name else [])
     own._find.cache_clear()
 
 

@@ -16,6 +16,7 @@ from skep_format.options import Options
 from skep_format.storage import LocalStorage
 from skep_format.table_config import TableType
 from skep_format.timeline.metadata import CommitMetadata
+from skep_table import plug_ins
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
@@ -160,7 +161,7 @@ def test_a_validator_of_ones_own(table: HudiTable, monkeypatch: pytest.MonkeyPat
 
     entry = EntryPoint("mine", "x:y", validate.GROUP)
     monkeypatch.setattr(EntryPoint, "load", lambda _self: check)
-    monkeypatch.setattr(validate, "entry_points", lambda group, name: [entry] if name == "mine" else [])
+    monkeypatch.setattr(plug_ins, "entry_points", lambda group, name: [entry] if name == "mine" else [])
     writer(table, **{PREFIX: "mine"}).insert(rows(("c", 3)))
     with pytest.raises(ValidationError, match="too many"):
         writer(table, **{PREFIX: "mine"}).insert(rows(("d", 3)))

@@ -29,7 +29,6 @@ from skep_format.schema.types import (
     LongType,
     Schema,
     StringType,
-    StructType,
     TimestampType,
     TimeType,
     UuidType,
@@ -59,22 +58,11 @@ def indexable(schema: Schema, names: Collection[str] | None, release: str, *, at
     """
     typed = _is_typed(release)
     if names is not None:
-        found = {name: kind for name in names if (kind := _type_of(schema, name)) is not None}
+        found = {name: fields[-1].type for name in names if (fields := schema.fields_to(name))}
         return {name: kind for name, kind in found.items() if _wrapper(kind, typed=typed) is not None}
     able = {field.name: field.type for field in schema.fields if _wrapper(field.type, typed=typed) is not None}
     others = [name for name in able if name not in META_FIELDS][:at_most]
     return {name: kind for name, kind in able.items() if name in META_FIELDS or name in others}
-
-
-def _type_of(schema: Schema, name: str) -> DataType | None:
-    if name in schema:
-        return schema[name].type
-    head, *members = name.split(".")
-    kind: DataType | None = schema[head].type if head in schema else None
-    for member in members:
-        kinds = {each.name: each.type for each in kind.fields} if isinstance(kind, StructType) else {}
-        kind = kinds.get(member)
-    return kind
 
 
 def column_stats_update(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,7 +30,7 @@ from skep_format.runner import Runner
 from skep_format.schema.arrow import arrow_type
 from skep_format.schema.evolve import SourceNames, project
 from skep_format.schema.history import SchemaVersion
-from skep_format.schema.types import NO_DEFAULT, DateType, Field, Schema, StructType, TimestampType
+from skep_format.schema.types import NO_DEFAULT, DateType, Field, Schema, TimestampType
 from skep_format.storage import FileStatus, Storage
 from skep_table.merge import Fill, MergeRule
 from skep_table.metadata_table.records.column_stats import indexable
@@ -295,7 +295,7 @@ class ColumnReader:
     @cached_property
     def _chains(self) -> Mapping[str, Sequence[Field]]:
         """The fields from the top down to each column."""
-        return {column: _fields_to(self.schema, column) for column in self.columns}
+        return {column: self.schema.fields_to(column) for column in self.columns}
 
     @cached_property
     def _schema(self) -> Schema:
@@ -310,15 +310,3 @@ def _mixes_rows(table: HudiTable) -> bool:
     rule = MergeRule.of(table.config, table.options)
     stages = (rule.log, rule.base, rule.of_batch.log)
     return rule.merger is not None or any(stage.fill is not Fill.NOTHING for stage in stages)
-
-
-def _fields_to(schema: Schema, column: str) -> Sequence[Field]:
-    if column in schema:
-        return (schema[column],)
-    head, *members = column.split(".")
-    fields = [schema[head]]
-    for member in members:
-        kind: Any = fields[-1].type
-        below = {field.name: field for field in kind.fields} if isinstance(kind, StructType) else {}
-        fields.append(below[member])
-    return fields

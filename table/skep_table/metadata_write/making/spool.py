@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Hashable, Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -47,9 +46,7 @@ class GroupSpool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def add(self, group: Hashable, rows: pa.Table) -> None:

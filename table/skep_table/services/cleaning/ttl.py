@@ -15,8 +15,9 @@ from skep_format.names import PARTITION_METAFILE, join
 from skep_format.options import Options, boolean, comma_list, one_of, option
 from skep_format.properties import parse_properties
 from skep_format.timeline.timeline import format_instant_time
+from skep_table.plug_ins import find_strategy
 from skep_table.services.clustering.options import class_name
-from skep_table.services.strategies import TTL_GROUP, TtlStrategy, find_strategy
+from skep_table.services.strategies import TTL_GROUP, TtlStrategy
 from skep_table.table import HudiTable
 from skep_table.view import FileView
 from skep_table.write.local import LocalWriter

@@ -22,6 +22,7 @@ from skep_table.commit.concurrency.changes import is_clustering
 from skep_table.commit.undo.recovery import finish_interrupted
 from skep_table.commit.writable import check_writable, prepared
 from skep_table.keys.buckets import GroupNames
+from skep_table.plug_ins import find_strategy
 from skep_table.services.clustering.files import ClusterJob, GroupTask, cluster_group
 from skep_table.services.clustering.options import EXECUTION_STRATEGY, SORT_COLUMNS, TARGET_FILE_BYTES, known_class
 from skep_table.services.clustering.plan import check_sort_columns, plan_clustering
@@ -29,7 +30,7 @@ from skep_table.services.execution import Execution, delete_unreadable
 from skep_table.services.planned_slices import PlannedSlices
 from skep_table.services.rewriting import Rewritten, context_of, metadata_of
 from skep_table.services.scheduling import execute_each, schedule
-from skep_table.services.strategies import EXECUTION_GROUP, find_strategy
+from skep_table.services.strategies import EXECUTION_GROUP
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
 from skep_table.write.planning.options import INDEX_TYPE

@@ -11,7 +11,7 @@ from typing import Final
 from skep_format.errors import OptionError, SchemaError
 from skep_format.names import FileGroupId
 from skep_format.options import Options
-from skep_format.schema.arrow import to_arrow
+from skep_format.schema.arrow import arrow_type
 from skep_format.schema.types import Schema
 from skep_format.timeline.instant import Action, Instant, State
 from skep_format.timeline.metadata import WriteOperation
@@ -23,13 +23,14 @@ from skep_format.timeline.plans import (
     SliceInfo,
 )
 from skep_table.commit.concurrency.changes import groups_in_writing, is_clustering
+from skep_table.plug_ins import find_strategy
 from skep_table.query.named import refuse_lost_files
 from skep_table.services.clustering import options as options_of
 from skep_table.services.clustering.options import Curve, PartitionFilter
 from skep_table.services.clustering.row_order import can_be_sorted
 from skep_table.services.metrics import slice_metrics
 from skep_table.services.plan_scope import coverage_of, options_key, uncovered_partitions
-from skep_table.services.strategies import PLAN_GROUP, PlanStrategy, find_strategy
+from skep_table.services.strategies import PLAN_GROUP, PlanStrategy
 from skep_table.slices.bootstrap import source_of, with_source_size
 from skep_table.table import HudiTable
 from skep_table.view import FileGroup, FileSlice, FileView
@@ -276,13 +277,9 @@ def check_sort_columns(table: HudiTable, columns: Sequence[str], stored: Schema 
     """SchemaError for a column that is not among the `stored` ones, or is of a type without an order."""
     if not columns or stored is None:
         return
-    schema = to_arrow(stored.with_meta())
     for name in columns:
-        head, *members = name.split(".")
-        kind = schema.field(head).type if head in schema.names else None
-        for member in members:
-            at = kind.get_field_index(member) if kind is not None and str(kind).startswith("struct") else -1
-            kind = kind.field(at).type if kind is not None and at >= 0 else None
+        fields = stored.with_meta().fields_to(name)
+        kind = arrow_type(fields[-1].type) if fields else None
         if kind is None or not can_be_sorted(kind):
             problem = "is not there" if kind is None else f"of type {kind} has no order"
             raise SchemaError(

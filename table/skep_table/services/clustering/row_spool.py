@@ -6,7 +6,6 @@ Only the columns they are ordered by stay in memory in any case.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
 from typing import Final
 
 import numpy as np
@@ -35,9 +34,7 @@ class RowSpool:
     def __enter__(self) -> RowSpool:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     @property

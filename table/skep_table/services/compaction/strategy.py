@@ -15,8 +15,9 @@ from skep_format.timeline.instant import Action, Instant
 from skep_format.timeline.plans import CompactionOperation
 from skep_format.timeline.timeline import Timeline, format_instant_time
 from skep_format.timeline.trigger import Trigger
+from skep_table.plug_ins import find_strategy
 from skep_table.services.compaction import options as options_of
-from skep_table.services.strategies import COMPACTION_GROUP, find_strategy
+from skep_table.services.strategies import COMPACTION_GROUP, StrategyFunction
 
 Operations = Sequence[CompactionOperation]
 Choose = Callable[[Operations], Operations]
@@ -30,7 +31,9 @@ def chooser(options: Options, now: datetime) -> Choose:
     for name in options.value(options_of.COMPACT_STRATEGY):
         built_in = _STRATEGIES.get(name)
         if built_in is None:
-            found = find_strategy(COMPACTION_GROUP, name, options_of.COMPACT_STRATEGY, tuple(_STRATEGIES))
+            found: StrategyFunction = find_strategy(
+                COMPACTION_GROUP, name, options_of.COMPACT_STRATEGY, tuple(_STRATEGIES)
+            )
             steps.append(partial(_asked, found, options))
         else:
             steps.append(partial(built_in, options=options, today=now.date()))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
 from typing import Any, Final, Protocol
 
 from skep_format.errors import TableMismatchError, UnsupportedError
 from skep_format.options import Option, Options
 from skep_format.table_config import TableConfig
 from skep_table.keys.buckets import BUCKET_FIELDS, BUCKETS, OTHER_BUCKETS
+from skep_table.plug_ins import needed_plug_in
 from skep_table.table import HudiTable
 from skep_table.write.indexes.bloom_lookup import BloomIndex
 from skep_table.write.indexes.bucket import BucketIndex
@@ -62,7 +62,8 @@ def index_of(config: TableConfig, options: Options) -> Index:
             option=INDEX_TYPE.key,
         )
     if plug_in and kind is not IndexType.BUCKET:
-        return _plug_in(plug_in)(config, options)
+        made: IndexFactory = needed_plug_in(GROUP, plug_in, "index")
+        return made(config, options)
     match kind:
         case IndexType.SIMPLE:
             return BloomIndex()
@@ -115,12 +116,3 @@ def _with_recorded(config: TableConfig, options: Options) -> Options:
                 expected=options[known.key],
             )
     return recorded.with_values({key: options[key] for key in options})
-
-
-def _plug_in(name: str) -> IndexFactory:
-    for entry in entry_points(group=GROUP, name=name):
-        factory: IndexFactory = entry.load()
-        return factory
-    raise UnsupportedError(
-        f"there is no index {name}", hint=f"register it as an entry point of group {GROUP!r}", found=name
-    )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from importlib.metadata import entry_points
 from typing import Final, Protocol
 
 import numpy as np
@@ -17,9 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_format.errors import OptionError, UnsupportedError
+from skep_format.errors import OptionError
 from skep_format.options import Options, comma_list, one_of, option
 from skep_format.schema.types import PARTITION_PATH, RECORD_KEY
+from skep_table.plug_ins import needed_plug_in
 from skep_table.write.hashing import key_hashes
 
 GROUP: Final = "skep.partitioners"
@@ -167,9 +167,5 @@ def _order(rows: pa.Table, columns: tuple[str, ...] | list[str]) -> pa.Array:
 
 def find_partitioner(name: str) -> Partitioner:
     """The plug-in of a name. UnsupportedError when there is none."""
-    for entry in entry_points(group=GROUP, name=name):
-        found: Partitioner = entry.load()
-        return found
-    raise UnsupportedError(
-        f"there is no partitioner {name}", hint=f"register it as an entry point of group {GROUP!r}", found=name
-    )
+    found: Partitioner = needed_plug_in(GROUP, name, "partitioner")
+    return found

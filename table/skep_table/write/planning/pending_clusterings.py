@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from functools import lru_cache
-from importlib.metadata import entry_points
 from typing import Final, Protocol
 
-from skep_format.errors import CommitConflictError, OptionError
+from skep_format.errors import CommitConflictError
 from skep_format.instant_time import InstantTime
 from skep_format.names import FileGroupId, join
 from skep_format.options import Options, boolean, option
 from skep_table.commit.concurrency.changes import is_clustering
 from skep_table.commit.undo.rollback import roll_back
+from skep_table.plug_ins import find_strategy
 from skep_table.table import HudiTable
 
 GROUP: Final = "skep.clustering.updates"
@@ -54,7 +53,8 @@ def settle_clusterings(table: HudiTable, met: Met) -> None:
     if name == _REJECT:
         refuse(table, met)
     if name != _ALLOW:
-        _find(name)(table, met, options)
+        strategy: UpdateStrategy = find_strategy(GROUP, name, UPDATES_STRATEGY, (_REJECT, _ALLOW))
+        strategy(table, met, options)
     if options.value(ROLLBACK_ON_CONFLICT):
         _roll_back(table, set(met.values()))
 
@@ -81,17 +81,3 @@ def _roll_back(table: HudiTable, instants: set[InstantTime]) -> None:
                 table.context.lock.ensure_held()
                 roll_back(fresh, instant)
                 fresh = fresh.reload()
-
-
-@lru_cache(maxsize=64)
-def _find(name: str) -> UpdateStrategy:
-    for entry in entry_points(group=GROUP, name=name):
-        strategy: UpdateStrategy = entry.load()
-        return strategy
-    raise OptionError(
-        f"option {UPDATES_STRATEGY.key}: there is no strategy {name}",
-        hint=f"register a function in entry point group {GROUP!r} as {name!r}",
-        option=UPDATES_STRATEGY.key,
-        found=name,
-        expected=f"{_REJECT} or {_ALLOW}",
-    )

@@ -1,8 +1,7 @@
-"""Records that a source can't read: left out, and kept in an error table where there is one."""
+"""Records that can't be read: where they are, and why, for readers that leave them out."""
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -60,16 +59,3 @@ class Rejected:
             "%d records can't be read, the first: %s, number %d: %s", len(rows), rows[0][0], rows[0][1], rows[0][3]
         )
         return pa.table(list(zip(*rows, strict=True)), schema=SCHEMA)
-
-
-def digest_of(rejected: pa.Table) -> str:
-    """Stands for these very records: a round that is repeated may meet others."""
-    return hashlib.sha256(repr(rejected.to_pydict()).encode("utf-8", "replace")).hexdigest()[:16]
-
-
-class ErrorTable(Protocol):
-    """Where rejected records are kept. `skep` makes these."""
-
-    def write(self, rejected: pa.Table, batch_id: str) -> None:
-        """One commit of the records; a batch that was written before is not written again."""
-        ...

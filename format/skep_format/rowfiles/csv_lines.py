@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from skep_format.buffers import joined_lines
 from skep_format.errors import InputError
-from skep_stream.files.csv_text import CsvForm, is_record, lines_of
+from skep_format.rowfiles.csv_text import CsvForm, is_record, lines_of
 
 Places = np.ndarray[tuple[int], np.dtype[np.int64]]
 

@@ -10,18 +10,16 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import csv as arrow_csv
 
 from skep_format.errors import InputError
+from skep_format.rowfiles.csv_cut import CutError
+from skep_format.rowfiles.csv_lines import CsvLines
+from skep_format.rowfiles.csv_read import UnreadError, read_csv
+from skep_format.rowfiles.csv_text import CsvForm, CsvText, csv_text, divided, utf8
+from skep_format.rowfiles.rejected import Line, Rejected
 from skep_format.schema.arrow import to_arrow
 from skep_format.schema.types import Schema
-from skep_stream.files.csv_cut import CutError
-from skep_stream.files.csv_lines import CsvLines
-from skep_stream.files.csv_text import CsvForm, CsvText, csv_text, divided, utf8
-from skep_stream.files.unread import Unread, unread
-from skep_stream.rejected import Line, Rejected
 
-_BLOCK_BYTES: Final = 16 << 20  # a row has to fit
 _SHOWN: Final = 160  # characters of a reason, which quotes the value
 
 
@@ -109,43 +107,12 @@ def _parsed(name: str, text: CsvText, columns: list[str], types: Mapping[str, pa
     if not text.has_rows:
         return pa.table({each: pa.array([], types.get(each, pa.string())) for each in columns})
     try:
-        return _read(text, columns, types, threads=True)
-    except pa.ArrowException as error:
-        with contextlib.suppress(pa.ArrowException):
-            return _read_signed(text, columns, types)
-        found = unread(lambda: _read(text, columns, types, threads=False), error)
-        raise _named(name, text, columns, found) from error
+        return read_csv(text.rows, columns, types, text.parsing(), **text.form.arrow.nulls)
+    except UnreadError as error:
+        raise _named(name, text, columns, error) from error
 
 
-def _read(text: CsvText, columns: list[str], types: Mapping[str, pa.DataType], threads: bool) -> pa.Table:
-    form = text.form.arrow
-    return arrow_csv.read_csv(
-        pa.BufferReader(text.rows),
-        read_options=arrow_csv.ReadOptions(use_threads=threads, block_size=_BLOCK_BYTES, column_names=columns),
-        parse_options=text.parsing(),
-        convert_options=arrow_csv.ConvertOptions(
-            column_types=dict(types),
-            null_values=form.null_texts,
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=form.nulls_are_quoted,
-        ),
-    )
-
-
-def _read_signed(text: CsvText, columns: list[str], types: Mapping[str, pa.DataType]) -> pa.Table:
-    """With numbers that have a plus, which Java reads and Arrow does not."""
-    numbers = {
-        name: kind for name, kind in types.items() if pa.types.is_primitive(kind) and not pa.types.is_temporal(kind)
-    }
-    numbers = {name: kind for name, kind in numbers.items() if not pa.types.is_boolean(kind)}
-    rows = _read(text, columns, {**types, **dict.fromkeys(numbers, pa.string())}, threads=True)
-    for name, kind in numbers.items():
-        texts = pc.replace_substring_regex(pc.utf8_trim_whitespace(rows.column(name)), r"^\+([\d.])", r"\1")
-        rows = rows.set_column(rows.schema.get_field_index(name), name, texts.cast(kind))
-    return rows
-
-
-def _named(name: str, text: CsvText, columns: list[str], unfit: Unread) -> InputError:
+def _named(name: str, text: CsvText, columns: list[str], unfit: UnreadError) -> InputError:
     reason = unfit.reason if len(unfit.reason) <= _SHOWN else f"{unfit.reason[:_SHOWN]}…"
     where, at = text.place(unfit.row) if unfit.row else ("", {})
     column = None if unfit.column is None else columns[unfit.column]

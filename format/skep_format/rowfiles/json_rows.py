@@ -16,6 +16,8 @@ from pyarrow import json as arrow_json
 
 from skep_format.buffers import as_array, joined_lines
 from skep_format.errors import InputError
+from skep_format.rowfiles.json_values import UnfitValueError, members, parsed
+from skep_format.rowfiles.rejected import Line, RecordPlace, Rejected
 from skep_format.schema.arrow import arrow_type, to_arrow
 from skep_format.schema.types import (
     BooleanType,
@@ -31,16 +33,28 @@ from skep_format.schema.types import (
     StructType,
     TimestampType,
 )
-from skep_stream.json_values import UnfitValueError, members, parsed
-from skep_stream.rejected import Line, RecordPlace, Rejected
 
 _BLOCK_BYTES: Final = 16 << 20  # a line has to fit
 _PART: Final = 1024  # values that are read each by itself where Arrow can't read one of them
-_ONLY_ARROW: Final = rb"(?:\A|[\n}])\s*n|[:,\[]\s*-?(?:NaN|Inf)"
-"""What Arrow takes and is no object of JSON: a null in the place of a row, of which some end the process, and NaN."""
+_NULL_ROW: Final = rb"(?:\A|[\n}])\s*n"
+_NO_NUMBER: Final = r"[:,\[]\s*-?(?:NaN|Inf)"
 
 _OBJECT: Final = r"\A\s*\{(?s:.*)\}\s*\z"
 """At least one object, and no part of one."""
+
+
+def read_json(data: Any, schema: pa.Schema | None = None, **parsing: Any) -> pa.Table:
+    """All objects, by Arrow, whose errors these are. `parsing` are its options."""
+    return arrow_json.read_json(
+        pa.BufferReader(data),
+        read_options=arrow_json.ReadOptions(block_size=_BLOCK_BYTES),
+        parse_options=arrow_json.ParseOptions(explicit_schema=schema, **parsing),
+    )
+
+
+def may_have_null_rows(data: Any) -> bool:
+    """Whether a null may be in the place of an object: Arrow makes a row of it, or ends the process."""
+    return bool(pc.match_substring_regex(as_array(data), _NULL_ROW)[0].as_py())
 
 
 def json_rows(name: str, data: bytes, schema: Schema, rejected: Rejected | None = None) -> pa.Table:
@@ -110,15 +124,9 @@ def _read_by_arrow(data: Any, schema: Schema, lines: bool = True) -> pa.Table | 
     try:
         text = as_array(data, kind=pa.large_string())
         text.validate(full=True)  # Arrow takes any bytes for text
-        if pc.match_substring_regex(text, _ONLY_ARROW)[0].as_py():
+        if may_have_null_rows(data) or pc.match_substring_regex(text, _NO_NUMBER)[0].as_py():
             return None
-        table = arrow_json.read_json(
-            pa.BufferReader(data),
-            read_options=arrow_json.ReadOptions(block_size=_BLOCK_BYTES),
-            parse_options=arrow_json.ParseOptions(
-                explicit_schema=read_as, unexpected_field_behavior="ignore", newlines_in_values=not lines
-            ),
-        )
+        table = read_json(data, read_as, unexpected_field_behavior="ignore", newlines_in_values=not lines)
         columns = [table.column(field.name).cast(field.type) for field in wanted]
     except pa.ArrowException:
         return None

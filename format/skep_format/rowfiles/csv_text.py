@@ -18,12 +18,9 @@ import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
 from skep_format.buffers import as_array, joined_lines
-from skep_format.errors import InputError, OptionError
-from skep_format.options import Option, Options
-from skep_stream import options as names
-from skep_stream.files.csv_cut import BLANKS, NONE, Dialect
+from skep_format.errors import InputError
+from skep_format.rowfiles.csv_cut import BLANKS, NONE, Dialect
 
-_SEPARATORS: Final = {r"\t": "\t", r"\r": "\r", r"\b": "\b", r"\f": "\f", r"\"": '"', r"\'": "'", r"\\": "\\"}
 _LINE_END: Final = re.compile(rb"\r\n?|\n")
 _LINE: Final = re.compile(rb"[^\r\n]+")
 _BLANK: Final = r"\x00-\x20"
@@ -37,46 +34,6 @@ class CsvForm:
     header: bool = False
     multiline: bool = False
     encoding: str = "UTF-8"
-
-    @classmethod
-    def of(cls, options: Options) -> CsvForm:
-        """From the keys `hoodie.streamer.csv.…`. OptionError for what is no character, or no encoding."""
-
-        def character(option: Option[str], none: str = NONE) -> str:
-            text = options.value(option) or none
-            if len(text) == 1:
-                return text
-            raise OptionError(f"{option.key}: {text!r} is not one character", option=option.key, found=text)
-
-        given = options.value(names.CSV_SEPARATOR)
-        separator = _SEPARATORS.get(given, given)
-        if len(separator) != 1 or given == "\\":
-            raise OptionError(
-                f"{names.CSV_SEPARATOR.key}: {given!r} is not one character",
-                hint=r"a backslash is \\, a tab \t",
-                option=names.CSV_SEPARATOR.key,
-                found=given,
-            )
-        encoding = options.value(names.CSV_ENCODING)
-        try:
-            codecs.lookup(encoding)
-        except LookupError as error:
-            raise OptionError(
-                f"{names.CSV_ENCODING.key}: {encoding} is not known", option=names.CSV_ENCODING.key, found=encoding
-            ) from error
-        quote, escape = character(names.CSV_QUOTE), character(names.CSV_ESCAPE)
-        dialect = Dialect(
-            separator,
-            quote,
-            escape,
-            character(names.CSV_ESCAPE_OF_ESCAPE, NONE if quote == escape else escape),
-            character(names.CSV_COMMENT),
-            options.value(names.CSV_NULL),
-            options.value(names.CSV_EMPTY),
-            options.value(names.CSV_TRIMS_LEFT),
-            options.value(names.CSV_TRIMS_RIGHT),
-        )
-        return cls(dialect, options.value(names.CSV_HEADER), options.value(names.CSV_MULTILINE), encoding)
 
     @cached_property
     def arrow(self) -> ArrowForm:
@@ -103,14 +60,14 @@ class ArrowForm:
         )
 
     @cached_property
-    def null_texts(self) -> list[str]:
-        """What is null where it is not quoted; an empty text is."""
-        return sorted({"", self.dialect.null})
-
-    @property
-    def nulls_are_quoted(self) -> bool:
-        """Whether these are null where they are quoted, too."""
-        return not self.dialect.null
+    def nulls(self) -> dict[str, Any]:
+        """Arrow's options for what is null: an empty text, and that of null, which is none where it is quoted."""
+        null = self.dialect.null
+        return {
+            "null_values": sorted({"", null}),
+            "strings_can_be_null": True,
+            "quoted_strings_can_be_null": not null,
+        }
 
     def takes(self, text: bytes, start: int, escaped: bool = False) -> bool:
         """Whether all records from `start` on are cut alike, or would be `unescaped`; empty lines are no records."""

@@ -25,17 +25,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
-from pyarrow import json as arrow_json
 
 from skep_format.errors import InputError
-from skep_stream.files.unread import unread
+from skep_format.rowfiles.csv_read import UnreadError, read_csv
+from skep_format.rowfiles.json_rows import may_have_null_rows, read_json
+from skep_format.schema.arrow import is_number
 
 Types = Mapping[str, pa.DataType]
 
-_BLOCK_BYTES: Final = 16 << 20  # a row has to fit
 _SCAN_BYTES: Final = 32 << 20  # a piece of a file
 _KEPT_BYTES: Final = 64 << 20  # files up to this size in all stay in memory after the first pass
-_ZONE: Final = r"([zZ]|[+-]\d\d:?\d\d)$"
 _LOSSY_INTEGERS: Final = r"^[+-]?0\d"
 _LOSSY_DOUBLES: Final = r"^[+-]?(0\d|\d{16,}$)"
 """Texts that numbers do not give back: leading zeros are lost, and digits that a double can't hold."""
@@ -109,11 +108,11 @@ class Piece:
         """Whether it starts the file, and so may hold a header line."""
         return self.start == 0
 
-    def open(self) -> pa.NativeFile:
-        """Its bytes in memory."""
+    def bytes(self) -> pa.Buffer:
+        """What it holds."""
         with self.source.open() as file:
             file.seek(self.start)
-            return pa.BufferReader(file.read_buffer(self.end - self.start))
+            return file.read_buffer(self.end - self.start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,16 +176,12 @@ def _common(one: pa.DataType, other: pa.DataType) -> pa.DataType:
         return pa.struct(list(members.items()))
     if pa.types.is_list(one) and pa.types.is_list(other):
         return pa.list_(_common(one.value_type, other.value_type))
-    if all(map(_is_number, (one, other))):
+    if all(map(is_number, (one, other))):
         return pa.float64()
     times = [pa.types.is_date(kind) or pa.types.is_timestamp(kind) for kind in (one, other)]
     if all(times) and getattr(one, "tz", None) == getattr(other, "tz", None):
         return pa.timestamp("us", getattr(one, "tz", None))
     return pa.string()
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def _common_types(schemas: Iterable[pa.Schema], known: Types) -> dict[str, pa.DataType]:
@@ -318,7 +313,7 @@ def _lossy_as_numbers(piece: Piece, schema: pa.Schema, known: Set[str]) -> dict[
     patterns = {
         field.name: _LOSSY_INTEGERS if pa.types.is_integer(field.type) else _LOSSY_DOUBLES
         for field in schema
-        if field.name not in known and _is_number(field.type)
+        if field.name not in known and is_number(field.type)
     }
     if not patterns:
         return {}
@@ -334,60 +329,30 @@ def _lossy_as_numbers(piece: Piece, schema: pa.Schema, known: Set[str]) -> dict[
 def _csv_table(piece: Piece, types: Types, only: Sequence[str] = ()) -> pa.Table:
     """The columns that `types` names in these types, the others in types that fit their texts."""
     here = {name: kind for name, kind in types.items() if name in piece.header}
-    parsed = partial(_parsed_csv, piece, {name: _csv_type(kind) for name, kind in here.items()}, only)
+    columns, kinds = None if piece.is_first else piece.header, {name: _csv_type(kind) for name, kind in here.items()}
+    parsing = arrow_csv.ParseOptions(newlines_in_values=piece.quoted)
     try:
-        table = parsed()
-    except pa.ArrowException as error:
-        raise _csv_error(piece, here, partial(parsed, threads=False), error) from error
-    for at, name in enumerate(table.column_names):
-        if name in here and _has_zone(here[name]):
-            table = table.set_column(at, name, _instants(piece, name, table.column(at), here[name]))
-    return table
+        return read_csv(piece.bytes(), columns, kinds, parsing, include_columns=list(only))
+    except UnreadError as error:
+        raise _csv_error(piece, here, error) from error
 
 
-def _parsed_csv(piece: Piece, types: Types, only: Sequence[str], threads: bool = True) -> pa.Table:
-    return arrow_csv.read_csv(
-        piece.open(),
-        read_options=arrow_csv.ReadOptions(
-            use_threads=threads, block_size=_BLOCK_BYTES, column_names=None if piece.is_first else piece.header
-        ),
-        parse_options=arrow_csv.ParseOptions(newlines_in_values=piece.quoted),
-        convert_options=arrow_csv.ConvertOptions(column_types=types, include_columns=list(only)),
-    )
-
-
-def _csv_error(piece: Piece, types: Types, read: Callable[[], object], error: pa.ArrowException) -> InputError:
+def _csv_error(piece: Piece, types: Types, unread: UnreadError) -> InputError:
     """The same error with the line."""
-    found = unread(read, error)
-    name = None if found.column is None else piece.header[found.column]
-    line = piece.line + found.row - 1 if found.row else None
+    name = None if unread.column is None else piece.header[unread.column]
+    line = piece.line + unread.row - 1 if unread.row else None
     where = f", line {line}" if line else ""
     if line and piece.quoted:  # a row may have several lines
-        where = f", row {found.row}" if piece.is_first else f", row {found.row} from line {piece.line} on"
+        where = f", row {unread.row}" if piece.is_first else f", row {unread.row} from line {piece.line} on"
     where += f": column {name}" if name else ""
     hint = f"--schema '{name} string' reads it as another type" if name in types else None
     source = piece.source.name
-    return InputError(f"{source}{where}: {found.reason}", hint=hint, path=source, line=line, column=name)
-
-
-def _instants(piece: Piece, name: str, texts: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Times with a zone as they are, those without in UTC."""
-    texts = pc.if_else(pc.equal(texts, ""), None, texts)
-    zoned = pc.match_substring_regex(texts, _ZONE)
-    try:
-        plain = pc.if_else(zoned, None, texts).cast(pa.timestamp("us"))
-        return pc.coalesce(pc.if_else(zoned, texts, None).cast(kind), pc.assume_timezone(plain, "UTC").cast(kind))
-    except pa.ArrowException as error:
-        raise _column_error(piece, name, error) from error
+    return InputError(f"{source}{where}: {unread.reason}", hint=hint, path=source, line=line, column=name)
 
 
 def _column_error(piece: Piece, name: str, error: Exception) -> InputError:
     source = piece.source.name
     return InputError(f"{source}: column {name}: {error}", path=source, column=name)
-
-
-def _has_zone(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_timestamp(kind) and kind.tz is not None)
 
 
 def _csv_type(kind: pa.DataType) -> pa.DataType:
@@ -396,7 +361,7 @@ def _csv_type(kind: pa.DataType) -> pa.DataType:
         *(pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal),
         *(pa.types.is_date, pa.types.is_time, pa.types.is_timestamp, pa.types.is_binary),
     )
-    return kind if any(is_kind(kind) for is_kind in plain) and not _has_zone(kind) else pa.string()
+    return kind if any(is_kind(kind) for is_kind in plain) else pa.string()
 
 
 # -- JSON lines
@@ -462,40 +427,38 @@ def _guided(found: pa.DataType, wanted: pa.DataType) -> pa.DataType:
         return wanted
     if is_text and (types.is_timestamp(wanted) or types.is_decimal(wanted) or types.is_binary(wanted)):
         return wanted
-    if _is_number(found) and (_is_number(wanted) or types.is_decimal(wanted)):
+    if is_number(found) and is_number(wanted):
         return wanted
     return found
 
 
 def _parsed_json(piece: Piece, schema: pa.Schema | None = None) -> pa.Table:
+    data = piece.bytes()
+    if may_have_null_rows(data) and (wrong := _json_error(piece)):
+        raise wrong
     try:
-        return arrow_json.read_json(
-            piece.open(),
-            read_options=arrow_json.ReadOptions(block_size=_BLOCK_BYTES),
-            parse_options=arrow_json.ParseOptions(explicit_schema=schema),
-        )
+        return read_json(data, schema)
     except pa.ArrowException as error:
-        raise _json_error(piece.source, str(error)) from error
+        name, reason = piece.source.name, re.sub(r"^JSON parse error: | in row \d+$", "", str(error))
+        raise _json_error(piece) or InputError(f"{name} can't be read: {reason}", path=name) from error
 
 
-def _json_error(source: Input, reason: str) -> InputError:
-    """The same error with its line; only a file that could not be read is looked at line by line."""
-    reason = re.sub(r"^JSON parse error: | in row \d+$", "", reason)
+def _json_error(piece: Piece) -> InputError | None:
+    """What is wrong in the first line that does not fit; only a piece that may have one is looked at line by line."""
     kinds: dict[str, tuple[str, int]] = {}
-    with source.text() as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                row = json.loads(line) if line.strip() else {}
-            except ValueError as error:
-                return source.error(number, f"not JSON: {error}", "each line holds one JSON object")
-            if not isinstance(row, dict):
-                hint = "each line holds one JSON object: jq -c '.[]' makes lines of an array"
-                return source.error(number, f"an object is expected, found {_kind(row)}", hint)
-            for name, value in row.items():
-                before, first = kinds.setdefault(name, (_kind(value), number)) if value is not None else ("", 0)
-                if before and before != _kind(value):
-                    return source.error(number, f"column {name} is {_kind(value)}, and {before} in line {first}")
-    return InputError(f"{source.name} can't be read: {reason}", path=source.name)
+    for number, line in enumerate(io.BytesIO(piece.bytes()), piece.line):
+        try:
+            row = json.loads(line) if line.strip() else {}
+        except ValueError as error:
+            return piece.source.error(number, f"not JSON: {error}", "each line holds one JSON object")
+        if not isinstance(row, dict):
+            hint = "each line holds one JSON object: jq -c '.[]' makes lines of an array"
+            return piece.source.error(number, f"an object is expected, found {_kind(row)}", hint)
+        for name, value in row.items():
+            before, first = kinds.setdefault(name, (_kind(value), number)) if value is not None else ("", 0)
+            if before and before != _kind(value):
+                return piece.source.error(number, f"column {name} is {_kind(value)}, and {before} in line {first}")
+    return None
 
 
 def _kind(value: object) -> str:
