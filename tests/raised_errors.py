@@ -28,7 +28,7 @@ CLASSES = {
     "skep.handles.frame_writer": ("FrameWriter",),
     "skep.handles.changes": ("MergeBuilder",),
     "skep.query.result": ("SqlResult", "SparkResult"),
-    "skep.query.engines": ("DuckResult",),
+    "skep.query.sail": ("SailResult",),
     "skep.handles.statements": ("StatementResult",),
     "skep.services.methods": ("ServiceMethods",),
     "skep.services.metadata": ("MetadataMethods",),

@@ -28,6 +28,7 @@ from skep.query.rows import Rows
 from skep.query.sail_server import SERVER, SailMissingError, run, started
 from skep_format.errors import InputError, SkepError, UnsupportedError
 from skep_format.schema.untyped import untyped
+from skep_sql.parsing.written import replaced
 from skep_sql.protocols import Relation
 from skep_sql.translation.queries import DiffersError, EngineQuery, engine_query
 from skep_sql.translation.spark_types import quoted, spark_type
@@ -274,11 +275,11 @@ def _renamed(query: exp.Query, names: Mapping[str, str]) -> exp.Query:
         raise LeftToSpark("a WITH that has the name of a table")
     made = query.copy()
     for node in [each for each in made.find_all(exp.Table) if not each.db and each.name.lower() in names]:
-        if node.args.get("alias") is None:
-            node.set("alias", exp.TableAlias(this=node.this))
-        elif node.args["alias"].this is None:
-            node.args["alias"].set("this", node.this)
+        alias = None if node.alias else node.name
+        if alias is not None:
+            node.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
         node.set("this", exp.to_identifier(names[node.name.lower()]))
+        replaced(node, alias=alias)
     return made
 
 

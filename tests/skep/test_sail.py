@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-import sqlglot
-from sqlglot import exp
 
+from skep.query.over_rows import query_of
 from skep.query.sail import LeftToSpark, QueryStoppedError, SailEngine, stoppable
 from skep.query.sail_server import _settings, run
 from skep_sql.protocols import Relation
@@ -27,14 +26,8 @@ CROSS = "select count(*) as n from t as x cross join t as y where (x.a * y.a) % 
 MANY = pa.table({"a": range(60_000)})
 
 
-def query(text: str) -> exp.Query:
-    parsed = sqlglot.parse_one(text, read="spark")
-    assert isinstance(parsed, exp.Query)
-    return parsed
-
-
 def asked(text: str, relations: Mapping[str, Relation]) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = SailEngine().rows(query(text), relations).to_pylist()
+    found: list[dict[str, object]] = SailEngine().rows(query_of(text), relations).to_pylist()
     return found
 
 
@@ -51,11 +44,12 @@ def process(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """A process with this code, and `asked` as above."""
     script = """
     import os, signal, sys, threading, time
-    import pyarrow as pa, sqlglot
+    import pyarrow as pa
+    from skep.query.over_rows import query_of
     from skep.query.sail import LeftToSpark, SailEngine
 
     def asked(text, relations={}):
-        return SailEngine().rows(sqlglot.parse_one(text, read="spark"), relations).to_pylist()
+        return SailEngine().rows(query_of(text), relations).to_pylist()
     """
     command = [sys.executable, "-c", textwrap.dedent(script) + textwrap.dedent(code)]
     environment = {**os.environ, **variables}
@@ -175,7 +169,7 @@ def test_a_query_is_stopped_while_its_rows_are_written() -> None:
 
 
 def test_the_first_rows_come_before_the_last_are_computed() -> None:
-    rows = SailEngine().planned(query("select x.a from t as x cross join t as y"), {"t": MANY}).batches()
+    rows = SailEngine().planned(query_of("select x.a from t as x cross join t as y"), {"t": MANY}).batches()
     assert next(rows).num_rows
     rows.close()  # type: ignore[attr-defined]
 
@@ -196,7 +190,7 @@ def test_a_fork_has_no_server_and_ends() -> None:
     done = process("""
     from skep.query import sail
     relations = {"t": pa.table({"a": range(60_000)})}
-    plan = SailEngine().planned(sqlglot.parse_one("select x.a from t as x cross join t as y"), relations)
+    plan = SailEngine().planned(query_of("select x.a from t as x cross join t as y"), relations)
     batches = plan.batches()
     next(batches)
     child = os.fork()
@@ -215,7 +209,7 @@ def test_a_process_ends_with_a_query_that_is_not_read_to_its_end(tmp_path: Path)
     done = process(
         """
         relations = {"t": pa.table({"a": range(60_000)})}
-        query = sqlglot.parse_one("select x.a from t as x cross join t as y")
+        query = query_of("select x.a from t as x cross join t as y")
         batches = SailEngine().planned(query, relations).batches()
         next(batches)
         print(os.environ.get("RUST_LOG"))
