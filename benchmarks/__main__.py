@@ -9,7 +9,6 @@ from functools import partial
 from rich.console import Console
 
 from benchmarks import index, lock, look_up, object_store, read, services, spark_reads, sql, stream, sync, upsert, write
-from benchmarks.engine_choice import bench as engine_choice
 from benchmarks.peers.bundle import WRITERS
 
 BENCHMARKS = {
@@ -25,7 +24,6 @@ BENCHMARKS = {
     "look-up": look_up.measure,
     "index": index.measure,
     "object-store": object_store.measure,
-    "engines-without-jvm": engine_choice.measure,
 }
 
 

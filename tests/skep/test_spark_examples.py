@@ -8,8 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from benchmarks.engine_choice.allow_list import query_of
-from benchmarks.engine_choice.examples import documented_examples
+from benchmarks.spark_answers.examples import documented_examples, query_of
 from skep.lake import Lake
 from skep.query.result import SqlResult
 from skep.query.sail import LeftToSpark, SailEngine

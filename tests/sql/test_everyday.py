@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks.engine_choice.everyday import QUERIES, ROWS, TABLES
+from benchmarks.spark_answers.everyday import QUERIES, ROWS, TABLES
 from skep.lake import Lake
 from skep.query.spark import SparkHolder
 from skep_catalog.client import Metastore

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from benchmarks.engine_choice.compare import counted, plain
-from benchmarks.engine_choice.everyday import edge_rows
+from benchmarks.spark_answers.compare import counted, plain
+from benchmarks.spark_answers.everyday import edge_rows
 from skep.lake import Lake
 from skep.query.result import SqlResult
 from skep.query.spark import SparkHolder

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.engine_choice.record`: real Spark's answers, with which tests compare those given without it.
+"""`python -m benchmarks.spark_answers.record`: real Spark's answers, with which tests compare those given without it.
 
 Writes `tests/sql/spark_answers`: the tables that the queries read, and a file of answers for each group of queries.
 """
@@ -17,10 +17,10 @@ from typing import Any, Final
 
 import pyarrow.parquet as pq
 
-from benchmarks.engine_choice import everyday, hostile, structures
-from benchmarks.engine_choice.answers import Answer, answered, save
-from benchmarks.engine_choice.compare import same
-from benchmarks.engine_choice.examples import documented_examples
+from benchmarks.spark_answers import everyday, hostile, structures
+from benchmarks.spark_answers.answers import Answer, answered, save
+from benchmarks.spark_answers.compare import same
+from benchmarks.spark_answers.examples import documented_examples
 from skep_catalog.class_archive import spark_environment
 from skep_writer import collect_answer, collect_arrow, make_spark
 
@@ -104,7 +104,7 @@ def main() -> None:
         spark.stop()
     (FOLDER / "PROVENANCE.md").write_text(
         f"Answers of Spark {version('pyspark')} (UTC, without ANSI), rows of {TPCHGEN.partition('=')[0]} at scale"
-        f" {SCALE}; written by `python -m benchmarks.engine_choice.record`, never edited.\n",
+        f" {SCALE}; written by `python -m benchmarks.spark_answers.record`, never edited.\n",
         encoding="utf-8",
     )
 

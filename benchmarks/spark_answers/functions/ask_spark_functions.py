@@ -16,11 +16,11 @@ sys.path[0] = str(Path(__file__).resolve().parents[3])
 import pyarrow as pa  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 
-from benchmarks.engine_choice.answers import task  # noqa: E402
-from benchmarks.engine_choice.examples import documented_examples  # noqa: E402
-from benchmarks.engine_choice.functions import values  # noqa: E402
-from benchmarks.engine_choice.functions.contexts import GROUPS, contexts, windows  # noqa: E402
-from benchmarks.engine_choice.functions.signatures import Role, Signature, signatures  # noqa: E402
+from benchmarks.spark_answers.answers import task  # noqa: E402
+from benchmarks.spark_answers.examples import documented_examples  # noqa: E402
+from benchmarks.spark_answers.functions import values  # noqa: E402
+from benchmarks.spark_answers.functions.contexts import GROUPS, contexts, windows  # noqa: E402
+from benchmarks.spark_answers.functions.signatures import Role, Signature, signatures  # noqa: E402
 from skep_catalog.class_archive import spark_environment  # noqa: E402
 from skep_writer import collect_arrow, make_spark  # noqa: E402
 

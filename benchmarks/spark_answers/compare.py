@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from benchmarks.engine_choice.answers import Answer
+from benchmarks.spark_answers.answers import Answer
 
 DIGITS = 12  # to which sums of floats are the same in any order
 LONGEST = 160

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from benchmarks.engine_choice.compare import DIGITS, plain, spelt
+from benchmarks.spark_answers.compare import DIGITS, plain, spelt
 
 t = pa.types
 

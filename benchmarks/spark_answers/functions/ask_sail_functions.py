@@ -11,17 +11,16 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.engine_choice.compare import short
-from benchmarks.engine_choice.functions import values
-from benchmarks.engine_choice.functions.alike import alike, typed
-from benchmarks.engine_choice.functions.contexts import GROUPS, windows
-from benchmarks.engine_choice.functions.signatures import AGGREGATES, OF_TWO, Role, Signature, type_name
-from benchmarks.engine_choice.functions.values import KINDS
-from benchmarks.engine_choice.sail_flight import SailFlight
+from benchmarks.spark_answers.compare import short
+from benchmarks.spark_answers.functions import values
+from benchmarks.spark_answers.functions.alike import alike, typed
+from benchmarks.spark_answers.functions.contexts import GROUPS, windows
+from benchmarks.spark_answers.functions.signatures import AGGREGATES, OF_TWO, Role, Signature, type_name
+from benchmarks.spark_answers.functions.values import KINDS
+from skep.query.sail_server import run
 
 MOST_STATEMENTS: Final = 10  # to find the rows that are no errors
 MOST_SUSPECTS: Final = 5
-MOST_SECONDS: Final = 5.0  # for one statement
 FEWEST: Final = 3
 
 
@@ -64,7 +63,6 @@ class Asker:
     answers: dict[tuple[str, int], Found | str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.sail = SailFlight()
         rows = values.table()
         self.places = {"v": values.places(), "few": {side: list(range(values.ROWS[0])) for side in values.SIDES}}
         self.tables = {"v": rows, "few": values.few(), "empty": values.empty_of_values(rows)}
@@ -176,7 +174,7 @@ class Asker:
         with pa.ipc.new_file(path, table.schema) as writer:
             writer.write_table(table)
         view = name.partition("-")[0]
-        self.sail.rows(f"CREATE OR REPLACE TEMPORARY VIEW {view} USING arrow OPTIONS (path '{path}')")
+        run(f"CREATE OR REPLACE TEMPORARY VIEW {view} USING arrow OPTIONS (path '{path}')")
         return path
 
     def _asked(self, query: str) -> Found | str:
@@ -189,7 +187,7 @@ class Asker:
     def _rows(self, query: str) -> pa.Table | str:
         self.statements += 1
         try:
-            return self.sail.rows(query, MOST_SECONDS)
+            return run(query)
         except Exception as error:
             text = str(error).removeprefix("Flight returned internal error, with message: ")
             return text.partition(". gRPC client debug")[0]

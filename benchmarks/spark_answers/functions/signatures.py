@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
-from benchmarks.engine_choice.functions import values
-from benchmarks.engine_choice.functions.usual import ALL, EXTRAS, FAMILIES, PERCENTS, UNITS
-from benchmarks.engine_choice.functions.values import DECIMALS, KINDS, NUMBERS, SCALARS
+from benchmarks.spark_answers.functions import values
+from benchmarks.spark_answers.functions.usual import ALL, EXTRAS, FAMILIES, PERCENTS, UNITS
+from benchmarks.spark_answers.functions.values import DECIMALS, KINDS, NUMBERS, SCALARS
 
 
 class Role(str, Enum):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from benchmarks.engine_choice.functions.signatures import Role, Signature
-from benchmarks.engine_choice.functions.values import column
+from benchmarks.spark_answers.functions.signatures import Role, Signature
+from benchmarks.spark_answers.functions.values import column
 
 GROUPS: Final = (  # rows, and what they are grouped by
     ("v", ""),

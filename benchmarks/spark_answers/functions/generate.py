@@ -1,4 +1,4 @@
-"""`python -m benchmarks.engine_choice.functions.generate [folder]`: writes functions.tsv by what Spark and Sail answer.
+"""`python -m benchmarks.spark_answers.functions.generate [folder]`: writes functions.tsv by what Spark and Sail answer.
 
 A line has: name; arguments, `;` between positions and `|` between the kinds or constants that may stand there; kind of
 the answer, `same` for that of the first argument; name of the column in Spark's answer with `{}` for those of the
@@ -21,10 +21,10 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.engine_choice.functions.ask_sail_functions import Asker, Verdict, Wanted
-from benchmarks.engine_choice.functions.contexts import contexts
-from benchmarks.engine_choice.functions.signatures import Role, Signature, merged, pattern
-from benchmarks.engine_choice.functions.values import DECIMALS, KINDS
+from benchmarks.spark_answers.functions.ask_sail_functions import Asker, Verdict, Wanted
+from benchmarks.spark_answers.functions.contexts import contexts
+from benchmarks.spark_answers.functions.signatures import Role, Signature, merged, pattern
+from benchmarks.spark_answers.functions.values import DECIMALS, KINDS
 
 HERE: Final = Path(__file__).resolve().parent
 TABLE: Final = HERE.parents[2] / "sql" / "skep_sql" / "translation" / "functions.tsv"

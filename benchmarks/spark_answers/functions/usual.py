@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from benchmarks.engine_choice.functions.values import KINDS, NUMBERS, SCALARS
+from benchmarks.spark_answers.functions.values import KINDS, NUMBERS, SCALARS
 
 UNITS: Final = (
     *("year", "quarter", "month", "week", "day", "hour", "minute", "second", "years", "months", "days", "hours"),

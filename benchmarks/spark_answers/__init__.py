@@ -1,0 +1,1 @@
+"""What real Spark answers, and which of its functions the engine without a JVM answers alike."""
