@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -33,6 +33,14 @@ def test_spark_gets_them_as_they_are_written(examples: list[str]) -> None:
         assert spark_text(query_of(text)) == text
 
 
+@pytest.fixture
+def in_utc(spark: Any) -> Iterator[Any]:
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    yield spark
+    spark.conf.set("spark.sql.session.timeZone", before)
+
+
 def by_sail(text: str) -> pa.Table | None:
     """None where the query is left to Spark."""
     try:
@@ -41,12 +49,12 @@ def by_sail(text: str) -> pa.Table | None:
         return None
 
 
-def test_sail_answers_many_alike(examples: list[str], spark: Any) -> None:
+def test_sail_answers_many_alike(examples: list[str], in_utc: Any) -> None:
     ours = {text: found for text in examples if (found := by_sail(text)) is not None}
     assert len(ours) > 100
     differing = {}
     for text, found in ours.items():
-        wanted = collect_arrow(spark.sql(text))
+        wanted = collect_arrow(in_utc.sql(text))
         ours_and_theirs = [
             (each.column_names, list(map(plain, each.schema.types)), repr(each.to_pylist())) for each in (found, wanted)
         ]
