@@ -313,7 +313,11 @@ def _has_times(query: exp.Query, relations: Mapping[str, Relation]) -> bool:
     """Whether the query may depend on a time zone."""
     fields = [field.type for each in relations.values() for field in getattr(each, "schema", ())]
     named = any(node.is_type(*exp.DataType.TEMPORAL_TYPES) for node in query.find_all(exp.DataType))
-    return named or any(map(_holds_times, fields))
+    called = any(not isinstance(node, _WITHOUT_TIMES) for node in query.find_all(exp.Func))  # to_timestamp('…')
+    return named or called or any(map(_holds_times, fields))
+
+
+_WITHOUT_TIMES: Final = (exp.Cast, exp.Case, exp.If, exp.Coalesce, exp.Nullif, exp.Connector, exp.AggFunc)
 
 
 def _holds_times(kind: pa.DataType) -> bool:

@@ -11,9 +11,8 @@ import pytest
 from benchmarks.spark_answers.examples import documented_examples, query_of
 from skep.lake import Lake
 from skep.query.result import SqlResult
-from skep.query.sail import LeftToSpark, SailEngine
 from skep_sql.parsing.written import spark_text
-from skep_writer import collect_answer, collect_arrow
+from skep_writer import collect_answer
 
 pytestmark = [pytest.mark.spark, pytest.mark.engine("spark")]
 
@@ -29,24 +28,6 @@ def examples(spark: Any) -> list[str]:
 def test_spark_gets_them_as_they_are_written(examples: list[str]) -> None:
     for text in examples:
         assert spark_text(query_of(text)) == text
-
-
-def by_sail(text: str) -> pa.Table | None:
-    """None where the query is left to Spark."""
-    try:
-        return SailEngine().rows(query_of(text), {})
-    except LeftToSpark:
-        return None
-
-
-def test_sail_answers_some_alike(examples: list[str], spark: Any) -> None:
-    ours = {text: found for text in examples if (found := by_sail(text)) is not None}
-    assert len(ours) > 20
-    for text, found in ours.items():
-        wanted = collect_arrow(spark.sql(text))
-        assert found.schema.names == wanted.schema.names, text
-        assert found.schema.types == wanted.schema.types, text
-        assert found.to_pylist() == wanted.to_pylist(), text
 
 
 def test_intervals_of_months_are_texts(spark_lake: Lake) -> None:

@@ -1,6 +1,6 @@
 """`python -m benchmarks.spark_answers.functions.generate [folder]`: writes functions.tsv by what Spark and Sail answer.
 
-A line has: name; arguments, `;` between positions and `|` between the kinds or constants that may stand there; kind of
+A line has: name; arguments, `;` between positions and `|` between the kinds or constants that may be there; kind of
 the answer, `same` for that of the first argument; name of the column in Spark's answer with `{}` for those of the
 arguments, empty where it is not made of them in their order; `both`, or `lenient` where the answer is Spark's without
 ANSI only; `scalar`, `aggregate` or `window`; and `1` where Sail's answer is to be cast to the kind.

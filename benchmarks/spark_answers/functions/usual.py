@@ -1,4 +1,4 @@
-"""Arguments that functions are usually given: constants, and kinds that stand beside each other."""
+"""Arguments that functions are usually given: constants, and kinds that meet."""
 
 from __future__ import annotations
 

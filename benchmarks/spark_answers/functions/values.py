@@ -11,8 +11,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 SIDES: Final = ("a", "b", "c", "d")  # of the first, second, third and fourth argument
-UNIQUE: Final = "u"  # another side: no value is there twice, but for nulls
-ROWS: Final = (31, 29)  # different steps for two sides: every value of one stands beside every value of the other
+UNIQUE: Final = "u"  # another side, whose values are all different, but for nulls
+ROWS: Final = (31, 29)  # of different length: every value of one side meets every value of the other
 
 _INTS = [None, 0, 1, -1, 2, 3, 5, -6, 7, 10, 100]
 _FLOATS = [None, 0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 0.1, 1.005, 100.0, 123456789.125, 1e10]

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from skep_sql.parsing.statements import Node
 from skep_sql.translation.arithmetic import divided, double
-from skep_sql.translation.constants import Argument
+from skep_sql.translation.constants import GivenArgument
 from skep_sql.translation.functions import AGGREGATE, WINDOW, found_function, is_known
 from skep_sql.translation.spark_types import (
     cast,
@@ -118,7 +118,7 @@ def is_of_window(name: str) -> bool:
 
 
 def _of_table(node: Node, name: str, values: Sequence[EngineValue], role: str) -> Aggregate:
-    found = found_function(name, [Argument(value.type, value.literal) for value in values], role)
+    found = found_function(name, [GivenArgument(value.type, value.literal) for value in values], role)
     if found is None:
         raise differs(node)
     kind = found.type or values[0].type

@@ -43,7 +43,7 @@ _PATTERN: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
+class GivenArgument:
     """The type of an argument; its text where it is a constant."""
 
     type: pa.DataType
@@ -58,7 +58,7 @@ class Argument:
         return kind_of(self.type) in options
 
 
-def usual_constant(name: str, at: int, argument: Argument) -> Argument:
+def usual_constant(name: str, at: int, argument: GivenArgument) -> GivenArgument:
     """The constant that was compared in its place; the argument itself where that is not known."""
     literal = argument.literal
     if literal is None:

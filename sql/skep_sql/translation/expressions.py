@@ -34,7 +34,7 @@ from skep_sql.translation.aggregates import (
     window_name,
 )
 from skep_sql.translation.arithmetic import SIGNS, arithmetic, negated, rounded
-from skep_sql.translation.constants import Argument, is_plain_pattern
+from skep_sql.translation.constants import GivenArgument, is_plain_pattern
 from skep_sql.translation.functions import found_function
 from skep_sql.translation.spark_types import (
     LOCAL,
@@ -154,7 +154,7 @@ class Translator:
             typed = [
                 replace(each, text=cast("NULL", kind), type=kind) if t.is_null(each.type) else each for each in values
             ]
-            found = found_function(name, [Argument(each.type, each.literal) for each in typed])
+            found = found_function(name, [GivenArgument(each.type, each.literal) for each in typed])
             if found is not None:
                 break
         if found is None:
@@ -522,7 +522,7 @@ class Translator:
         if t.is_floating(value.type) and t.is_decimal(kind):  # by its shortest text, as Spark rounds it
             text = narrowed(cast(double_text(value), pa.decimal128(38, 18)), kind, or_null=gives_null)
             return replace(value, text=text, type=kind, name=name)
-        is_known = found_function(f"cast to {sql_name(kind)}", [Argument(value.type)]) is not None
+        is_known = found_function(f"cast to {sql_name(kind)}", [GivenArgument(value.type)]) is not None
         if not is_known and not _is_cast_alike(value.type, kind):
             raise differs(node)
         is_wider = common((value.type, kind)) == kind

@@ -18,7 +18,7 @@ from typing import Final
 import pyarrow as pa
 
 from skep_sql.spark_release import is_spark_3
-from skep_sql.translation.constants import Argument, usual_constant
+from skep_sql.translation.constants import GivenArgument, usual_constant
 from skep_sql.translation.spark_types import named_kind
 
 
@@ -45,7 +45,7 @@ _LENIENT: Final = "lenient"
 _OF_ANY_COUNT: Final = ("concat", "concat_ws", "greatest", "least", "hash", "xxhash64")
 
 
-def found_function(name: str, arguments: Sequence[Argument], role: str = SCALAR) -> KnownFunction | None:
+def found_function(name: str, arguments: Sequence[GivenArgument], role: str = SCALAR) -> KnownFunction | None:
     """What answers a call alike; None where nothing is known to.
 
     Constants that were not compared are taken as usual ones of their kind that were: separators, numbers, formats.
@@ -54,7 +54,7 @@ def found_function(name: str, arguments: Sequence[Argument], role: str = SCALAR)
     return _found(name, arguments, role) or (_found(name, usual, role) if usual != list(arguments) else None)
 
 
-def _found(name: str, arguments: Sequence[Argument], role: str) -> KnownFunction | None:
+def _found(name: str, arguments: Sequence[GivenArgument], role: str) -> KnownFunction | None:
     known = _known().get((role, name), ())
     most = max((len(each.arguments) for each in known), default=0)
     if name in _OF_ANY_COUNT and len(arguments) > most > 1:  # each of those behind is as the last of what was compared

@@ -53,6 +53,8 @@ def parsed_plainly(query: exp.Query) -> exp.Query:
         spelled = set(re.findall(rf"\bextract\s*\(\s*({re.escape(node.name)})\b", text, re.IGNORECASE))
         if len(spelled) == 1:
             node.set("this", exp.Var(this=spelled.pop()))
+    if isinstance(tree, exp.Values):
+        tree = exp.select("*").from_(tree)
     if not isinstance(tree, exp.Query):
         raise DiffersError(text)
     return tree
