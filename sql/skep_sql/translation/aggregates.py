@@ -20,7 +20,7 @@ from skep_sql.translation.spark_types import (
     list_of,
     narrowed,
 )
-from skep_sql.translation.values import EngineValue, as_type, differs, named
+from skep_sql.translation.values import NAN, EngineValue, as_type, differs, named
 
 t = pa.types
 
@@ -55,6 +55,8 @@ def aggregate(node: Node, name: str, values: Sequence[EngineValue], *, is_distin
             return Aggregate((f"count(DISTINCT {', '.join(value.text for value in values)})",), pa.int64(), shown)
         if name != "sum":
             raise differs(node)
+    if name in ("max_by", "min_by") and not (len(values) == 2 and _has_one_order(values[1].type)):
+        raise differs(node, "not ordered alike")
     make = _BY_HAND.get(name)
     found = make(node, values[0]) if make is not None and len(values) == 1 else None
     if found is not None:
@@ -72,6 +74,11 @@ def of_window(node: Node, name: str, values: Sequence[EngineValue]) -> Aggregate
     if name in ("percent_rank", "cume_dist"):
         return Aggregate((f"{name}()",), pa.float64(), None)
     return _of_table(node, name, values, WINDOW)
+
+
+def _has_one_order(kind: pa.DataType) -> bool:
+    """Whether max_by was compared over values of the type, and all of them have their place in its order."""
+    return is_exact(kind) and kind not in (pa.bool_(), pa.int8(), pa.binary())
 
 
 def window_name(
@@ -163,9 +170,15 @@ def _avg(node: Node, value: EngineValue) -> Aggregate | None:
 
 def _extreme(name: str) -> Callable[[Node, EngineValue], Aggregate | None]:
     def found(_node: Node, value: EngineValue) -> Aggregate | None:
+        if t.is_floating(value.type):  # NaN is the greatest number; the engine leaves it out
+            calls = (f"{name}({value.text})", f"{_WHETHER[name]}(isnan({value.text}))")
+            return Aggregate(calls, value.type, None, f"CASE WHEN {{1}} THEN {cast(NAN, value.type)} ELSE {{0}} END")
         return Aggregate((f"{name}({value.text})",), value.type, None) if is_exact(value.type) else None
 
     return found
+
+
+_WHETHER: Final = {"max": "bool_or", "min": "bool_and"}
 
 
 def _collected(name: str) -> Callable[[Node, EngineValue], Aggregate | None]:

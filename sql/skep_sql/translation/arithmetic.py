@@ -42,9 +42,9 @@ def arithmetic(node: Node, sign: str, left: EngineValue, right: EngineValue) -> 
         if not all(map(is_whole, kinds)):
             raise differs(node)
         return made(f"({as_type(left, pa.int64())} div {as_type(right, pa.int64())})", pa.int64(), name, left, right)
-    is_single = all(kind == pa.float32() for kind in kinds)
     if sign == "/" or any(map(t.is_floating, kinds)):
-        kind = pa.float32() if is_single and sign != "/" else pa.float64()
+        is_single = sign != "/" and all(kind == pa.float32() or is_whole(kind) for kind in kinds)
+        kind = pa.float32() if is_single else pa.float64()
         over, under = (as_type(value, kind) if is_single else double(value) for value in (left, right))
         return made(f"({over} {sign} {under})", kind, name, left, right)
     kind = common(kinds)
@@ -73,7 +73,7 @@ def rounded(node: Node, name: str, values: Sequence[EngineValue]) -> EngineValue
         if len(values) > 2 or digits is None or not digits.isdecimal():
             raise differs(node)
         scale = min(kind.scale, int(digits))
-        found = decimal(kind.precision - kind.scale + scale + (scale < kind.scale), scale)
+        found = decimal(kind.precision - kind.scale + scale + 1, scale)
         if found is None:
             raise differs(node)
         return made(cast(values[0].text, found), found, f"round({{}}, {digits})", values[0])

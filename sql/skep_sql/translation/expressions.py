@@ -56,6 +56,7 @@ from skep_sql.translation.values import (
     NameScope,
     as_type,
     check_only,
+    comparable,
     differs,
     literal_text,
     made,
@@ -130,7 +131,8 @@ class Translator:
         if name in _CALLS:
             return _CALLS[name](self, node, nodes)
         first, others = nodes[:1], nodes[1:]
-        if name in _OF_UNITS and first and isinstance(first[0], exp.Column | exp.Var) and others:
+        has_unit = name == "extract" or (name in _OF_UNITS and len(nodes) == 3)
+        if has_unit and isinstance(first[0], exp.Column | exp.Var):
             unit = first[0].name
             values = [EngineValue(unit, pa.string(), unit, unit.lower())]
         else:
@@ -313,7 +315,12 @@ class Translator:
     def _like(self, node: Node) -> EngineValue:
         check_only(node, "this", "expression", "negate")
         value, pattern = self.value(node.this), self.value(node.expression)
-        if value.type != pa.string() or pattern.literal is None or pattern.type != pa.string() or "\\" in pattern.text:
+        if (
+            value.type != pa.string()
+            or pattern.literal is None
+            or pattern.type != pa.string()
+            or "\\" in pattern.literal
+        ):
             raise differs(node)
         text, name = f"({value.text} LIKE {pattern.text})", "{} LIKE {}"
         if node.args.get("negate"):
@@ -615,9 +622,9 @@ class Translator:
         key = self.value(inner)
         if is_any_list(value.type) and is_whole(key.type):
             kind = value.type.value_type
-            # Beyond its end Spark has null, the engine an error.
             at = as_type(key, pa.int32()) if key.type != pa.int64() else key.text
-            text = f"get({value.text}, {at})"
+            # Beyond its end an array has null; by ANSI's rules it is an error, as in the engine.
+            text = f"get({value.text}, {at})" if is_spark_3() else f"{value.text}[{at}]"
         elif t.is_map(value.type) and key.type == value.type.key_type:
             kind, text = value.type.item_type, f"try_element_at({value.text}, {key.text})"
         else:
@@ -854,13 +861,6 @@ def member(value: EngineValue, field: Node, node: Node) -> EngineValue:
         raise differs(node)
     name = None if value.name is None else f"{value.name}.{field.name}"
     return EngineValue(f"{value.text}.{quoted(found[0].name)}", found[0].type, name, has_aggregate=value.has_aggregate)
-
-
-def comparable(text: str, kind: pa.DataType) -> str:
-    """A value such that equal ones are one: Spark has one zero and one NaN, the engine those of either sign."""
-    if not t.is_floating(kind):
-        return text
-    return f"(CASE WHEN isnan({text}) THEN {cast(literal_text('NaN'), kind)} ELSE {text} + {cast('0', kind)} END)"
 
 
 def _frame(spec: Node | None) -> str:

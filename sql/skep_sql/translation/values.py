@@ -12,6 +12,7 @@ from skep_sql.parsing.statements import Node
 from skep_sql.translation.spark_types import cast
 
 _LONGEST_REASON: Final = 100
+NAN: Final = "'NaN'"
 
 
 class DiffersError(Exception):
@@ -76,3 +77,10 @@ def made(text: str, kind: pa.DataType, name: str | None, *values: EngineValue) -
     """An expression over others, whose names are the `{}` of its own."""
     has_aggregate = any(value.has_aggregate for value in values)
     return EngineValue(text, kind, named(name, *values), has_aggregate=has_aggregate)
+
+
+def comparable(text: str, kind: pa.DataType) -> str:
+    """A value such that equal ones are one: Spark has one zero and one NaN, the engine those of either sign."""
+    if not pa.types.is_floating(kind):
+        return text
+    return f"(CASE WHEN isnan({text}) THEN {cast(NAN, kind)} ELSE {text} + {cast('0', kind)} END)"
