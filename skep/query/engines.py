@@ -83,7 +83,10 @@ class LakeEngine:
         given = {**self._holder.conf, **self._settings.engine}
         named = [key.removeprefix("spark.sql.") for key in given if key.startswith("spark.sql.")]
         changed = [key for key in named if not key.startswith(_OF_SPEED)]
-        if not changed and not self.in_utc and _has_times(query, relations):
+        session = self._holder.given
+        if session is not None:
+            given = {TIME_ZONE: session.conf.get(TIME_ZONE), **self._settings.engine}
+        if not changed and given.get(TIME_ZONE, UTC) != UTC and _has_times(query, relations):
             changed = [TIME_ZONE.removeprefix("spark.sql.")]
         return f"spark.sql.{changed[0]} is set" if changed else None
 

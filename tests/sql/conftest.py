@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sql_lakes import NoSession
@@ -10,6 +12,7 @@ from sql_lakes import NoSession
 from skep.lake import Lake
 from skep.query.spark import SparkHolder
 from skep_catalog.client import Metastore
+from skep_sql.protocols import TIME_ZONE
 
 
 @pytest.fixture(autouse=True)
@@ -27,3 +30,12 @@ def lake(metastore: Metastore, database: str, tmp_path: Path) -> Lake:
 def spark_lake(metastore: Metastore, database: str, tmp_path: Path, spark: object) -> Lake:
     """With the suite's session."""
     return Lake(metastore, str(tmp_path / "lake"), SparkHolder(spark), database)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def in_utc(spark: Any) -> Iterator[Any]:
+    """A session with the time zone that Sail has."""
+    before = spark.conf.get(TIME_ZONE)
+    spark.conf.set(TIME_ZONE, "UTC")
+    yield spark
+    spark.conf.set(TIME_ZONE, before)

@@ -16,7 +16,6 @@ from skep.query.spark import SparkHolder
 from skep_catalog.client import Metastore
 from skep_catalog.embedded import EmbeddedMetastore
 from skep_format.errors import UnsupportedError
-from skep_sql.protocols import TIME_ZONE
 
 pytestmark = pytest.mark.metastore
 
@@ -207,15 +206,6 @@ def asked(lake: Lake, query: str, engine: str) -> SqlResult:
     result = lake.sql(query, engine=engine)
     assert isinstance(result, SqlResult)
     return result
-
-
-@pytest.fixture
-def in_utc(spark: Any) -> Iterator[Any]:
-    """A session with the time zone that Sail has."""
-    before = spark.conf.get(TIME_ZONE)
-    spark.conf.set(TIME_ZONE, "UTC")
-    yield spark
-    spark.conf.set(TIME_ZONE, before)
 
 
 @pytest.mark.spark

@@ -51,14 +51,14 @@ VALUES = [
 
 
 @pytest.mark.spark
-def test_a_value_is_what_sparks_own_parameters_make_of_it(spark_lake: Lake, spark: Any) -> None:
+def test_a_value_is_what_sparks_own_parameters_make_of_it(spark_lake: Lake, in_utc: Any) -> None:
     from skep_writer import collect_answer
 
     in_sail = [value for value in VALUES if not isinstance(value, (bytes, dt.datetime)) and value != math.inf]
     for engine, values in [("spark", [*VALUES, *NASTY]), ("sail", [*in_sail, *NASTY[:-2], NASTY[-1]])]:
         text = "SELECT " + ", ".join(f":v{at} AS c{at}" for at in range(len(values)))
         args = {f"v{at}": value for at, value in enumerate(values)}
-        expected = collect_answer(spark.sql(text, args=args))
+        expected = collect_answer(in_utc.sql(text, args=args))
         found = spark_lake.sql(text, args, engine=engine).to_arrow()
         assert found.to_pylist() == expected.to_pylist(), engine
         assert found.schema.types == expected.schema.types, engine

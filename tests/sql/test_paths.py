@@ -81,7 +81,7 @@ def test_what_is_refused(lake: Lake, files: Path) -> None:
 
 
 @pytest.mark.spark
-def test_all_formats_as_spark_reads_them(spark_lake: Lake, files: Path, spark: Any) -> None:
+def test_all_formats_as_spark_reads_them(spark_lake: Lake, files: Path, in_utc: Any) -> None:
     """Of texts Spark infers the columns; partitions of a folder, columns of other types and patterns are left to it."""
     parquet.write_to_dataset(ROWS, files / "parts", partition_cols=["v"])
     zoned = pa.table({"id": ["a"], "at": pa.array([dt.datetime(2024, 1, 1)], pa.timestamp("us", "UTC"))})
@@ -94,7 +94,7 @@ def test_all_formats_as_spark_reads_them(spark_lake: Lake, files: Path, spark: A
         parquet.write_table(rows, files / name)
     places = [f"parquet.`{files}/{name}`" for name in ("many", "one.parquet", "parts", "m*", *others)]
     for at in [*places, *(f"{kind}.`{files}/one.{kind}`" for kind in ("json", "csv", "orc"))]:
-        expected = spark.sql(f"SELECT * FROM {at}")
+        expected = in_utc.sql(f"SELECT * FROM {at}")
         shown = spark_lake.sql(f"SELECT * FROM {at}").to_spark()
         assert shown.schema == expected.schema, at
         assert sorted(map(repr, shown.collect())) == sorted(map(repr, expected.collect())), at
