@@ -13,9 +13,11 @@ from sqlglot import exp, parse_one
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 
+from skep_sql.parsing.statements import Node
 from skep_sql.parsing.written import as_written, spark_text
-from skep_sql.translation.values import DiffersError
+from skep_sql.translation.values import DiffersError, check_only, differs
 
+SUFFIX: Final = "skep_suffix"  # of a cast of a number: whether it is written 1L; None where that is not known
 _ALWAYS: Final = ("CAST", "TRY_CAST", "EXTRACT")
 _OF_WORDS: Final = ("TRIM", "SUBSTRING", "SUBSTR", "OVERLAY")  # substring(a FROM 2): of a call the name would be lost
 
@@ -53,8 +55,50 @@ def parsed_plainly(query: exp.Query) -> exp.Query:
         spelled = set(re.findall(rf"\bextract\s*\(\s*({re.escape(node.name)})\b", text, re.IGNORECASE))
         if len(spelled) == 1:
             node.set("this", exp.Var(this=spelled.pop()))
+    has_suffix = re.search(r"\d[lsy]\b", text, re.IGNORECASE) is not None
+    has_cast = re.search(r"cast\s*\(\s*-?\d", text, re.IGNORECASE) is not None
+    for each in tree.find_all(exp.Cast):
+        each.meta[SUFFIX] = None if has_suffix and has_cast else has_suffix
     if isinstance(tree, exp.Values):
         tree = exp.select("*").from_(tree)
     if not isinstance(tree, exp.Query):
         raise DiffersError(text)
     return tree
+
+
+def called(node: Node) -> tuple[str, list[Node]]:
+    """The name by which a function was called, in lower case, or the sign of an operator; and its arguments."""
+    if isinstance(node, exp.Anonymous):
+        if node.args.get("quoted") or not isinstance(node.this, str):
+            raise differs(node)
+        name, nodes = node.name.lower(), list(node.expressions)
+        if name == "position" and len(nodes) == 1 and isinstance(nodes[0], exp.In) and nodes[0].args.get("field"):
+            return "locate", [nodes[0].this, nodes[0].args["field"]]  # POSITION(a IN b)
+        return name, nodes
+    if type(node) in SIGNS:
+        check_only(node, "this", "expression", "typed", "safe", "coalesce")
+        return SIGNS[type(node)], [node.this] if isinstance(node, exp.Unary) else [node.left, node.right]
+    if isinstance(node, exp.Substring):
+        check_only(node, "this", "start", "length")
+        parts = [each for name in ("this", "start", "length") if (each := node.args.get(name)) is not None]
+        return "substring", parts
+    if isinstance(node, exp.Trim):
+        check_only(node, "this", "expression", "position")
+        name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(node.args.get("position")).upper(), "trim")
+        signs = node.args.get("expression")
+        if signs is not None and name == "trim":
+            raise differs(node)
+        return name, [node.this] if signs is None else [signs, node.this]
+    if isinstance(node, exp.Overlay):
+        parts = [node.args.get(each) for each in ("this", "expression", "from_", "for_")]
+        return "overlay", [each for each in parts if each is not None]
+    if isinstance(node, exp.Extract):
+        check_only(node, "this", "expression")
+        return "extract", [node.this, node.expression]
+    raise differs(node)
+
+
+SIGNS: Final = {
+    exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.IntDiv: "div", exp.Neg: "-",
+    exp.BitwiseAnd: "&", exp.BitwiseOr: "|", exp.BitwiseXor: "^", exp.BitwiseNot: "~", exp.DPipe: "||",
+}  # fmt: skip  # fmt: skip

@@ -12,6 +12,7 @@ from skep_sql.parsing.statements import Node
 from skep_sql.translation.spark_types import cast
 
 _LONGEST_REASON: Final = 100
+VARIABLE: Final = "namedlambdavariable()"
 NAN: Final = "'NaN'"
 
 
