@@ -30,7 +30,7 @@ OTHER_GROUPS = ("agg_funcs", "window_funcs", "generator_funcs")
 INTERVAL = "interval day to second"
 SETTINGS = {
     "spark.driver.memory": "3g",
-    "spark.driver.extraJavaOptions": "-XX:-StackTraceInThrowable -Xss16m",  # many rows are errors
+    "spark.driver.extraJavaOptions": "-Xss16m",
     "spark.ui.enabled": "false",
     "spark.sql.ui.retainedExecutions": "1",
     "spark.ui.retainedJobs": "1",

@@ -15,6 +15,7 @@ import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,7 +29,7 @@ from benchmarks.spark_answers.functions.values import DECIMALS, KINDS
 
 HERE: Final = Path(__file__).resolve().parent
 TABLE: Final = HERE.parents[2] / "sql" / "skep_sql" / "translation" / "functions.tsv"
-AT_ONCE: Final = 6000  # signatures for one process with Spark
+AT_ONCE: Final = 1500  # signatures for one process with Spark
 MOST_FILES: Final = 20  # of answers that are in memory
 RIGHT: Final = (Verdict.EQUAL, Verdict.BY_CAST)
 
@@ -174,18 +175,20 @@ def report(found: Sequence[Compared], groups: Mapping[str, str]) -> str:
 
 
 def judged(asker: Asker, folder: Path, listed: Sequence[Signature], mode: str) -> list[Compared]:
-    """Answers of Spark, in several processes one after the other, beside Sail's while the next one computes."""
-    parts = [listed[at : at + AT_ONCE] for at in range(0, len(listed), AT_ONCE)]
+    """Answers of Spark beside Sail's. A process with Spark that dies is asked for each half of its signatures again; one
+    by itself that ends the process is left out."""
+    waiting = [listed[at : at + AT_ONCE] for at in range(0, len(listed), AT_ONCE)]
     found: list[Compared] = []
-    before = ""
-    for number, part in enumerate([*parts, None]):
-        prefix = f"{mode}{number}"
-        process = ask_spark(folder, prefix, signatures=part, mode=mode) if part else None
-        if before:
-            found += compare(asker, folder, before)
-        if process is not None and process.wait():
-            raise RuntimeError(f"{prefix}: {process.returncode}")
-        before = prefix
+    for number in count():
+        if not waiting:
+            break
+        part, prefix = waiting.pop(0), f"{mode}{number}"
+        if ask_spark(folder, prefix, signatures=part, mode=mode).wait() == 0:
+            found += compare(asker, folder, prefix)
+        elif len(part) > 1:
+            waiting[:0] = [part[: len(part) // 2], part[len(part) // 2 :]]
+        else:
+            print("no answer:", part[0].sql)
     return found
 
 
