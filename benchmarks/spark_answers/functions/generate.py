@@ -175,8 +175,10 @@ def report(found: Sequence[Compared], groups: Mapping[str, str]) -> str:
 
 
 def judged(asker: Asker, folder: Path, listed: Sequence[Signature], mode: str) -> list[Compared]:
-    """Answers of Spark beside Sail's. A process with Spark that dies is asked for each half of its signatures again; one
-    by itself that ends the process is left out."""
+    """Answers of Spark beside Sail's.
+
+    Where a process with Spark dies, each half of its signatures gets one; a single one that ends it is left out.
+    """
     waiting = [listed[at : at + AT_ONCE] for at in range(0, len(listed), AT_ONCE)]
     found: list[Compared] = []
     for number in count():
