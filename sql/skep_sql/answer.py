@@ -9,14 +9,12 @@ import pyarrow as pa
 
 from skep_table.write.result import WriteResult
 
-_NOTHING = pa.table({})
-
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """`rows` has no columns for statements that answer none. `writes` are the commits, as a write returns them."""
 
-    rows: pa.Table = field(default_factory=lambda: _NOTHING)
+    rows: pa.Table = field(default_factory=lambda: pa.table({}))
     writes: tuple[WriteResult, ...] = ()
 
 

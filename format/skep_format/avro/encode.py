@@ -6,6 +6,7 @@ all rows. Arrow's own joins put the pieces of a row, and the elements of a list,
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import groupby
 from typing import Any
 
@@ -45,7 +46,12 @@ Mask = npt.NDArray[np.bool_]
 Pieces = list[Any]  # binary arrays and scalars; rows that are not asked for have empty entries
 
 _CHUNK_ROWS = 65_536
-_EMPTY = pa.scalar(b"", pa.large_binary())
+
+
+@cache
+def _empty() -> pa.Scalar:
+    """Made when it is first used: Arrow imports pandas for the first value of a process, where it is installed."""
+    return pa.scalar(b"", pa.large_binary())
 
 
 def encode_records(schema: Schema | StructType, table: pa.Table | pa.RecordBatch) -> tuple[pa.Buffer, I64]:
@@ -105,8 +111,8 @@ def _joined(pieces: Pieces, count: int) -> pa.Array:
         some = list(group)
         merged += [_scalar(b"".join(piece.as_py() for piece in some))] if is_same else some
     if len(merged) > 1:
-        return pc.binary_join_element_wise(*merged, _EMPTY)
-    (piece,) = merged or [_EMPTY]
+        return pc.binary_join_element_wise(*merged, _empty())
+    (piece,) = merged or [_empty()]
     return pa.repeat(piece, count) if isinstance(piece, pa.Scalar) else piece
 
 
@@ -256,7 +262,7 @@ def _numbers(values: Any, kind: pa.DataType) -> npt.NDArray[Any]:
 def _cleared(values: Any, rows: Mask) -> Any:
     if rows.all():
         return values
-    return pc.if_else(pa.array(rows), values, _EMPTY)
+    return pc.if_else(pa.array(rows), values, _empty())
 
 
 def _sized(values: Any, rows: Mask) -> Pieces:
@@ -309,6 +315,6 @@ def _elements(kind: ListType | MapType, values: Any, rows: Mask, path: str) -> P
     ]
     joined = _joined(pieces, last - first)
     lists = pa.LargeListArray.from_arrays(pa.array((offsets - first).astype(np.int64)), joined)
-    body = _cleared(pc.binary_join(lists, _EMPTY), rows)
+    body = _cleared(pc.binary_join(lists, _empty()), rows)
     some = counts > 0
     return [_varints(counts, rows & some), body, _fixed(np.zeros(len(values), np.uint8), rows)]

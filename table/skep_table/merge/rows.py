@@ -28,7 +28,7 @@ HAS: Final = "_skep_has_"
 PARTIAL: Final = "_skep_partial"
 POSITION: Final = "_skep_position"
 _HELPERS: Final = (DELETED, ORDERING, HAS, PARTIAL, POSITION)
-_DELETING_OPERATIONS: Final = pa.array(["D", "-U"])
+_DELETING_OPERATIONS: Final = ("D", "-U")
 
 Mask = npt.NDArray[np.bool_]
 
@@ -62,7 +62,7 @@ def deleted(rows: pa.Table, rule: MergeRule) -> Mask:
         text = rows.column(rule.delete_field).cast(pa.string())
         found |= as_mask(pc.equal(text, rule.delete_marker))
     if OPERATION in names:
-        found |= as_mask(pc.is_in(rows.column(OPERATION), value_set=_DELETING_OPERATIONS))
+        found |= as_mask(pc.is_in(rows.column(OPERATION), value_set=pa.array(_DELETING_OPERATIONS)))
     return found
 
 

@@ -25,9 +25,7 @@ _FILE_LIST: Final = 2
 _INFO: Final = pa.struct([pa.field("size", pa.int64()), pa.field("isDeleted", pa.bool_())])
 _ROWS: Final = pa.schema([("key", pa.string()), ("name", pa.string()), ("size", pa.int64()), ("deleted", pa.bool_())])
 
-_NONE: Final = pa.table(
-    {"key": pa.array([], pa.string()), "name": pa.array([], pa.string()), "size": pa.array([], pa.int64())}
-)
+_SIZES: Final = pa.schema([("key", pa.string()), ("name", pa.string()), ("size", pa.int64())])
 
 _Sizes = Mapping[str, Mapping[str, int]]  # by partition path, by file name
 _Names = Mapping[str, Collection[str]]
@@ -126,7 +124,7 @@ def _grouped(rows: pa.Table, keys: Iterable[str]) -> PartitionUpdate:
 def merged_files(entries: Iterable[Entries]) -> pa.Table:
     """The live files as columns `key`, `name`, `size`, sorted by key and name."""
     rows = _rows(entries)
-    return _NONE if rows is None else _merge(rows)
+    return _SIZES.empty_table() if rows is None else _merge(rows)
 
 
 def merged_changes(entries: Iterable[Entries]) -> pa.Table | None:
@@ -136,7 +134,7 @@ def merged_changes(entries: Iterable[Entries]) -> pa.Table | None:
     """
     rows = _rows(entries)
     if rows is None:
-        return _NONE.append_column("deleted", pa.array([], pa.bool_()))
+        return _SIZES.append(pa.field("deleted", pa.bool_())).empty_table()
     if rows["name"].null_count:
         return None
     live = _merge(rows)
