@@ -90,6 +90,8 @@ _WITH_ORDER: Final = ("max_by", "min_by")
 _OF_GRAMMAR: Final = ("and", "or", "not", "like", "ilike", "rlike", "in", "case", "when", "between", "div", "cast")
 OF_SIZES: Final = ("repeat", "lpad", "rpad", "space", "array_repeat", "sequence")  # with a size that may be any number
 _SECOND_IS_SIZE: Final = ("array_insert", "format_number")
+# Of which these values show too little: texts of more than a line, places in a list of arguments.
+TOO_FEW: Final = ("base64", "elt")
 OF_CHANCE: Final = (
     *("shuffle", "rand", "randn", "random", "uuid", "aes_encrypt", "now", "current_date", "current_timestamp"),
     *("curdate", "localtimestamp", "current_timezone", "current_user", "user", "version", "current_catalog"),
@@ -139,7 +141,7 @@ def signatures(
 ) -> list[Signature]:
     """All that are worth a comparison, each once. `type_of`: of an expression without columns, in Spark. `others`:
     names of functions that are no scalar ones."""
-    left_out = {*others, *OF_CHANCE}
+    left_out = {*others, *OF_CHANCE, *TOO_FEW}
     found = [
         *(Signature(Role.SCALAR, name, arguments) for name, arguments in _operators()),
         *(Signature(Role.SCALAR, name, arguments) for name, arguments in _of_extras()),
@@ -169,7 +171,7 @@ def _operators() -> Iterator[tuple[str, tuple[str, ...]]]:
 
 def _of_extras() -> Iterator[tuple[str, tuple[str, ...]]]:
     for name, options in EXTRAS:
-        if name not in OF_CHANCE:
+        if name not in (*OF_CHANCE, *TOO_FEW):
             yield from ((name, arguments) for arguments in itertools.product(*options) if set(arguments) & set(KINDS))
 
 
@@ -177,7 +179,11 @@ def _of_examples(
     examples: Mapping[str, Sequence[str]], type_of: Callable[[str], str | None]
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
     for name, arguments in calls(examples):
-        if name in (*OF_SIZES, *OF_CHANCE, *_OF_GRAMMAR) or not name.isidentifier() or not 1 <= len(arguments) <= 4:
+        if (
+            name in (*OF_SIZES, *OF_CHANCE, *TOO_FEW, *_OF_GRAMMAR)
+            or not name.isidentifier()
+            or not 1 <= len(arguments) <= 4
+        ):
             continue
         kinds = [type_of(each) for each in arguments]
         base = tuple(kind_of(each) if each else None for each in kinds)

@@ -20,7 +20,7 @@ _SPECIAL = [math.nan, math.inf, -math.inf]
 _TEXTS = [
     *(None, "", "a", "Abc", "ABC", " abc ", "ß", "naïve", "日本語", "🐝x", "İ", "12", "-3.5", "1e3", " 7 ", "true"),
     *("2024-02-29", "2024-02-29 10:11:12.5", "b%c", "a_b", "a,b,c", "\n", "NaN", "abcabc", '{"a": 1, "b": [1, 2]}'),
-    *("http://user@ex.org:80/p/q.html?k=v&x=y#r", "1999-12-31", "no", "F"),
+    *("http://user@ex.org:80/p/q.html?k=v&x=y#r", "1999-12-31", "no", "F", "on", "off", "0123456789" * 9),
 ]
 _DAYS = [
     *(None, dt.date(1970, 1, 1), dt.date(1969, 12, 31), dt.date(2024, 2, 29), dt.date(2023, 12, 31)),

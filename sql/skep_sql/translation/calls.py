@@ -261,6 +261,39 @@ def _round(translator: Calling, node: Node, nodes: list[Node]) -> EngineValue:
     return made(text, pa.float64(), f"round({{}}, {digits})", values[0])
 
 
+def _constant(translator: Calling, node: Node, nodes: list[Node]) -> EngineValue:  # noqa: ARG001 - as the others
+    """The numbers of Java's Math."""
+    name = called(node)[0]
+    if nodes:
+        raise differs(node)
+    return EngineValue(cast(literal_text(_NUMBERS[name]), pa.float64()), pa.float64(), f"{name.upper()}()")
+
+
+_NUMBERS: Final = {"pi": "3.141592653589793", "e": "2.718281828459045"}
+
+
+def _get(translator: Calling, node: Node, nodes: list[Node]) -> EngineValue:
+    """An element of an array by its place from 0; null where there is none."""
+    values = [translator.value(each) for each in nodes]
+    if len(values) != 2 or not is_any_list(values[0].type) or values[1].type != pa.int32():
+        return translator.known(node, "get", values)
+    return made(f"get({values[0].text}, {values[1].text})", values[0].type.value_type, "get({}, {})", *values)
+
+
+def _base64(translator: Calling, node: Node, nodes: list[Node]) -> EngineValue:
+    """Spark divides long texts into lines; these are left to it."""
+    values = [translator.value(each) for each in nodes]
+    if len(values) != 1 or values[0].type not in (pa.string(), pa.binary()):
+        raise differs(node)
+    text = values[0].text
+    error = cast(cast(f"concat('a long value: ', hex({text}))", pa.int32()), pa.string())
+    found = f"CASE WHEN octet_length({text}) > {_BYTES_OF_A_LINE} THEN {error} ELSE base64({text}) END"
+    return made(found, pa.string(), "base64({})", *values)
+
+
+_BYTES_OF_A_LINE: Final = 57
+
+
 def _isnan(translator: Calling, node: Node, nodes: list[Node]) -> EngineValue:
     values = [translator.value(each) for each in nodes]
     if len(values) != 1 or not t.is_floating(values[0].type):
@@ -344,6 +377,9 @@ CALLS: Final[Mapping[str, Callable[[Calling, Node, list[Node]], EngineValue]]] =
     "nvl2": _nvl2,
     **dict.fromkeys(("size", "cardinality"), _size),
     "array_contains": _contains,
+    "base64": _base64,
+    **dict.fromkeys(_NUMBERS, _constant),
+    "get": _get,
     "isnan": _isnan,
     **dict.fromkeys(("unix_timestamp", "unix_seconds"), _moment),
     "timestampdiff": _between_times,
