@@ -146,6 +146,8 @@ class Translator:
         """By the table of functions."""
         if name == "datediff" and len(values) == 2:
             return replace(self.known(node, "date_diff", values), name=named("datediff({}, {})", *values))
+        if name == "^" and (values[0].text in values[1].text or values[1].text in values[0].text):
+            raise differs(node, "of the same value")  # the engine takes it for zero, also of null
         found, typed = None, values
         for kind in _kinds_of_null(values):
             typed = [
