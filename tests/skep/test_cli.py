@@ -72,7 +72,15 @@ def test_sync_commands_show_the_same_options() -> None:
 def test_version_names_what_counts(run: Run) -> None:
     code, out, _ = run("--version")
     assert code == 0
-    assert [line.split()[0] for line in out.splitlines()] == ["skep", "python", "pysail", "pyspark", "pyarrow", "pandas", "table"]
+    assert [line.split()[0] for line in out.splitlines()] == [
+        "skep",
+        "python",
+        "pysail",
+        "pyspark",
+        "pyarrow",
+        "pandas",
+        "table",
+    ]
 
 
 def test_each_command_is_where_the_table_lists() -> None:
