@@ -64,7 +64,7 @@ class ParquetRows(RereadInput):
 
     def to_spark(self) -> DataFrame:
         """A frame of the lake's session, whose tasks read the files."""
-        from skep_writer.edge import quoted
+        from skep_format.schema.types import quoted
 
         return SparkFiles(_PARQUET, self._path, self._spark).to_spark().select(*map(quoted, self.schema.names))
 

@@ -27,11 +27,12 @@ from skep.query.result import SqlResult, engine_line
 from skep.query.rows import Rows
 from skep.query.sail_server import SERVER, SailMissingError, run, started
 from skep_format.errors import InputError, SkepError, UnsupportedError
+from skep_format.schema.types import quoted
 from skep_format.schema.untyped import untyped
 from skep_sql.parsing.written import replaced
 from skep_sql.protocols import Relation
 from skep_sql.translation.queries import DiffersError, EngineQuery, engine_query
-from skep_sql.translation.spark_types import quoted, spark_type
+from skep_sql.translation.spark_types import spark_type
 from skep_table.write.input.given import row_input
 
 if TYPE_CHECKING:

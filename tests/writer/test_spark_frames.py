@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pytest
 import spark_answers
 
+from skep_format.schema.types import quoted
 from skep_format.table_config import TableType
 from skep_table.query import ReadRequest, read
 from skep_table.table import HudiTable
@@ -21,7 +22,6 @@ from skep_table.write.flow import EmptyPartitionWarning
 from skep_table.write.indexes.memory import InMemoryWarning
 from skep_table.write.local import LocalWriter
 from skep_writer import SparkWriter, to_spark
-from skep_writer.edge import quoted
 
 pytestmark = [pytest.mark.spark, pytest.mark.engine("spark")]
 

@@ -17,6 +17,7 @@ from zipimport import zipimporter
 import pyarrow as pa
 
 from skep_format.errors import InputError, SchemaError
+from skep_format.schema.types import quoted
 from skep_format.schema.untyped import untyped
 from skep_table.write.input.conform import conform
 from skep_table.write.output.attempt import Attempt, attempt_scope
@@ -93,11 +94,6 @@ def _refused(column: str, found: str) -> SchemaError:
 def column_of(frame: DataFrame, name: str) -> Column:
     """A top-level column, whatever is in its name."""
     return frame[quoted(name)]
-
-
-def quoted(name: str) -> str:
-    """A column's name as Spark's expressions take it, whatever is in it."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def arrow_schema(struct: StructType) -> pa.Schema:

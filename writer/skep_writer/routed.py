@@ -21,7 +21,7 @@ from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter, DataFrameWr
 from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
 from skep_format.errors import InputError, UnsupportedError
-from skep_writer.edge import quoted
+from skep_format.schema.types import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery

@@ -279,6 +279,11 @@ def parse_columns(text: str) -> tuple[Field, ...]:
     return tuple(fields.values())
 
 
+def quoted(name: str) -> str:
+    """A name as SQL takes it, whatever is in it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def unquoted(name: str) -> str:
     """A name of SQL without its backticks."""
     return name[1:-1].replace("``", "`") if name.startswith("`") else name

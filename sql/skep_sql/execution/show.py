@@ -11,7 +11,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from skep_format.errors import InputError, NoSuchTableError
-from skep_format.schema.types import META_FIELDS, Field, type_text
+from skep_format.schema.types import META_FIELDS, Field, quoted, type_text
 from skep_sql.answer import Answer, answer
 from skep_sql.bind import look_up, refuse_view
 from skep_sql.execution.tables import partition_paths
@@ -271,7 +271,7 @@ def _create_table(statement: Show, session: Session) -> Answer:
 
 
 def _quoted(name: str) -> str:
-    return name if name.replace("_", "a").isalnum() and name.isascii() else "`" + name.replace("`", "``") + "`"
+    return name if name.replace("_", "a").isalnum() and name.isascii() else quoted(name)
 
 
 def _literal(text: str | None) -> str:

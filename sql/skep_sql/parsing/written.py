@@ -15,6 +15,7 @@ from typing import Final
 
 from sqlglot import exp
 
+from skep_format.schema.types import quoted
 from skep_sql.parsing.statements import Node
 from skep_sql.parsing.words import Word, words_of
 
@@ -125,7 +126,7 @@ def name_columns(query: exp.Select, names: Sequence[str]) -> None:
     for at, (node, name) in enumerate(zip(list(query.expressions), names, strict=True)):
         if not isinstance(node, (exp.Alias, exp.Column)):
             node.replace(exp.alias_(node.copy(), name, quoted=True))
-            edits += [_Edit(end, end, f" AS {_quoted(name)}") for end in ends[at : at + 1]]
+            edits += [_Edit(end, end, f" AS {quoted(name)}") for end in ends[at : at + 1]]
     if text is not None and len(ends) == len(names):
         query.meta[_TEXT] = replace(text, edits=(*text.edits, *edits))
     else:
@@ -279,7 +280,7 @@ def _edits(tree: Node, text: _Text) -> list[_Edit] | None:
             return None
         edits.append(_Edit(place.start, place.end, _short(node)))
         if alias := node.meta.get(_ALIAS):
-            edits.append(_Edit(place.alias, place.alias, f" AS {_quoted(alias)}"))
+            edits.append(_Edit(place.alias, place.alias, f" AS {quoted(alias)}"))
     return sorted(edits, key=lambda each: (each.start, each.end))
 
 
@@ -331,11 +332,6 @@ def _short(node: Node) -> str:
     if isinstance(node, exp.Subquery):
         return f"({_inner_text(node.this)})"
     return "" if isinstance(node, exp.Column) else spark_text(node)
-
-
-def _quoted(name: str) -> str:
-    text: str = exp.to_identifier(name, quoted=True).sql("spark")
-    return text
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from skep_sql.translation.spark_types import (
     list_of,
     narrowed,
 )
-from skep_sql.translation.values import NAN, EngineValue, as_type, differs, named
+from skep_sql.translation.values import NAN, EngineValue, as_type, differs, failure, named, pattern_of
 
 t = pa.types
 
@@ -44,10 +44,9 @@ class Aggregate:
 
 def aggregate(node: Node, name: str, values: Sequence[EngineValue], *, is_distinct: bool) -> Aggregate:
     """DiffersError for one that is not known to be alike."""
-    shown = named(
-        f"{_OTHER_NAMES.get(name, name)}({'DISTINCT ' if is_distinct else ''}{', '.join(['{}'] * len(values))})",
-        *values,
-    )
+    shown = named(pattern_of(_OTHER_NAMES.get(name, name), len(values)), *values)
+    if is_distinct and shown is not None:
+        shown = shown.replace("(", "(DISTINCT ", 1)
     if is_distinct:
         if not all(is_exact(value.type) for value in values):
             raise differs(node, "not grouped alike")
@@ -87,10 +86,8 @@ def window_name(
     """Spark's name of a column that is a function over a window without a frame of its own."""
     to_here = "BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
     if name in _RANKS:
-        shown, frame = (
-            f"{name.upper() if name in _IN_CAPITALS else name}({_listed(values[: name == 'ntile'])})",
-            f"ROWS {to_here}",
-        )
+        shown = f"{name.upper() if name in WITHOUT_ARGUMENTS else name}({_listed(values[: name == 'ntile'])})"
+        frame = f"ROWS {to_here}"
     elif name in ("lag", "lead"):
         names = [value.name for value in values] + ["1", "NULL"][max(0, len(values) - 1) :]
         offset = f"{'-' if name == 'lag' else ''}{names[1]} FOLLOWING"
@@ -102,12 +99,17 @@ def window_name(
         frame = "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
     if name in ("cume_dist", "nth_value"):
         shown = f"{name}({_listed(values)})"
+    return None if shown is None else f"{shown}{over(parts, orders, frame)}"
+
+
+def over(parts: Sequence[str], orders: Sequence[str], frame: str) -> str:
+    """What follows a function over a window."""
     clauses = [
         f"PARTITION BY {', '.join(parts)}" if parts else "",
         f"ORDER BY {', '.join(orders)}" if orders else "",
         frame,
     ]
-    return None if shown is None else f"{shown} OVER ({' '.join(each for each in clauses if each)})"
+    return f" OVER ({' '.join(each for each in clauses if each)})"
 
 
 def _listed(values: Sequence[EngineValue]) -> str:
@@ -121,7 +123,7 @@ def is_aggregate(name: str) -> bool:
 
 def is_of_window(name: str) -> bool:
     """Whether a function of this name needs a window."""
-    return (is_known(name, WINDOW) or name in (*_IN_CAPITALS, "cume_dist")) and not is_aggregate(name)
+    return (is_known(name, WINDOW) or name in (*WITHOUT_ARGUMENTS, "cume_dist")) and not is_aggregate(name)
 
 
 def _of_table(node: Node, name: str, values: Sequence[EngineValue], role: str) -> Aggregate:
@@ -144,7 +146,7 @@ def _sum(_node: Node, value: EngineValue) -> Aggregate | None:
             return Aggregate((f"sum({value.text})",), kind, None)
         # The engine does not see that a sum has more digits than there are.
         most = f"CAST('1e{37 - kind.scale}' AS double)"
-        error = cast("concat('a sum of more digits: ', CAST({1} AS string))", kind)
+        error = failure("a sum of more digits", "{1}", kind)
         calls = (f"sum({value.text})", f"sum(abs(CAST({value.text} AS double)))")
         return Aggregate(calls, kind, None, f"CASE WHEN {{1}} >= {most} THEN {error} ELSE {{0}} END")
     if is_whole(value.type):  # in digits of which it has enough, or else it is an error
@@ -208,5 +210,5 @@ _BY_HAND: Final[Mapping[str, Callable[[Node, EngineValue], Aggregate | None]]] =
     **dict.fromkeys(("collect_list", "array_agg"), _collected("collect_list")),
     "collect_set": _collected("collect_set"),
 }
-_IN_CAPITALS: Final = ("rank", "dense_rank", "percent_rank")
-_RANKS: Final = ("row_number", "ntile", *_IN_CAPITALS)
+WITHOUT_ARGUMENTS: Final = ("rank", "dense_rank", "percent_rank")  # Spark drops those that are given
+_RANKS: Final = ("row_number", "ntile", *WITHOUT_ARGUMENTS)

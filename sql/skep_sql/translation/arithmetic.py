@@ -8,6 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from skep_format.schema.arrow import is_number
 from skep_sql.parsing.statements import Node
 from skep_sql.translation.spark_types import (
     EXACT_DIGITS,
@@ -17,7 +18,6 @@ from skep_sql.translation.spark_types import (
     common,
     decimal,
     decimal_of,
-    is_number,
     is_whole,
     narrowed,
 )
@@ -25,10 +25,8 @@ from skep_sql.translation.values import DiffersError, EngineValue, as_type, diff
 
 t = pa.types
 SIGNS: Final = ("+", "-", "*", "/", "%", "div")
-WIDER: Final = {8: pa.int64(), 16: pa.int64(), 32: pa.int64(), 64: pa.decimal128(38, 0)}
-_MORE_DIGITS: Final = (
-    4  # that the engine gives a quotient behind those of the dividend; it cuts off what is behind them
-)
+_WIDER: Final = {8: pa.int64(), 16: pa.int64(), 32: pa.int64(), 64: pa.decimal128(38, 0)}
+_MORE_DIGITS: Final = 4  # of a quotient than of the dividend; the engine cuts off what is behind them
 
 
 def arithmetic(node: Node, sign: str, left: EngineValue, right: EngineValue) -> EngineValue:
@@ -50,7 +48,7 @@ def arithmetic(node: Node, sign: str, left: EngineValue, right: EngineValue) -> 
     kind = common(kinds)
     if kind is None:
         raise differs(node)
-    wide = WIDER[kind.bit_width] if sign != "%" else kind
+    wide = _WIDER[kind.bit_width] if sign != "%" else kind
     text = f"({as_type(left, wide)} {sign} {as_type(right, wide)})"
     return made(text if sign == "%" else narrowed(text, kind), kind, name, left, right)
 
@@ -61,7 +59,7 @@ def negated(node: Node, value: EngineValue) -> EngineValue:
         return made(f"(- {value.text})", value.type, "(- {})", value)
     if not is_whole(value.type):
         raise differs(node)
-    wide = WIDER[value.type.bit_width]
+    wide = _WIDER[value.type.bit_width]
     return made(narrowed(f"(- {as_type(value, wide)})", value.type), value.type, "(- {})", value)
 
 

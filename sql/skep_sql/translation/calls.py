@@ -12,7 +12,7 @@ from sqlglot import exp
 from skep_format.schema.arrow import is_any_list
 from skep_sql.parsing.statements import Node
 from skep_sql.spark_release import is_spark_3
-from skep_sql.translation.casts import PLAIN_SCALE, double_text, whole_seconds
+from skep_sql.translation.casts import PLAIN_SCALE, whole_seconds
 from skep_sql.translation.literals import UNITS, interval_of
 from skep_sql.translation.plain_parse import called
 from skep_sql.translation.spark_types import UTC, cast, is_exact, is_whole, list_of
@@ -21,9 +21,11 @@ from skep_sql.translation.values import (
     EngineValue,
     as_type,
     differs,
+    failure,
     literal_text,
     made,
     named,
+    pattern_of,
 )
 
 t = pa.types
@@ -60,7 +62,7 @@ def _first_known(translator: Calling, node: Node, nodes: list[Node]) -> EngineVa
     kind, texts = translator.together(node, values)
     if not values:
         raise differs(node)
-    name = f"{called(node)[0]}({', '.join(['{}'] * len(values))})"
+    name = pattern_of(called(node)[0], len(values))
     return made(f"COALESCE({', '.join(texts)})", kind, name, *values)
 
 
@@ -88,7 +90,7 @@ def _array(translator: Calling, node: Node, nodes: list[Node]) -> EngineValue:
     if not values:
         raise differs(node)
     kind, texts = translator.together(node, values)
-    name = f"array({', '.join(['{}'] * len(values))})"
+    name = pattern_of("array", len(values))
     return made(f"array({', '.join(texts)})", list_of(kind), name, *values)
 
 
@@ -99,7 +101,7 @@ def _named_struct(translator: Calling, node: Node, nodes: list[Node]) -> EngineV
         raise differs(node)
     kind = pa.struct([(name, value.type) for name, value in zip(names, values[1::2], strict=True)])
     text = f"named_struct({', '.join(value.text for value in values)})"
-    return made(text, kind, f"named_struct({', '.join(['{}'] * len(values))})", *values)
+    return made(text, kind, pattern_of("named_struct", len(values)), *values)
 
 
 def _struct(translator: Calling, node: Node, nodes: list[Node]) -> EngineValue:
@@ -117,7 +119,7 @@ def _struct(translator: Calling, node: Node, nodes: list[Node]) -> EngineValue:
     kind = pa.struct([(name, value.type) for name, value in zip(fields, values, strict=True)])
     parts = (f"{literal_text(name)}, {value.text}" for name, value in zip(fields, values, strict=True))
     text = f"named_struct({', '.join(parts)})"
-    return made(text, kind, f"struct({', '.join(['{}'] * len(values))})", *values)
+    return made(text, kind, pattern_of("struct", len(values)), *values)
 
 
 def _map(translator: Calling, node: Node, nodes: list[Node]) -> EngineValue:
@@ -130,7 +132,7 @@ def _map(translator: Calling, node: Node, nodes: list[Node]) -> EngineValue:
     key, keys = translator.together(node, values[::2])
     item, items = translator.together(node, values[1::2])
     text = ", ".join(f"{one}, {other}" for one, other in zip(keys, items, strict=True))
-    return made(f"map({text})", pa.map_(key, item), f"map({', '.join(['{}'] * len(values))})", *values)
+    return made(f"map({text})", pa.map_(key, item), pattern_of("map", len(values)), *values)
 
 
 def _size(translator: Calling, node: Node, nodes: list[Node]) -> EngineValue:
@@ -224,7 +226,7 @@ def _reduced(translator: Calling, node: Node, nodes: list[Node]) -> EngineValue:
     if len(nodes) == 4:
         parts.append(translator.function(nodes[3], [start.type]))
     identity = EngineValue("", pa.null(), f"lambdafunction({VARIABLE}, {VARIABLE})")
-    shown = named(f"{name}({', '.join(['{}'] * 4)})", *(parts if len(parts) == 4 else [*parts, identity]))
+    shown = named(pattern_of(name, 4), *(parts if len(parts) == 4 else [*parts, identity]))
     kind = parts[-1].type if len(parts) == 4 else start.type
     return EngineValue(f"aggregate({', '.join(each.text for each in parts)})", kind, shown)
 
@@ -255,8 +257,8 @@ def _round(translator: Calling, node: Node, nodes: list[Node]) -> EngineValue:
     if len(values) > 2 or digits is None or not digits.isdecimal() or int(digits) > PLAIN_SCALE:
         raise differs(node)
     value = values[0].text
-    found = cast(cast(double_text(values[0]), pa.decimal128(38, int(digits))), pa.float64())
-    large = cast(f"concat('a large number is rounded: ', CAST({value} AS string))", pa.float64())
+    found = cast(cast(cast(value, pa.string()), pa.decimal128(38, int(digits))), pa.float64())
+    large = failure("a large number is rounded", value, pa.float64())
     text = f"CASE WHEN abs({value}) < 1e15 THEN {found} WHEN {value} IS NOT NULL THEN {large} END"
     return made(text, pa.float64(), f"round({{}}, {digits})", values[0])
 
@@ -286,7 +288,7 @@ def _base64(translator: Calling, node: Node, nodes: list[Node]) -> EngineValue:
     if len(values) != 1 or values[0].type not in (pa.string(), pa.binary()):
         raise differs(node)
     text = values[0].text
-    error = cast(cast(f"concat('a long value: ', hex({text}))", pa.int32()), pa.string())
+    error = failure("a long value", f"hex({text})", pa.string())
     found = f"CASE WHEN octet_length({text}) > {_BYTES_OF_A_LINE} THEN {error} ELSE base64({text}) END"
     return made(found, pa.string(), "base64({})", *values)
 
@@ -314,7 +316,7 @@ def _moment(translator: Calling, node: Node, nodes: list[Node]) -> EngineValue:
 
 def _between_times(translator: Calling, node: Node, nodes: list[Node]) -> EngineValue:
     """Whole units between two times."""
-    unit = nodes[0].name.lower() if len(nodes) == 3 and isinstance(nodes[0], exp.Column | exp.Var) else ""
+    unit = _unit(nodes)
     if unit not in _MICROSECONDS:
         raise differs(node)
     one, other = (translator.value(each) for each in nodes[1:])
@@ -324,9 +326,14 @@ def _between_times(translator: Calling, node: Node, nodes: list[Node]) -> Engine
     return made(text, pa.int64(), f"timestampdiff({nodes[0].name}, {{}}, {{}})", one, other)
 
 
+def _unit(nodes: list[Node]) -> str:
+    """The unit, a word, before two arguments; empty where there is none."""
+    return nodes[0].name.lower() if len(nodes) == 3 and isinstance(nodes[0], exp.Column | exp.Var) else ""
+
+
 def _added_time(translator: Calling, node: Node, nodes: list[Node]) -> EngineValue:
     """A time and a constant number of units."""
-    unit = nodes[0].name.lower() if len(nodes) == 3 and isinstance(nodes[0], exp.Column | exp.Var) else ""
+    unit = _unit(nodes)
     if unit not in UNITS:
         raise differs(node)
     number, value = (translator.value(each) for each in nodes[1:])
@@ -340,7 +347,7 @@ def _grouping(translator: Calling, node: Node, nodes: list[Node]) -> EngineValue
     """Of GROUP BY with sets: whether a column is not among those of the row's set; for all columns, as bits."""
     name = called(node)[0]
     values = [translator.value(each) for each in nodes]
-    shown = named(f"{name}({', '.join(['{}'] * len(values))})", *values)
+    shown = named(pattern_of(name, len(values)), *values)
     if name == "grouping":
         if len(values) != 1:
             raise differs(node)
@@ -367,7 +374,7 @@ def _has_plain_json(kind: pa.DataType) -> bool:
 
 _MICROSECONDS: Final = {
     "week": 604_800_000_000, "day": 86_400_000_000, "hour": 3_600_000_000, "minute": 60_000_000, "second": 1_000_000,
-}  # fmt: skip  # fmt: skip
+}  # fmt: skip
 CALLS: Final[Mapping[str, Callable[[Calling, Node, list[Node]], EngineValue]]] = {
     "array": _array,
     "named_struct": _named_struct,

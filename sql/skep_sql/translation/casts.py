@@ -13,11 +13,21 @@ from skep_sql.spark_release import is_spark_3
 from skep_sql.translation.constants import GivenArgument
 from skep_sql.translation.functions import found_function
 from skep_sql.translation.plain_parse import SUFFIX
-from skep_sql.translation.spark_types import LOCAL, UTC, cast, common, is_whole, list_of, narrowed, sql_name
-from skep_sql.translation.values import EngineValue, as_type, differs, literal_text
+from skep_sql.translation.spark_types import (
+    EXACT_DIGITS,
+    LOCAL,
+    UTC,
+    cast,
+    common,
+    is_whole,
+    list_of,
+    narrowed,
+    sql_name,
+)
+from skep_sql.translation.values import EngineValue, as_type, differs, failure, literal_text
 
 t = pa.types
-PLAIN_SCALE: Final = 6  # to which a decimal's text has no exponent  # to which a decimal's text has no exponent
+PLAIN_SCALE: Final = 6  # to which a decimal's text has no exponent
 
 
 def cast_of(node: Node, value: EngineValue, kind: pa.DataType) -> EngineValue:
@@ -36,15 +46,15 @@ def cast_of(node: Node, value: EngineValue, kind: pa.DataType) -> EngineValue:
         return replace(value, text=as_type(value, kind), type=kind, name=shown)
     gives_null = node.args.get("safe") or is_spark_3()
     if value.type == pa.string() and is_whole(kind) and gives_null:
-        return replace(value, text=whole_number_of(value.text, kind), type=kind, literal=None, name=name)
+        return replace(value, text=_whole_number(value.text, kind), type=kind, literal=None, name=name)
     if t.is_floating(value.type) and kind in (pa.int32(), pa.int64()) and is_spark_3():
-        return replace(value, text=cut_off(value.text, kind), type=kind, literal=None, name=name)
+        return replace(value, text=_cut_off(value.text, kind), type=kind, literal=None, name=name)
     if value.type == UTC and kind == pa.int64():
         return replace(value, text=whole_seconds(value.text), type=kind, name=name)
     if t.is_decimal(value.type) and kind == pa.string() and value.type.scale <= PLAIN_SCALE:
         return replace(value, text=cast(value.text, kind), type=kind, literal=None, name=name)
     if t.is_floating(value.type) and t.is_decimal(kind):  # by its shortest text, as Spark rounds it
-        text = narrowed(cast(double_text(value), pa.decimal128(38, 18)), kind, or_null=gives_null)
+        text = narrowed(cast(cast(value.text, pa.string()), pa.decimal128(38, 18)), kind, or_null=gives_null)
         return replace(value, text=text, type=kind, name=name)
     is_known = found_function(f"cast to {sql_name(kind)}", [GivenArgument(value.type)]) is not None
     if not is_known and not _is_cast_alike(value.type, kind):
@@ -65,24 +75,27 @@ def type_named(node: Node) -> pa.DataType | None:
         return None if inner is None else list_of(inner)
     if node.expressions:
         return None
-    return {
-        kinds.BOOLEAN: pa.bool_(),
-        kinds.TINYINT: pa.int8(),
-        kinds.SMALLINT: pa.int16(),
-        kinds.INT: pa.int32(),
-        kinds.BIGINT: pa.int64(),
-        kinds.FLOAT: pa.float32(),
-        kinds.DOUBLE: pa.float64(),
-        kinds.TEXT: pa.string(),
-        kinds.VARCHAR: pa.string(),
-        kinds.BINARY: pa.binary(),
-        kinds.VARBINARY: pa.binary(),
-        kinds.DATE: pa.date32(),
-        kinds.TIMESTAMP: UTC,
-        kinds.TIMESTAMPTZ: UTC,
-        kinds.TIMESTAMPLTZ: UTC,
-        kinds.TIMESTAMPNTZ: LOCAL,
-    }.get(node.this)
+    return _TYPES.get(node.this)
+
+
+_TYPES: Final = {
+    exp.DataType.Type.BOOLEAN: pa.bool_(),
+    exp.DataType.Type.TINYINT: pa.int8(),
+    exp.DataType.Type.SMALLINT: pa.int16(),
+    exp.DataType.Type.INT: pa.int32(),
+    exp.DataType.Type.BIGINT: pa.int64(),
+    exp.DataType.Type.FLOAT: pa.float32(),
+    exp.DataType.Type.DOUBLE: pa.float64(),
+    exp.DataType.Type.TEXT: pa.string(),
+    exp.DataType.Type.VARCHAR: pa.string(),
+    exp.DataType.Type.BINARY: pa.binary(),
+    exp.DataType.Type.VARBINARY: pa.binary(),
+    exp.DataType.Type.DATE: pa.date32(),
+    exp.DataType.Type.TIMESTAMP: UTC,
+    exp.DataType.Type.TIMESTAMPTZ: UTC,
+    exp.DataType.Type.TIMESTAMPLTZ: UTC,
+    exp.DataType.Type.TIMESTAMPNTZ: LOCAL,
+}
 
 
 def _is_cast_alike(given: pa.DataType, kind: pa.DataType) -> bool:
@@ -92,18 +105,17 @@ def _is_cast_alike(given: pa.DataType, kind: pa.DataType) -> bool:
     if t.is_boolean(given):
         return is_whole(kind) or kind == pa.string()
     if t.is_decimal(given):
-        return bool(kind == pa.float64() and given.precision <= 15)
+        return bool(kind == pa.float64() and given.precision <= EXACT_DIGITS)
     return bool(t.is_floating(given) and t.is_floating(kind))
 
 
-def whole_number_of(text: str, kind: pa.DataType) -> str:
+def _whole_number(text: str, kind: pa.DataType) -> str:
     """A text as a whole number; null where it has no digit, or one too many. Others are an error: they are Spark's."""
-    error = cast(f"concat('a text that is left to Spark: ', {text})", kind)
-    digits = f"CASE WHEN rlike({text}, '[0-9]') THEN {error} END"
+    digits = f"CASE WHEN rlike({text}, '[0-9]') THEN {failure('a text that is left to Spark', text, kind)} END"
     return f"CASE WHEN rlike({text}, '^-?[0-9]{{1,18}}$') THEN TRY_CAST({text} AS {sql_name(kind)}) ELSE {digits} END"
 
 
-def cut_off(text: str, kind: pa.DataType) -> str:
+def _cut_off(text: str, kind: pa.DataType) -> str:
     """A double as a whole number: the nearest one where it is too large, as Java has it."""
     most = (1 << (kind.bit_width - 1)) - 1
     bounds = ((f">= {most}D", str(most)), (f"<= -{most}D", str(-most - 1)))
@@ -112,9 +124,5 @@ def cut_off(text: str, kind: pa.DataType) -> str:
 
 
 def whole_seconds(text: str) -> str:
+    """A time as seconds since 1970, of which the fraction is cut off towards the past."""
     return f"(unix_micros({text}) div 1000000L - CASE WHEN unix_micros({text}) % 1000000L < 0L THEN 1L ELSE 0L END)"
-
-
-def double_text(value: EngineValue) -> str:
-    """A float or double as the shortest text that is its value."""
-    return cast(value.text, pa.string())

@@ -16,18 +16,21 @@ from typing import Any, Final
 import pyarrow as pa
 from sqlglot import exp
 
-from skep_format.schema.arrow import is_any_list
+from skep_format.schema.arrow import is_any_list, is_number
+from skep_format.schema.types import quoted
 from skep_sql.parsing.statements import Node
 from skep_sql.parsing.written import is_read_alike
 from skep_sql.spark_release import is_spark_3
 from skep_sql.translation.aggregates import (
     OF_ANY_ORDER,
     OF_ORDER,
+    WITHOUT_ARGUMENTS,
     Aggregate,
     aggregate,
     is_aggregate,
     is_of_window,
     of_window,
+    over,
     window_name,
 )
 from skep_sql.translation.arithmetic import SIGNS, arithmetic, negated, rounded
@@ -46,7 +49,6 @@ from skep_sql.translation.spark_types import (
     is_exact,
     is_plain,
     is_whole,
-    quoted,
 )
 from skep_sql.translation.values import (
     VARIABLE,
@@ -60,6 +62,7 @@ from skep_sql.translation.values import (
     literal_text,
     made,
     named,
+    pattern_of,
 )
 from skep_table.query.filters.text import binds_otherwise
 
@@ -136,6 +139,7 @@ class Translator:
         return self.call_of(node, name, values)
 
     def call_of(self, node: Node, name: str, values: list[EngineValue]) -> EngineValue:
+        """By the rules of arithmetic and of decimals, else by the table of functions."""
         if name in SIGNS and len(values) == 2:
             return arithmetic(node, name, *values)
         if name in _ROUNDING and values and t.is_decimal(values[0].type):
@@ -253,6 +257,7 @@ class Translator:
         return [comparable(text, kind) for text in texts], values
 
     def comparison(self, node: Node) -> EngineValue:
+        """A comparison of two values."""
         check_only(node, "this", "expression")
         if binds_otherwise(node.left) or binds_otherwise(node.right):
             raise differs(node, "a condition without parentheses")
@@ -285,7 +290,7 @@ class Translator:
         query = node.args.get("query")
         if query is None:
             (left, *others), values = self._comparable(node, node.this, *node.expressions)
-            names = f"({{}} IN ({', '.join(['{}'] * len(others))}))"
+            names = f"({{}} {pattern_of('IN ', len(others))})"
             return made(f"({left} IN ({', '.join(others)}))", pa.bool_(), names, *values)
         value = self.value(node.this)
         text, columns = self._names.subquery(query)
@@ -384,14 +389,13 @@ class Translator:
         left, right = self.value(node.left), self.value(node.right)
         if t.is_date(left.type) and right.type in (pa.int8(), pa.int16(), pa.int32()):
             return self.known(node, "date_add" if sign == "+" else "date_sub", [left, right])
-        if not (is_whole(left.type) or t.is_floating(left.type) or t.is_decimal(left.type)):
+        if not is_number(left.type):
             return self.known(node, sign, [left, right])
         return arithmetic(node, sign, left, right)
 
     def _moved_by(self, node: Node, sign: str, value: EngineValue, interval: Node) -> EngineValue:
         count, unit = interval_of(interval)
-        months = {"year": 12, "quarter": 3, "month": 1}.get(unit)
-        if (t.is_date(value.type) and (months or unit in ("day", "week"))) or value.type == UTC or value.type == LOCAL:
+        if (t.is_date(value.type) and unit in _OF_DAYS) or value.type in (UTC, LOCAL):
             kind = value.type
         elif t.is_date(value.type):
             value, kind = replace(value, text=cast(value.text, UTC)), UTC
@@ -423,6 +427,7 @@ class Translator:
     # -- functions of functions
 
     def function(self, node: Node, kinds: Sequence[pa.DataType]) -> EngineValue:
+        """A function of variables of these types."""
         if not isinstance(node, exp.Lambda) or len(node.expressions) != len(kinds):
             raise differs(node)
         names = [each.name for each in node.expressions]
@@ -480,7 +485,7 @@ class Translator:
             check_only(spec, "this", "partition_by", "order", "spec")
         values: list[EngineValue] = []
         if is_of_window(name):
-            values = [] if name in ("rank", "dense_rank", "percent_rank") else [self.value(each) for each in nodes]
+            values = [] if name in WITHOUT_ARGUMENTS else [self.value(each) for each in nodes]
             found = of_window(node.this, name, values)
         elif is_aggregate(name):
             found = self._aggregate(node.this, name, nodes, in_window=True)
@@ -490,24 +495,17 @@ class Translator:
         if not all(is_exact(each.type) for each in parts):
             raise differs(node, "not grouped alike")
         orders = [] if spec.args.get("order") is None else spec.args["order"].expressions
-        texts = [self.ordered(each) for each in orders]
-        if is_of_window(name) and not texts:
+        ordered = [self.ordered(each) for each in orders]
+        if is_of_window(name) and not ordered:
             raise differs(node)
-        clauses = [
-            f"PARTITION BY {', '.join(each.text for each in parts)}" if parts else "",
-            f"ORDER BY {', '.join(text for text, _ in texts)}" if texts else "",
-            _frame(spec.args.get("spec")),
-        ]
-        over = " ".join(each for each in clauses if each)
-        has_aggregate = any(each.has_aggregate for each in parts) or any(v.has_aggregate for _, v in texts)
+        suffix = over([each.text for each in parts], [text for text, _ in ordered], _frame(spec.args.get("spec")))
+        names = [each.name for each in parts]
+        order = [named(f"{{}} {_way(each)}", value) for each, (_, value) in zip(orders, ordered, strict=True)]
         shown = None
-        ordered = [
-            named(f"{{}} {text.rpartition(' NULLS ')[0].rpartition(' ')[2]} NULLS {text.rpartition(' ')[2]}", value)
-            for text, value in texts
-        ]
-        if spec.args.get("spec") is None and None not in [*ordered, *(each.name for each in parts)]:
-            shown = window_name(name, found.name, values, [str(each.name) for each in parts], [str(o) for o in ordered])
-        return EngineValue(found.text(f" OVER ({over})"), found.type, shown, has_aggregate=has_aggregate)
+        if spec.args.get("spec") is None and None not in [*names, *order]:
+            shown = window_name(name, found.name, values, [str(each) for each in names], [str(each) for each in order])
+        has_aggregate = any(each.has_aggregate for each in [*parts, *(value for _, value in ordered)])
+        return EngineValue(found.text(suffix), found.type, shown, has_aggregate=has_aggregate)
 
     def ordered(self, node: Node, position: tuple[int, EngineValue] | None = None) -> tuple[str, EngineValue]:
         """One of the values that rows are ordered by, in the order that Spark has them. `position`: a column's."""
@@ -518,8 +516,11 @@ class Translator:
         text = str(position[0]) if position else f"({comparable(value.text, value.type)})"
         if position and t.is_floating(value.type):
             text = comparable(f"c{position[0] - 1}", value.type)
-        way = "DESC" if node.args.get("desc") else "ASC"
-        return f"{text} {way} NULLS {'FIRST' if node.args.get('nulls_first') else 'LAST'}", value
+        return f"{text} {_way(node)}", value
+
+
+def _way(node: Node) -> str:
+    return f"{'DESC' if node.args.get('desc') else 'ASC'} NULLS {'FIRST' if node.args.get('nulls_first') else 'LAST'}"
 
 
 def _kinds_of_null(values: Sequence[EngineValue]) -> list[pa.DataType]:
@@ -574,7 +575,8 @@ _COMPARISONS: Final = {
     exp.NullSafeNEQ: ("IS DISTINCT FROM", None),
 }
 _ROUNDING: Final = ("round", "floor", "ceil", "ceiling")
-_OF_UNITS: Final = ("extract", "timestampadd", "timestampdiff", "dateadd", "date_add", "datediff", "date_diff")
+_OF_UNITS: Final = ("extract", "dateadd", "date_add", "datediff", "date_diff")
+_OF_DAYS: Final = ("year", "quarter", "month", "week", "day")
 _TRANSLATIONS: Final[Mapping[type, Callable[[Translator, Any], EngineValue]]] = {
     exp.Anonymous: Translator._call,
     **dict.fromkeys(SIGNS_OF_CALLS, Translator._call),

@@ -9,7 +9,7 @@ engine's answer has another type.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
@@ -20,6 +20,7 @@ import pyarrow as pa
 from skep_sql.spark_release import is_spark_3
 from skep_sql.translation.constants import GivenArgument, usual_constant
 from skep_sql.translation.spark_types import named_kind
+from skep_sql.translation.values import pattern_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +51,10 @@ def found_function(name: str, arguments: Sequence[GivenArgument], role: str = SC
 
     Constants that were not compared are taken as usual ones of their kind that were: separators, numbers, formats.
     """
-    usual = [usual_constant(name, at, each) for at, each in enumerate(arguments)]
-    return _found(name, arguments, role) or (_found(name, usual, role) if usual != list(arguments) else None)
+    found = _found(name, arguments, role)
+    if found is not None:
+        return found
+    return _found(name, [usual_constant(name, at, each) for at, each in enumerate(arguments)], role)
 
 
 def _found(name: str, arguments: Sequence[GivenArgument], role: str) -> KnownFunction | None:
@@ -63,8 +66,7 @@ def _found(name: str, arguments: Sequence[GivenArgument], role: str) -> KnownFun
         kinds = {each and (each.kind, each.is_cast) for each in found}
         if len(kinds) != 1 or found[0] is None or found[0].name is None:
             return None
-        places = ", ".join(["{}"] * len(arguments))
-        return replace(found[0], name=f"{name}({places})")
+        return replace(found[0], name=pattern_of(name, len(arguments)))
     for each in known:
         if len(each.arguments) == len(arguments) and all(
             argument.fits(options) for argument, options in zip(arguments, each.arguments, strict=True)
@@ -81,15 +83,10 @@ def is_known(name: str, role: str) -> bool:
 @cache
 def _known() -> Mapping[tuple[str, str], Sequence[KnownFunction]]:
     found: dict[tuple[str, str], list[KnownFunction]] = {}
-    for line in _lines():
+    for line in files(__package__).joinpath("functions.tsv").read_text(encoding="utf-8").splitlines():
         name, arguments, kind, shown, mode, role, *cast = line.split("\t")
         if mode == _LENIENT and not is_spark_3():
             continue
         options = tuple(frozenset(each.split("|")) for each in arguments.split(";") if arguments)
         found.setdefault((role, name), []).append(KnownFunction(options, kind, shown or None, cast == ["1"]))
     return found
-
-
-def _lines() -> Iterator[str]:
-    file = files(__package__).joinpath("functions.tsv")
-    yield from file.read_text(encoding="utf-8").splitlines() if file.is_file() else ()

@@ -23,6 +23,7 @@ UNITS: Final = ("year", "quarter", "month", "week", "day", "hour", "minute", "se
 
 
 def number(node: Node, text: str) -> EngineValue:
+    """A number as it is written, of the type that Spark gives it. DiffersError for one without a plain type."""
     digits = text.removeprefix("-")
     if digits.isdecimal():
         for kind, suffix in ((pa.int32(), ""), (pa.int64(), "L")):
@@ -50,7 +51,7 @@ def as_date(value: EngineValue) -> EngineValue:
     """A text that is a date, as that date."""
     if value.type != pa.string():
         return value
-    if value.literal is None or not is_date(value.literal):
+    if value.literal is None or not _is_date(value.literal):
         raise DiffersError(f"{value.text} (compared with a date)")
     return EngineValue(cast(literal_text(value.literal), pa.date32()), pa.date32(), None)
 
@@ -73,7 +74,7 @@ def as_time(value: EngineValue) -> EngineValue:
     return value
 
 
-def is_date(text: str) -> bool:
+def _is_date(text: str) -> bool:
     """Whether it is a day as Spark writes it."""
     try:
         return bool(_DATE.fullmatch(text) and dt.date.fromisoformat(text))
@@ -90,9 +91,9 @@ def _is_time(text: str) -> bool:
 
 def cast_text(text: str, kind: pa.DataType) -> EngineValue | None:
     """A constant text as a value of another type; None where that is not plain."""
-    if t.is_date(kind) and is_date(text):
+    if t.is_date(kind) and _is_date(text):
         return EngineValue(cast(literal_text(text), kind), kind, f"DATE '{text}'")
-    if t.is_timestamp(kind) and (is_date(text) or _is_time(text)):
+    if t.is_timestamp(kind) and (_is_date(text) or _is_time(text)):
         whole = text if _is_time(text) else f"{text} 00:00:00"
         word = "TIMESTAMP" if kind.tz else "TIMESTAMP_NTZ"
         shown = whole.rstrip("0").rstrip(".") if "." in whole else whole

@@ -101,4 +101,4 @@ def called(node: Node) -> tuple[str, list[Node]]:
 SIGNS: Final = {
     exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.IntDiv: "div", exp.Neg: "-",
     exp.BitwiseAnd: "&", exp.BitwiseOr: "|", exp.BitwiseXor: "^", exp.BitwiseNot: "~", exp.DPipe: "||",
-}  # fmt: skip  # fmt: skip
+}  # fmt: skip

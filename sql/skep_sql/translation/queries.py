@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import chain, count
 from typing import Final
 
 import pyarrow as pa
@@ -17,10 +17,11 @@ from sqlglot import exp
 from skep_format.errors import InputError
 from skep_format.nearest import did_you_mean
 from skep_format.schema.arrow import is_any_list
+from skep_format.schema.types import quoted
 from skep_sql.parsing.statements import Node
 from skep_sql.translation.expressions import Translator, member
 from skep_sql.translation.plain_parse import parsed_plainly
-from skep_sql.translation.spark_types import common, is_exact, quoted, spark_type
+from skep_sql.translation.spark_types import common, is_exact, spark_type
 from skep_sql.translation.values import DiffersError, EngineValue, as_type, check_only, differs
 
 __all__ = ["DiffersError", "EngineQuery", "engine_query"]
@@ -289,8 +290,7 @@ class _Queries:
             if isinstance(each, exp.Star) or (isinstance(each, exp.Column) and isinstance(each.this, exp.Star)):
                 columns += self._star(each, scope)
             elif isinstance(inner, exp.Anonymous) and inner.name.lower() in _GENERATORS:
-                names = [each.alias] if isinstance(each, exp.Alias) else []
-                names = [name.name for name in each.expressions] if isinstance(each, exp.Aliases) else names
+                names = [each.alias] if isinstance(each, exp.Alias) else [name.name for name in _named_by(each)]
                 text, source = self._generated(inner, names, "", translator)
                 views.append(text)
                 columns += (value for _, value in source.columns)
@@ -356,14 +356,10 @@ class _Queries:
         parts = []
         for each in group.expressions:
             if isinstance(each, exp.Cube | exp.Rollup):
-                parts.append(f"{type(each).__name__.upper()}({self._sets(each, scope, columns)})")
+                parts.append(f"{type(each).__name__.upper()}({self._set(each, scope, columns)})")
             elif isinstance(each, exp.GroupingSets):
-                sets = [
-                    f"({self._sets(inner, scope, columns)})" if isinstance(inner, exp.Tuple) else
-                    f"({self._group(inner, scope, columns)})"
-                    for inner in each.expressions
-                ]  # fmt: skip
-                parts.append(f"GROUPING SETS ({', '.join(sets)})")
+                sets = ", ".join(f"({self._set(inner, scope, columns)})" for inner in each.expressions)
+                parts.append(f"GROUPING SETS ({sets})")
             else:
                 parts.append(self._group(each, scope, columns))
         for name in ("cube", "rollup"):  # behind the columns: WITH CUBE
@@ -373,14 +369,12 @@ class _Queries:
                 return f"{name.upper()}({', '.join(parts)})"
         return ", ".join(parts)
 
-    def _sets(self, node: Node, scope: _Scope, columns: Sequence[EngineValue]) -> str:
-        return ", ".join(self._group(each, scope, columns) for each in node.expressions)
+    def _set(self, node: Node, scope: _Scope, columns: Sequence[EngineValue]) -> str:
+        return ", ".join(self._group(each, scope, columns) for each in _in_set(node))
 
     def _group(self, node: Node, scope: _Scope, columns: Sequence[EngineValue]) -> str:
         if isinstance(node, exp.Literal):
-            if node.is_string or not node.this.isdecimal() or not 1 <= int(node.this) <= len(columns):
-                raise differs(node)
-            value = columns[int(node.this) - 1]
+            value = columns[_position(node, columns) - 1]
         else:
             value = Translator(scope).value(node)
         if value.has_aggregate or value.literal is not None or not is_exact(value.type):
@@ -409,9 +403,7 @@ class _Queries:
         inner = node.this
         translator = Translator(scope or _NoNames())
         if isinstance(inner, exp.Literal):
-            if inner.is_string or not inner.this.isdecimal() or not 1 <= int(inner.this) <= len(columns):
-                raise differs(node)
-            position = int(inner.this)
+            position = _position(inner, columns)
             return translator.ordered(node, (position, columns[position - 1]))[0]
         names = [(value.name or "").lower() for value in columns]
         if isinstance(inner, exp.Column) and not inner.table and names.count(inner.name.lower()) == 1:
@@ -624,18 +616,29 @@ def _renamed(made: _Made, alias: Node) -> _Made:
     return replace(made, columns=tuple(replace(v, name=n) for v, n in zip(made.columns, names, strict=True)))
 
 
+def _position(node: Node, columns: Sequence[EngineValue]) -> int:
+    """The column that a number names, from 1."""
+    if node.is_string or not node.this.isdecimal() or not 1 <= int(node.this) <= len(columns):
+        raise differs(node)
+    return int(node.this)
+
+
+def _named_by(node: Node) -> Sequence[Node]:
+    return node.expressions if isinstance(node, exp.Aliases) else ()
+
+
+def _in_set(node: Node) -> Sequence[Node]:
+    """The columns of a set of GROUP BY; a column is a set of its own."""
+    return node.expressions if isinstance(node, exp.Cube | exp.Rollup | exp.Tuple) else [node.unnest()]
+
+
 def _in_sets(group: Node | None) -> Iterator[Node]:
     """The columns of GROUP BY, each once; of its sets, too."""
     seen = set()
     for each in [] if group is None else group.expressions:
-        nodes = [each]
-        if isinstance(each, exp.Cube | exp.Rollup):
-            nodes = each.expressions
-        elif isinstance(each, exp.GroupingSets):
-            nodes = [
-                one for inner in each.expressions for one in (inner.expressions or [inner.this]) if one is not None
-            ]
-        for node in nodes:
+        for node in chain.from_iterable(
+            map(_in_set, each.expressions if isinstance(each, exp.GroupingSets) else [each])
+        ):
             if node.sql() not in seen:
                 seen.add(node.sql())
                 yield node

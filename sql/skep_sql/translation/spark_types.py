@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 
 from skep_format.schema.arrow import is_any_list
-from skep_format.schema.types import divided
+from skep_format.schema.types import divided, quoted
 
 t = pa.types
 MOST_DIGITS: Final = 38
@@ -118,19 +118,9 @@ def narrowed(text: str, kind: pa.DataType, *, or_null: bool = False) -> str:
     return f"greatest({'TRY_' if or_null else ''}{found}, NULL)"
 
 
-def quoted(name: str) -> str:
-    """A name as SQL takes it, whatever is in it."""
-    return "`" + name.replace("`", "``") + "`"
-
-
 def is_whole(kind: pa.DataType) -> bool:
     """Whether it is a type of whole numbers."""
     return bool(t.is_signed_integer(kind))
-
-
-def is_number(kind: pa.DataType) -> bool:
-    """Whether it is a type of numbers."""
-    return is_whole(kind) or bool(t.is_floating(kind) or t.is_decimal(kind))
 
 
 def is_plain(kind: pa.DataType) -> bool:

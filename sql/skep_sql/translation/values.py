@@ -74,6 +74,17 @@ def named(pattern: str | None, *values: EngineValue) -> str | None:
     return None if pattern is None or None in names else pattern.format(*names)
 
 
+def pattern_of(name: str, count: int) -> str:
+    """The name of a call with a `{}` for that of each argument."""
+    return f"{name}({', '.join(['{}'] * count)})"
+
+
+def failure(why: str, text: str, kind: pa.DataType) -> str:
+    """An expression of a type for which the engine fails, with the value of another in its error."""
+    found = cast(f"concat('{why}: ', CAST({text} AS string))", pa.int32())
+    return cast(found, kind)
+
+
 def made(text: str, kind: pa.DataType, name: str | None, *values: EngineValue) -> EngineValue:
     """An expression over others, whose names are the `{}` of its own."""
     has_aggregate = any(value.has_aggregate for value in values)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from skep_format.schema.arrow import from_arrow_type
-from skep_format.schema.types import COMMIT_TIME, type_text
+from skep_format.schema.types import COMMIT_TIME, quoted, type_text
 from skep_table.query.filters.predicate import (
     And,
     Cast,
@@ -34,7 +34,6 @@ from skep_table.query.filters.predicate import (
     is_nan,
 )
 from skep_table.slices.commit_times import CommitTimes
-from skep_writer.edge import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

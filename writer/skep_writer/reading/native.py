@@ -20,14 +20,13 @@ from skep_format.instant_time import InstantTime
 from skep_format.runner import ThreadRunner
 from skep_format.schema.arrow import to_arrow
 from skep_format.schema.avro import parse_avro
-from skep_format.schema.types import COMMIT_TIME, NO_DEFAULT, PARTITION_PATH, Field, Schema
+from skep_format.schema.types import COMMIT_TIME, NO_DEFAULT, PARTITION_PATH, Field, Schema, quoted
 from skep_format.timeline.instant import DATA_ACTIONS, Instant
 from skep_table.query.plan import ReadTask, Scan
 from skep_table.query.request import ReadRequest
 from skep_table.slices.bootstrap import METADATA_BOOTSTRAP
 from skep_table.slices.history import names_in_file
 from skep_table.table import HudiTable
-from skep_writer.edge import quoted
 from skep_writer.reading.conditions import of_commits, on_spark
 from skep_writer.reading.relation import Folder, file_frame, root_of_session, unavailable, warn_slower
 from skep_writer.reading.skipping import files_by_filters
