@@ -12,8 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 
-LEFT = "left to Spark: "  # begins the error of a query that an engine is known not to take
-
 
 @dataclass(frozen=True)
 class Answer:

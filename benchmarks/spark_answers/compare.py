@@ -83,7 +83,7 @@ class Judged:
 
 def judged(query: str, found: Answer, wanted: Answer, again: Answer | None = None) -> Judged:
     """The engine's answer beside Spark's, which is asked twice for examples that may be of chance or of the time."""
-    if again is not None and _text(wanted, query) != _text(again, query):
+    if again is not None and not same(query, wanted, again):
         return Judged(query, Verdict.CHANCE)
     if found.rows is None:
         return Judged(query, Verdict.REFUSED if wanted.rows is not None else Verdict.BOTH_REFUSE, short(found.error))

@@ -5,19 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from sqlglot import exp
-
-from skep_sql.parsing.parse import parse
-from skep_sql.parsing.statements import Query
-
-
-def query_of(text: str) -> exp.Query:
-    """The tree of a query, as skep parses it."""
-    statement = parse(text)
-    if not isinstance(statement, Query):
-        raise TypeError(f"no query: {text}")
-    return statement.tree
-
 
 def documented_examples(spark: Any) -> dict[str, list[str]]:
     """Each example of `DESCRIBE FUNCTION EXTENDED` of this release, in order, and the functions which it documents."""

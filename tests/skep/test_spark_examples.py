@@ -8,8 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from benchmarks.spark_answers.examples import documented_examples, query_of
+from benchmarks.spark_answers.examples import documented_examples
 from skep.lake import Lake
+from skep.query.over_rows import query_of
 from skep.query.result import SqlResult
 from skep_sql.parsing.written import spark_text
 from skep_writer import collect_answer

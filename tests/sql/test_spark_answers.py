@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.spark_answers.answers import Answer, load
 from benchmarks.spark_answers.compare import Verdict, judged
-from benchmarks.spark_answers.examples import query_of
+from skep.query.over_rows import query_of
 from skep.query.sail import LeftToSpark, SailEngine
 from skep_format.errors import SkepError
 from skep_sql.spark_release import is_spark_3
