@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import importlib.util
+import logging
 import os
 import shutil
 import sys
@@ -130,6 +131,17 @@ def _no_option_was_warned_of() -> None:
     from skep_format import options
 
     options._warned.clear()
+
+
+@pytest.fixture(autouse=True)
+def _logging_is_as_before() -> Iterator[None]:
+    """The command line sets the logging of its process: a command that a test calls in this one has -v for itself."""
+    loggers = logging.getLogger(), logging.getLogger("skep")
+    before = [(logger, logger.level, logger.filters[:]) for logger in loggers]
+    yield
+    for logger, level, filters in before:
+        logger.setLevel(level)
+        logger.filters[:] = filters
 
 
 LITTER = ("skep-warehouse", "spark-warehouse", "metastore_db", "derby.log")

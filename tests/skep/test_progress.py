@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import logging
 import os
 import pty
 import re
@@ -118,14 +117,11 @@ def test_commands_without_a_bar_are_named_with_the_reason() -> None:
 def test_there_is_no_bar_with_quiet_or_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = at_terminal(monkeypatch)
     (tmp_path / "a.csv").write_text("id\n1\n")
-    try:
-        for flag in ("--quiet", "-v"):
-            with pytest.raises(SystemExit) as end:
-                app([flag, "write", str(tmp_path / flag), str(tmp_path / "a.csv"), "--key", "id", "-o", "json"])
-            assert end.value.code == 0
-            assert "\x1b" not in terminal.getvalue()
-    finally:
-        logging.getLogger("skep").setLevel(logging.NOTSET)
+    for flag in ("--quiet", "-v"):
+        with pytest.raises(SystemExit) as end:
+            app([flag, "write", str(tmp_path / flag), str(tmp_path / "a.csv"), "--key", "id", "-o", "json"])
+        assert end.value.code == 0
+        assert "\x1b" not in terminal.getvalue()
 
 
 @pytest.mark.parametrize(
