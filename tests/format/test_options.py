@@ -70,7 +70,7 @@ def test_an_unknown_option_is_warned_of_once() -> None:
 @pytest.mark.parametrize(
     ("key", "meant"),
     [
-        ("hoodie.datasource.write.operatoin", "hoodie.datasource.write.operation"),
+        ("hoodie.datasource.write.recordkey.feild", "hoodie.datasource.write.recordkey.field"),
         ("hoodie.datasource.write.partitionpath.fields", "hoodie.datasource.write.partitionpath.field"),
         ("hoodie.parquet.small.file.limits", "hoodie.parquet.small.file.limit"),
         ("hoodie.datasource.write.colour", None),
