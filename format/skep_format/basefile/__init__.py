@@ -4,6 +4,7 @@ from skep_format.basefile.footer import BaseFileFooter, read_footer
 from skep_format.basefile.matching import RowCondition
 from skep_format.basefile.options import BaseFileOptions
 from skep_format.basefile.reader import OpenBaseFile, open_base, read_base
+from skep_format.basefile.row_groups import RowGroups
 from skep_format.basefile.value_filters import ValueFilters
 from skep_format.basefile.writer import BaseFileWriter, ColumnRange, WrittenFile, parquet_bytes, without_meta_values
 
@@ -14,6 +15,7 @@ __all__ = [
     "ColumnRange",
     "OpenBaseFile",
     "RowCondition",
+    "RowGroups",
     "ValueFilters",
     "WrittenFile",
     "open_base",

@@ -102,7 +102,7 @@ def share_of_columns(storage: Storage, path: str, columns: Container[str]) -> fl
 
 
 def _parquet_footer(suffix: Callable[[int], bytes], path: str) -> tuple[BaseFileFooter, pq.FileMetaData]:
-    with damage_named(path), pq.ParquetFile(pa.BufferReader(_parquet_tail(suffix, path))) as file:
+    with damage_named(path), pq.ParquetFile(pa.BufferReader(parquet_tail(suffix, path))) as file:
         metadata = file.metadata
         # Not `metadata.schema`: the two would refer to each other, and the megabyte of a footer with a bloom filter
         # would stay until a garbage collection, which so few objects don't bring about.
@@ -110,7 +110,7 @@ def _parquet_footer(suffix: Callable[[int], bytes], path: str) -> tuple[BaseFile
         return BaseFileFooter(path, metadata.num_rows, schema, _texts(metadata.metadata)), metadata
 
 
-def _parquet_tail(suffix: Callable[[int], bytes], path: str) -> bytes:
+def parquet_tail(suffix: Callable[[int], bytes], path: str) -> bytes:
     """The end of the file with the whole footer. CorruptFileError when the file is cut or is no Parquet."""
     tail = suffix(TAIL_BYTES)
     if len(tail) < 12 or tail[-4:] != _PARQUET_MAGIC:

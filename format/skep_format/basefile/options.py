@@ -9,13 +9,14 @@ from skep_format.basefile.value_filters import ValueFilters
 from skep_format.bloom import BloomKind, bits_for, fitted
 from skep_format.options import Options, Status, boolean, one_of, option
 
-_CODECS: Final = {"snappy", "gzip", "zstd", "lz4", "brotli", "none"}
+CODECS: Final = {"none": 0, "snappy": 1, "gzip": 2, "brotli": 4, "zstd": 6, "lz4": 7}
+"""Codecs by name, and their numbers in footers."""
 
 
 def _codec(text: str) -> str:
     codec = {"uncompressed": "none", "": "none"}.get(text.strip().lower(), text.strip().lower())
-    if codec not in _CODECS:
-        raise ValueError(f"one of {', '.join(sorted(_CODECS))}")
+    if codec not in CODECS:
+        raise ValueError(f"one of {', '.join(sorted(CODECS))}")
     return codec
 
 
@@ -25,7 +26,12 @@ CODEC = option(
     "snappy",
     "Every engine reads snappy; Hudi's default, gzip, costs most of a write",
 )
-BLOCK_BYTES = option("hoodie.parquet.block.size", int, 125_829_120, "A row group at most, in bytes of Arrow data")
+BLOCK_BYTES = option(
+    "hoodie.parquet.block.size",
+    int,
+    16 << 20,
+    "About what a row group has, in bytes of Arrow data; one that no row of a write changes is copied as it is",
+)
 PAGE_BYTES = option("hoodie.parquet.page.size", int, 1_048_576, "A page, in bytes")
 DICTIONARY = option("hoodie.parquet.dictionary.enabled", boolean, True, "Dictionary pages")
 BLOOM_TYPE = option("hoodie.bloom.index.filter.type", one_of(BloomKind), BloomKind.DYNAMIC_V0, "Filter in the footer")

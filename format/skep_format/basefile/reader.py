@@ -6,12 +6,14 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from skep_format.basefile.calendars import LegacyCalendar
 from skep_format.basefile.encoding import encoded_columns
 from skep_format.basefile.footer import BaseFileFooter, damage_named, opened_footer
 from skep_format.basefile.matching import RowCondition, Statistics, matching_rows, parquet_file
+from skep_format.basefile.row_groups import RowGroups
 from skep_format.names import BaseFormat
 from skep_format.schema.arrow import to_arrow
 from skep_format.schema.evolve import SourceNames, project
@@ -19,6 +21,8 @@ from skep_format.schema.types import Schema
 from skep_format.storage import Storage
 
 BATCH_ROWS = 65_536
+# Rows of one column that are compared at a time.
+_COMPARED_ROWS = 1 << 20
 
 
 class OpenBaseFile:
@@ -38,6 +42,15 @@ class OpenBaseFile:
         """The Parquet metadata that `footer` has read; None before that, and of other formats."""
         return self._metadata
 
+    def row_groups(self) -> RowGroups | None:
+        """Its row groups as bytes, for another file; None of a file whose values are read as others than they are."""
+        if self._path.endswith("." + BaseFormat.ORC.extension):
+            return None
+        if self._metadata is None:
+            self.footer()
+        calendar = LegacyCalendar.of(self._metadata, self._path)
+        return RowGroups(self._source, self._path) if calendar is None else None
+
     def rows(
         self,
         *,
@@ -47,8 +60,9 @@ class OpenBaseFile:
         condition: RowCondition | None = None,
         batch_rows: int = BATCH_ROWS,
         encoded: Collection[str] = (),
+        groups: Sequence[int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Streams the file, one row group in memory at a time.
+        """Streams the file, one row group in memory at a time; only some row groups of a Parquet file, by number.
 
         `columns` picks columns of the file as it is; `schema` instead gives batches of that schema, older types
         promoted and missing columns filled (SchemaError where that can't be); `names` are the file's names for renamed
@@ -64,11 +78,31 @@ class OpenBaseFile:
             kept = () if names else self._encoded(encoded)
             # The condition names the columns of today, of which the file may have others by the same names.
             known = None if names else condition
-            batches = _parquet_batches(source, path, wanted, known, batch_rows, target, self._metadata, kept)
+            batches = _parquet_batches(source, path, wanted, known, batch_rows, target, self._metadata, kept, groups)
         for batch in batches:
             yield batch if schema is None else project(batch, schema, names or {}, encoded=bool(encoded))
 
-    def row_groups(self, condition: RowCondition | None, schema: Schema) -> tuple[int, int]:
+    def text_among(self, column: str, wanted: pa.Array) -> Iterator[tuple[int, pa.Array]]:
+        """The values of a text column, part by part, with the position of the first one of each part.
+
+        Without row groups whose statistics exclude all `wanted` values.
+        """
+        start = 0
+        if self._path.endswith("." + BaseFormat.ORC.extension):
+            for batch in self.rows(columns=[column]):
+                yield start, batch.column(0)
+                start += batch.num_rows
+            return
+        if self._metadata is None:
+            self.footer()
+        for number, (rows, low, high) in enumerate(_text_bounds(self._metadata, column)):
+            at, start = start, start + rows
+            if _may_hold(low, high, wanted):
+                for batch in self.rows(columns=[column], batch_rows=_COMPARED_ROWS, groups=(number,)):
+                    yield at, batch.column(0)
+                    at += batch.num_rows
+
+    def groups_left(self, condition: RowCondition | None, schema: Schema) -> tuple[int, int]:
         """How many row groups statistics leave `rows` with this condition and schema, and how many there are; none of
         an ORC file.
         """
@@ -111,6 +145,25 @@ def read_base(
         yield from file.rows(columns=columns, schema=schema, names=names, condition=condition, batch_rows=batch_rows)
 
 
+def _text_bounds(metadata: pq.FileMetaData, column: str) -> Iterator[tuple[int, str | None, str | None]]:
+    """Of each row group how many rows it has, and the bounds of a text column; None where they are not known."""
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        paths = (group.column(at) for at in range(group.num_columns))
+        chunk = next((each for each in paths if each.path_in_schema == column), None)
+        found = chunk.statistics if chunk is not None else None
+        if found is not None and found.has_min_max and isinstance(found.min, str):
+            yield group.num_rows, found.min, found.max
+        else:
+            yield group.num_rows, None, None
+
+
+def _may_hold(low: str | None, high: str | None, wanted: pa.Array) -> bool:
+    if low is None or high is None:
+        return True
+    return bool(pc.any(pc.and_(pc.greater_equal(wanted, low), pc.less_equal(wanted, high))).as_py())
+
+
 def _wanted(columns: Sequence[str] | None, schema: Schema | None, names: SourceNames | None) -> Sequence[str] | None:
     if schema is None:
         return columns
@@ -127,6 +180,7 @@ def _parquet_batches(
     target: Schema | None,
     metadata: pq.FileMetaData | None = None,
     encoded: Sequence[str] = (),
+    groups: Sequence[int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     with damage_named(path):
         statistics = Statistics.of(source, condition)
@@ -144,7 +198,7 @@ def _parquet_batches(
             sought = condition if _fits(condition, file.schema_arrow, columns, target) else None
         seen = False
         # one at a time: Arrow would keep the bytes of all of them until the last is read
-        for group in _groups_to_read(file, calendar, statistics, target):
+        for group in groups if groups is not None else _groups_to_read(file, calendar, statistics, target):
             batches = None
             if sought is not None and columns is not None:
                 batches = matching_rows(file, source, group, sought, columns, batch_rows)

@@ -53,6 +53,11 @@ class ValueFilters:
         """Whether any column gets a filter."""
         return self.others or any(on for _, on in self.columns)
 
+    def names(self, schema: pa.Schema) -> list[str]:
+        """The columns of a file that get a filter, by dotted name."""
+        named = dict(self.columns)
+        return [name for name in _leaves(schema) if named.get(name, self.others)] if self.wanted else []
+
     def check(self, schema: pa.Schema) -> None:
         """OptionError for a column that is not there, or whose type has no filters."""
         known = set(_leaves(schema))
@@ -74,11 +79,10 @@ class ValueFilters:
                 hint="install a newer one",
                 option=ENABLED.key,
             )
-        named, values, rates = dict(self.columns), dict(self.values), dict(self.rates)
+        values, rates = dict(self.values), dict(self.rates)
         filters = {
             name: {"ndv": values.get(name) or self.count or max(1, rows.num_rows), "fpp": rates.get(name, self.rate)}
-            for name in _leaves(rows.schema)
-            if named.get(name, self.others)
+            for name in self.names(rows.schema)
         }
         return {"bloom_filter_options": filters} if filters else {}
 

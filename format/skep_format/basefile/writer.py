@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import logging
+import posixpath
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, TypeVar
 
 import numpy as np
@@ -15,10 +16,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from skep_format.basefile import keys
-from skep_format.basefile.bounds import FooterSink
-from skep_format.basefile.encoding import ENCODED_TEXT, dictionary_columns, leaves, row_group
+from skep_format.basefile import parquet_metadata as parquet
+from skep_format.basefile.encoding import ENCODED_TEXT, constant, dictionary_columns, leaves, row_group
 from skep_format.basefile.footer import BaseFileFooter
-from skep_format.basefile.options import BaseFileOptions
+from skep_format.basefile.options import CODECS, BaseFileOptions
+from skep_format.basefile.output import ParquetOutput
+from skep_format.basefile.row_groups import ColumnPages, RowGroups
+from skep_format.basefile.thrift import Struct
+from skep_format.basefile.value_filters import ValueFilters
 from skep_format.bloom import BloomBuilder
 from skep_format.schema.arrow import to_arrow
 from skep_format.schema.avro import avro_text
@@ -31,6 +36,10 @@ _FIRST_RATIO = 1.0
 _NEVER_FILTERED = (COMMIT_SEQNO, FILE_NAME)
 # A table is one row group.
 _ALL_ROWS = 2**31 - 1
+# A row group is at most so many times as large as asked for, rather than a small one beside it.
+_MOST_BLOCKS = 1.5
+# A filter over more keys than so many times the rows of its file is made again, from those that are there.
+_MOST_KEYS = 1.25
 # Values of a column that are encoded together. Arrow's own number is the least.
 _LEAST_AT_ONCE, _MOST_AT_ONCE = 1024, 16_384
 
@@ -83,7 +92,9 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         self._held: list[pa.RecordBatch] = []
         self._held_bytes = 0
         self._flushed_bytes = 0
+        self._copied_bytes = 0
         self._rows = 0
+        self._names: dict[int, ColumnPages] = {}
         self._stack = ExitStack()
         self._file: pq.ParquetWriter | None = None
         self._written: WrittenFile | None = None
@@ -91,7 +102,7 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
     def __enter__(self) -> BaseFileWriter:
         # The sink is the outer of the two: it drops the file when closing the Parquet writer fails.
         self._sink: IO[bytes] = self._stack.enter_context(self._storage.open_write(self._path))
-        self._corrected = FooterSink(self._sink)
+        self._output = ParquetOutput(self._sink)
         return self
 
     def __exit__(self, *problem: object) -> None:
@@ -106,15 +117,25 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
             finally:
                 self._stack.__exit__(*problem)  # type: ignore[arg-type]
 
+    @property
+    def block_bytes(self) -> int:
+        """How much Arrow data a row group has at least, but for the last of rows that follow one another."""
+        return self._options.block_bytes
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether the footer gets a filter over record keys, and their range."""
+        return self._keyed
+
     def continue_keys(self, footer: BaseFileFooter) -> bool:
         """Starts from the filter and key range of a file whose rows come again, before any row is written.
 
-        True: those rows may be written with `new_keys=False`. Keys of theirs that stay away are then still in the
-        filter, which costs a read of the file and never hides a key.
+        True: those rows may be written with `new_keys=False`, or copied. Keys that were deleted are then still in the
+        filter, which costs a read of the file and never hides a key; where that are many, the answer is False.
         """
         if not self._keyed or footer.bloom is None or footer.min_key is None or footer.max_key is None:
             return False
-        if not self._bloom.resume(footer.bloom):
+        if footer.bloom.keys > _MOST_KEYS * footer.num_rows or not self._bloom.resume(footer.bloom):
             return False
         self._range = footer.min_key, footer.max_key
         return True
@@ -133,7 +154,7 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
     def record_bytes(self) -> int:
         """About what the rows so far take in the file."""
         flushed = self._sink.tell()
-        ratio = flushed / self._flushed_bytes if self._flushed_bytes else _FIRST_RATIO
+        ratio = (flushed - self._copied_bytes) / self._flushed_bytes if self._flushed_bytes else _FIRST_RATIO
         return flushed + int(self._held_bytes * ratio)
 
     def reaches(self, size: int) -> bool:
@@ -155,13 +176,44 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
             if batch.num_rows == 0:
                 continue
             if self._keyed and new_keys:
-                self._add_keys(batch.column(RECORD_KEY))
+                self.add_keys(batch.column(RECORD_KEY))
             self._rows += batch.num_rows
             for part in _parts(self._typed(batch), self._options):
+                if self._held_bytes + part.nbytes > _MOST_BLOCKS * self._options.block_bytes:
+                    self.flush()
                 self._held.append(part)
                 self._held_bytes += part.nbytes
                 if self._held_bytes >= self._options.block_bytes:
                     self.flush()
+
+    def takes(self, groups: RowGroups) -> bool:
+        """Whether `copy` may be called with row groups of that file. CorruptFileError where its footer is wrong."""
+        filters = self._options.value_filters.names(self._arrow)
+        return groups.can_be_copied(_empty_footer(self._schema), CODECS[self._options.codec], filters)
+
+    def copy(self, groups: RowGroups, number: int) -> None:
+        """Appends the rows of a row group as the bytes that they are in another file, but for the column of file names.
+
+        Their keys are those of `continue_keys`. Raises CorruptFileError before anything is written.
+        """
+        group = groups.read(number)
+        if self._options.meta and FILE_NAME in self._schema:
+            group = group.with_column(FILE_NAME, self._name_pages(group.rows))
+        self.flush()
+        before = self._sink.tell()
+        self._output.copy(group)
+        self._copied_bytes += self._sink.tell() - before
+        self._rows += group.rows
+
+    def _name_pages(self, rows: int) -> ColumnPages:
+        """The column of file names in a row group: one name, in so many rows."""
+        if rows not in self._names:
+            column = pa.table({FILE_NAME: constant(posixpath.basename(self._path), rows)})
+            data = io.BytesIO()
+            with _parquet_writer(data, column, replace(self._options, value_filters=ValueFilters())) as file:
+                file.write_table(column, row_group_size=_ALL_ROWS)
+            self._names[rows] = RowGroups(pa.BufferReader(data.getvalue()), self._path).read(0).columns[0]
+        return self._names[rows]
 
     def close(self) -> WrittenFile:
         """Writes what is held and the footer. The answer of a second call is the first one's."""
@@ -169,9 +221,9 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
             self.flush()
             file = self._file or self._start(self._arrow.empty_table())
             file.add_key_value_metadata(self._entries())
-            self._corrected.hold()
+            self._output.hold()
             file.close()
-            self._corrected.release()
+            self._output.release()
             size = self._sink.tell()
             self._stack.close()
             low, high = self._range or (None, None)
@@ -180,7 +232,10 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
 
     def column_statistics(self) -> dict[str, ColumnRange]:
         """Of each column that holds values, by dotted name, after `close`."""
-        metadata: pq.FileMetaData = self._file.writer.metadata if self._file is not None else None
+        if self._output.footer is not None:
+            metadata = pq.read_metadata(pa.BufferReader(self._output.footer))
+        else:
+            metadata = self._file.writer.metadata if self._file is not None else None
         groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)] if metadata is not None else []
         if not groups:
             return {}
@@ -195,7 +250,7 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
             rows = row_group(self._held, self._arrow, self._file.schema if self._file else None)
             file = self._file or self._start(rows)
             file.write_table(rows, row_group_size=_ALL_ROWS)
-            self._corrected.add(rows)
+            self._output.add(rows)
             self._flushed_bytes += self._held_bytes
             self._held, self._held_bytes = [], 0
 
@@ -211,10 +266,11 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         return batch.cast(pa.schema(fields))
 
     def _start(self, rows: pa.Table) -> pq.ParquetWriter:
-        self._file = _parquet_writer(self._corrected, rows, self._options)
+        self._file = _parquet_writer(self._output, rows, self._options)
         return self._file
 
-    def _add_keys(self, column: pa.Array) -> None:
+    def add_keys(self, column: pa.Array) -> None:
+        """Adds record keys of rows that are copied; those of rows that are written are added with them."""
         self._bloom.add(column)
         found = key_range(column)
         if found is not None:
@@ -258,7 +314,7 @@ def parquet_bytes(schema: Schema, rows: pa.Table, options: BaseFileOptions) -> b
     """Rows as a Parquet file without filter and key range: what the Parquet blocks of log files hold."""
     plain = rows.cast(_file_schema(schema))
     data = io.BytesIO()
-    sink = FooterSink(data)
+    sink = ParquetOutput(data)
     with _parquet_writer(sink, plain, options) as file:
         file.write_table(plain, row_group_size=_ALL_ROWS)
         file.add_key_value_metadata(_schema_entries(schema))
@@ -268,7 +324,7 @@ def parquet_bytes(schema: Schema, rows: pa.Table, options: BaseFileOptions) -> b
     return data.getvalue()
 
 
-def _parquet_writer(sink: FooterSink, rows: pa.Table, options: BaseFileOptions) -> pq.ParquetWriter:
+def _parquet_writer(sink: ParquetOutput | io.BytesIO, rows: pa.Table, options: BaseFileOptions) -> pq.ParquetWriter:
     """`rows`: the first row group, from which the encoding of each column is chosen."""
     return pq.ParquetWriter(
         sink,
@@ -293,6 +349,15 @@ def _rows_at_once(rows: pa.Table, page_bytes: int) -> int:
     """Values that are encoded together, after which the size of a page is looked at: fewer where values are large."""
     widest = max((column.nbytes for column in rows.columns), default=0) // max(1, rows.num_rows)
     return max(_LEAST_AT_ONCE, min(_MOST_AT_ONCE, page_bytes // max(1, widest)))
+
+
+@cached_by_schema
+def _empty_footer(schema: Schema) -> Struct:
+    """The footer of a file without rows."""
+    data = io.BytesIO()
+    with pq.ParquetWriter(data, _file_schema(schema), store_schema=False):
+        pass
+    return parquet.footer_of(data.getvalue())[0]
 
 
 @cached_by_schema

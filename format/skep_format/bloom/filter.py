@@ -135,6 +135,15 @@ class BloomFilter:
         return b"".join(parts)
 
     @property
+    def keys(self) -> int:
+        """How many keys were added; of a filter that does not count them, about how many its bits are of."""
+        if self.kind is not BloomKind.SIMPLE:
+            return (len(self.rows) - 1) * self.capacity + self.last_row_keys
+        (row,) = self.rows
+        unset = 1 - np.unpackbits(row.bits).sum() / row.m
+        return round(-row.m / row.k * math.log(max(unset, 1 / row.m)))
+
+    @property
     def type_code(self) -> str | None:
         """The footer's `hoodie_bloom_filter_type_code`: None for SIMPLE."""
         return None if self.kind is BloomKind.SIMPLE else self.kind.value
@@ -292,7 +301,7 @@ class BloomBuilder:
     def resume(self, filter: BloomFilter) -> bool:
         """Goes on where `filter` was left, before any key is added: the filter of both, without hashing its keys again.
 
-        False, and nothing done, for a filter of another kind or size, and for one that has been full.
+        False, and nothing done, for a filter of another kind or size.
         """
         like = all(
             (row.k, row.m, row.hash, row.versioned) == (self._k, self._m, HashKind.MURMUR, True) for row in filter.rows
@@ -300,9 +309,10 @@ class BloomBuilder:
         if filter.kind is not self.kind or not like:
             return False
         if self.kind is not BloomKind.SIMPLE:
-            if filter.capacity != self.entries or filter.last_row_keys > self.entries:
+            if filter.capacity != self.entries:
                 return False
             self._last_row_keys = filter.last_row_keys
+            self._overflow = max(0, filter.last_row_keys - self.entries)
         self._rows = [_Row(self._m, row.bits) for row in filter.rows]
         self._held = None
         return True

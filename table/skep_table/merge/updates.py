@@ -50,7 +50,6 @@ class Updates:
         self._rows = last_of_each(rows.combine_chunks())
         self._keys = single(self._rows.column(RECORD_KEY))
         self._is_delete = deleted(self._rows, rule)
-        self._any_delete = bool(self._is_delete.any())
         self._whole = (
             rule.merger is not None
             or rule.base.fill is not Fill.NOTHING
@@ -69,13 +68,13 @@ class Updates:
         """
         return not self._whole
 
-    @property
-    def keeps_keys(self) -> bool:
-        """Whether no base row can be deleted."""
-        return not self._any_delete and not self._whole
-
     def __len__(self) -> int:
         return len(self._keys)
+
+    @property
+    def rows(self) -> pa.Table:
+        """The updates themselves, one row per key, helper columns included."""
+        return self._rows
 
     def apply(self, batch: pa.RecordBatch, start: int | None = None) -> pa.RecordBatch:
         """The base rows with what became of them, in their order and with their columns.
@@ -111,6 +110,11 @@ class Updates:
         positions, order = self._places
         low, high = np.searchsorted(positions, [start, start + count])
         return positions[low:high] - start, order[low:high]
+
+    @property
+    def missed(self) -> int:
+        """How many rows with a position in the base file have met no row of it so far."""
+        return int((self._places[0] >= 0).sum() - (self._met[self._places[1]] & (self._places[0] >= 0)).sum())
 
     def rest(self) -> pa.Table:
         """The rows whose key no base batch had, deletes left out, without helper columns."""

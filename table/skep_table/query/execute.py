@@ -71,7 +71,7 @@ def row_groups(task: ReadTask) -> tuple[int, int]:
     condition = _pushed(scan, constants) if may_prune else None
     schema = scan.file_schema.select(_columns_of_files(scan, constants))
     with open_base(scan.table.storage, base.path, base.known_size) as file:
-        return file.row_groups(condition, schema)
+        return file.groups_left(condition, schema)
 
 
 def _pushed(scan: Scan, constants: dict[str, pa.Scalar]) -> Predicate | None:

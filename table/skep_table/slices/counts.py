@@ -13,8 +13,7 @@ from skep_table.merge import Updates
 class MergeCounts:
     """Complete when the last row has been read.
 
-    `keeps_keys`: the merge deletes no key of the base file; known from the first row on. `beyond_base`: the rows from
-    now on have keys that the base file lacks.
+    `beyond_base`: the rows from now on have keys that the base file lacks.
     """
 
     blocks: int = 0
@@ -25,7 +24,6 @@ class MergeCounts:
     updated: int = 0
     deleted: int = 0
     inserted: int = 0
-    keeps_keys: bool = False
     beyond_base: bool = False
 
     def seen(self, blocks: Iterable[LogBlock]) -> Iterator[LogBlock]:

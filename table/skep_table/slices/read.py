@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -42,6 +42,7 @@ def read_slice(
     history: tuple[SchemaVersion, ...] | None = None,
     counts: MergeCounts | None = None,
     watch: Watch | None = None,
+    changed_rows: Callable[[Updates], Iterator[pa.RecordBatch]] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a slice in the reader's `schema` (the table's, with meta columns, when None), only `columns` of it.
 
@@ -49,8 +50,10 @@ def read_slice(
     that fail it may still come. `commit_times` reads as if no other commit had written to the slice: rows of others
     are left out before the merge. `options` win over the table's; log entries above `hoodie.memory.merge.max.size`
     bytes spill to disk. `history` is the table's schema history where it is known already. `counts` is filled while
-    the rows are read, and `watch` is passed those that differ from the base file's. Raises CorruptFileError and
-    FormatError naming the file, SchemaError naming the column.
+    the rows are read, and `watch` is passed those that differ from the base file's. `changed_rows` gets the updates,
+    where memory holds them, and returns the rows of the base file that these may change, with all columns: only they
+    and what the logs add are then returned. Raises CorruptFileError and FormatError naming the file, SchemaError naming
+    the column.
     """
     if schema is None:
         schema = table.schema(as_of)
@@ -66,11 +69,16 @@ def read_slice(
             yield from _base_rows(context, slice, context.answer, condition, BATCH_ROWS)
             return
         positions = BlockPositions.of(context, slice, blocks)
-        yield from _merged(context, slice, log_rows(context, blocks, positions), positions is not None)
+        entries = log_rows(context, blocks, positions)
+        yield from _merged(context, slice, entries, positions is not None, changed_rows)
 
 
 def _merged(
-    context: SliceContext, slice: FileSlice, entries: Iterator[pa.RecordBatch], by_position: bool
+    context: SliceContext,
+    slice: FileSlice,
+    entries: Iterator[pa.RecordBatch],
+    by_position: bool,
+    changed_rows: Callable[[Updates], Iterator[pa.RecordBatch]] | None,
 ) -> Iterator[pa.RecordBatch]:
     limit = context.options.value(MERGE_BYTES)
     held: list[pa.RecordBatch] = []
@@ -86,10 +94,12 @@ def _merged(
     del held
     updates = Updates(latest_per_key(rows, context.rule), context.rule, context.watch)
     context.counts.entries += rows.num_rows
-    context.counts.keeps_keys = updates.keeps_keys
     # Each batch looks its keys up in a table of the updates' keys, which is rebuilt: the more updates, the fewer.
     batch_rows = min(max(BATCH_ROWS, len(updates)), _LARGEST_BATCH_ROWS)
-    if by_position:
+    if changed_rows is not None:
+        for base in changed_rows(updates):
+            yield _answer(context, updates.apply(_loose(base)))
+    elif by_position:
         start = 0
         for base in _base_rows(context, slice, context.without_key, None, batch_rows):
             yield _answer(context, updates.apply(_loose(base), start))

@@ -225,7 +225,7 @@ class _Routed(NamedTuple):
     positions: Positions | None
 
     def read(self, context: WriteContext, bucket: Bucket) -> StoredRows:
-        positions = self.positions if bucket.to_log else None
+        positions = self.positions if bucket.base is not None else None
         return StoredRows(self.store, self.label, context.memory, combine=context.combine, positions=positions)
 
 

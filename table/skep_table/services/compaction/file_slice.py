@@ -5,19 +5,26 @@ A function of plain values, independent of Spark. Rows keep their meta columns b
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
-from skep_format.basefile import read_footer
+import pyarrow as pa
+
+from skep_format.basefile import OpenBaseFile, open_base
 from skep_format.errors import FormatError
 from skep_format.instant_time import BEFORE_ALL
 from skep_format.names import BaseFileName, LogFileName, MarkerType, join
 from skep_format.timeline.metadata import WriteStat
 from skep_format.timeline.plans import CompactionOperation
+from skep_table.merge import Updates
 from skep_table.services.rewriting import RewriteJob
 from skep_table.slices import read_slice
+from skep_table.slices.bootstrap import source_of
 from skep_table.slices.counts import MergeCounts
+from skep_table.slices.history import names_in_file
 from skep_table.view import BaseFile, FileSlice, LogFile
+from skep_table.write.output.base_rows import Arriving, BaseRows
 from skep_table.write.output.change_log import ChangeLog, changes_beside
 from skep_table.write.output.files import BaseFiles, OpenFile, renamed
 from skep_table.write.planning.candidates import CandidateFile
@@ -28,24 +35,54 @@ def compact_slice(job: RewriteJob, task: tuple[int, CompactionOperation]) -> Wri
     """Writes the merged slice. Needs no listing: the plan names all files. Raises what reading and storage raise."""
     number, operation = task
     slice_ = slice_of(operation)
-    base = slice_.base_file
-    before = CandidateFile(slice_.file_id, base.path if base else "", slice_.base_instant, 0)
+    before = _candidate(job, slice_)
     files = BaseFiles(job.context, Bucket(number, slice_.partition_path, slice_.file_id, before))
     counts = MergeCounts()
     schema = job.context.schema.with_meta()
-    kind = MarkerType.CREATE if base is None else MarkerType.MERGE
+    kind = MarkerType.CREATE if slice_.base_file is None else MarkerType.MERGE
     with (
         files.open(slice_.file_id, kind) as file,
         _changes(job, slice_.partition_path, file) as changes,
+        _opened(job, before) as held,
     ):
-        known: bool | None = None
-        for batch in read_slice(job.table, slice_, schema=schema, history=job.history, counts=counts, watch=changes):
-            if known is None:
-                known = counts.keeps_keys and _continues_keys(job, slice_, file)
+        base = _Base(job, before, file, held) if held is not None and job.table.config.populate_meta_fields else None
+        rows = read_slice(
+            job.table, slice_, schema=schema, history=job.history, counts=counts, watch=changes,
+            changed_rows=None if base is None else base.changed_rows,
+        )  # fmt: skip
+        for batch in rows:
+            known = base is not None and base.known
             file.writer.write(renamed(batch, file.name), new_keys=counts.beyond_base or not known)
         if changes is not None:
             changes.close()
     return _stat(files, file, operation, slice_, counts, changes)
+
+
+class _Base:
+    """The base file of the slice: row groups that no log entry changes are copied into the new one."""
+
+    def __init__(self, job: RewriteJob, before: CandidateFile, file: OpenFile, held: OpenBaseFile) -> None:
+        self._job, self._before, self._file, self._held = job, before, file, held
+        self.known = False
+
+    def changed_rows(self, updates: Updates) -> Iterator[pa.RecordBatch]:
+        """What log entries may change; the others are in the new file when it has been read."""
+        passing = BaseRows.of(self._job.context, self._before, self._held, self._file.writer, Arriving.of(updates.rows))
+        self.known = passing.known
+        yield from passing.batches(())
+
+
+def _candidate(job: RewriteJob, slice_: FileSlice) -> CandidateFile:
+    base = slice_.base_file
+    if base is None:
+        return CandidateFile(slice_.file_id, "", slice_.base_instant, 0)
+    names = names_in_file(job.history, slice_.base_instant)
+    source = source_of(job.table, slice_, job.table.options)
+    return CandidateFile(slice_.file_id, base.path, slice_.base_instant, 0, source=source, names=names)
+
+
+def _opened(job: RewriteJob, before: CandidateFile) -> AbstractContextManager[OpenBaseFile | None]:
+    return open_base(job.context.storage, before.path) if before.path else nullcontext()
 
 
 def slice_of(operation: CompactionOperation) -> FileSlice:
@@ -83,12 +120,6 @@ def _changes(job: RewriteJob, partition: str, file: OpenFile) -> AbstractContext
     if not job.context.format.compactions_have_change_logs:
         return nullcontext()
     return changes_beside(job.context, partition, file.name)
-
-
-def _continues_keys(job: RewriteJob, slice_: FileSlice, file: OpenFile) -> bool:
-    if slice_.base_file is None:
-        return False
-    return file.writer.continue_keys(read_footer(job.table.storage, slice_.base_file.path))
 
 
 def _stat(

@@ -32,13 +32,12 @@ from skep_table.table import HudiTable
 from skep_table.view import FileSlice
 from skep_table.write.indexes.contract import Candidates, Index, KeyLookUp, LookedUp, by_partition
 from skep_table.write.output.held import (
-    KEYS_AT_A_TIME,
     Mask,
     keys_in_rows,
     may_delete,
-    names_positions,
     positions_among,
     stored_keys,
+    uses_positions,
 )
 from skep_table.write.planning.candidates import CandidateFile, CandidateFiles
 from skep_table.write.tags import HELD, NEW_KEY, NOT_HELD, Positions
@@ -68,7 +67,7 @@ class BloomIndex(Index):
     finds_in_base_files = True
 
     def look_up(self, table: HudiTable, files: CandidateFiles) -> BloomLookUp:
-        look_up = BloomLookUp(table, files, self.is_global, positions=names_positions(table))
+        look_up = BloomLookUp(table, files, self.is_global, positions=uses_positions(table))
         return look_up.with_metadata() if self.by_metadata else look_up
 
 
@@ -197,7 +196,7 @@ class BloomLookUp(KeyLookUp):
         if not len(wanted) or not (filtered or _filter_passes(wanted, footer)):
             return found
         del footer  # its bloom filter takes more memory than a batch of keys
-        stored = self._keys(file, opened)
+        stored = self._keys(file, opened, wanted)
         places = positions_among(wanted, stored) if self.positions else np.where(_held(wanted, stored), HELD, NOT_HELD)
         hits = np.flatnonzero(places != NOT_HELD)
         if len(hits):
@@ -205,12 +204,17 @@ class BloomLookUp(KeyLookUp):
         found[rows] = places
         return found
 
-    def _keys(self, file: CandidateFile, opened: OpenBaseFile) -> Iterator[pa.Array]:
-        """The record keys of the file's rows."""
+    def _keys(self, file: CandidateFile, opened: OpenBaseFile, wanted: pa.Array) -> Iterator[tuple[int, pa.Array]]:
+        """The record keys of the file's rows, part by part, those that are surely not wanted left out where that spares
+        reading; with the position of the first one of each part.
+        """
         if self.table.config.populate_meta_fields:
-            batches = opened.rows(columns=[RECORD_KEY], batch_rows=KEYS_AT_A_TIME)
-            return (batch.column(0) for batch in batches)
-        return map(self._stored.of_rows, file.rows(self.table.storage, self._stored.schema, opened))
+            yield from opened.text_among(RECORD_KEY, wanted)
+            return
+        start = 0
+        for batch in file.rows(self.table.storage, self._stored.schema, opened):
+            yield start, self._stored.of_rows(batch)
+            start += batch.num_rows
 
     @cached_property
     def _stored(self) -> StoredKeys:
@@ -283,10 +287,10 @@ def _passes(bloom: BloomFilter, wanted: pa.Array) -> bool:
     )
 
 
-def _held(wanted: pa.Array, stored: Iterator[pa.Array]) -> Mask:
+def _held(wanted: pa.Array, stored: Iterator[tuple[int, pa.Array]]) -> Mask:
     """Which of the wanted keys are among the stored ones. The hash table is made of the smaller side."""
     held = np.zeros(len(wanted), np.bool_)
-    for keys in stored:
+    for _, keys in stored:
         if len(keys) > len(wanted):
             keys = keys.filter(pc.is_in(keys, value_set=wanted))
         if len(keys):

@@ -37,7 +37,7 @@ from skep_table.write.indexes.contract import (
     by_partition,
     numbers_of,
 )
-from skep_table.write.output.held import names_positions
+from skep_table.write.output.held import uses_positions
 from skep_table.write.planning.candidates import CandidateFiles
 from skep_table.write.planning.options import INDEX_TYPE, RECORD_INDEX_MOVES, IndexType
 from skep_table.write.tags import NEW_KEY, Positions
@@ -75,7 +75,7 @@ class RecordIndex(Index):
         return cls(kind is not IndexType.RECORD_LEVEL_INDEX, options.value(RECORD_INDEX_MOVES))
 
     def look_up(self, table: HudiTable, files: CandidateFiles) -> KeyLookUp:
-        by_files = BloomLookUp(table, files, self.is_global, positions=names_positions(table))
+        by_files = BloomLookUp(table, files, self.is_global, positions=uses_positions(table))
         if not any(files.values()):
             return by_files  # there is no key to be found
         index = table.metadata_table()

@@ -17,17 +17,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_format.basefile import OpenBaseFile, open_base
-from skep_format.errors import FormatError
+from skep_format.errors import CorruptFileError, FormatError
 from skep_format.names import MarkerType
 from skep_format.schema.types import RECORD_KEY
 from skep_format.storage import FileStatus
 from skep_format.timeline.metadata import WriteStat
 from skep_table.merge import DELETED, MergeRule, Updates, latest_per_key, mark_deleted
-from skep_table.merge.rows import deleted, in_delete_block
+from skep_table.merge.rows import POSITION, deleted, in_delete_block
 from skep_table.write.context import WriteContext
 from skep_table.write.input.conform import empty_partitions, lists_with_nulls
 from skep_table.write.keyed import comparable
 from skep_table.write.output.append import append_rows
+from skep_table.write.output.base_rows import Arriving, BaseRows
 from skep_table.write.output.change_log import ChangeLog, changes_beside
 from skep_table.write.output.files import BaseFiles, OpenFile, RowNumbers, file_id_of, renamed
 from skep_table.write.planning.candidates import CandidateFile
@@ -227,10 +228,10 @@ class _BucketWriter:
             self._opened(base) as held,
             self._changes(file) as changes,
         ):
-            known = self._continues_keys(held, file)
-            for batch in self._base_batches(base, held, self._texts):
-                file.writer.write(renamed(batch, file.name), new_keys=not known)
             inserts = self._files.new(rows, file.name)
+            passing = BaseRows.of(self._context, base, held, file.writer, Arriving.after(inserts))
+            for batch in passing.batches(self._texts):
+                file.writer.write(renamed(batch, file.name), new_keys=not passing.known)
             file.insert(inserts)
             logged = _ended(changes, inserts)
         return self._files.stat(file, base, num_inserts=rows.num_rows, changes=logged)
@@ -249,12 +250,15 @@ class _BucketWriter:
             partial = self._context.partial
             if partial is not None:
                 arriving = partial.marked(arriving, partial.flags(rows))
+            given = Arriving.of(rows)
+            if given.are_placed:
+                arriving = arriving.append_column(POSITION, rows.column(POSITION))
             updates = Updates(arriving, self._context.rule, changes)
-            known = self._continues_keys(held, file)
-            encoded = self._texts if updates.takes_encoded else ()
-            for batch in self._base_batches(base, held, encoded):
+            passing = BaseRows.of(self._context, base, held, file.writer, given)
+            for batch in passing.batches(self._texts if updates.takes_encoded else ()):
                 merged = renamed(updates.apply(self._keyed(batch)), file.name)
-                file.keep(merged, self._context.instant_time, known=known)
+                file.keep(merged, self._context.instant_time, known=passing.known)
+            _check_met(base, updates)
             inserts = updates.rest()
             if partial is not None:
                 partial.check_new(inserts.num_rows)
@@ -275,20 +279,9 @@ class _BucketWriter:
     def _opened(self, base: CandidateFile) -> AbstractContextManager[OpenBaseFile]:
         return open_base(self._context.storage, base.path, base.known_size)
 
-    def _continues_keys(self, held: OpenBaseFile, file: OpenFile) -> bool:
-        """Spares hashing the keys that stay. Deletes have them hashed again: their keys are to leave the filter."""
-        if self._context.deletes:
-            return False
-        return file.writer.continue_keys(held.footer())
-
     def _keyed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         keys = self._context.keys
         return batch if keys is None else keys.filled(batch)
-
-    def _base_batches(
-        self, base: CandidateFile, held: OpenBaseFile, encoded: Collection[str]
-    ) -> Iterator[pa.RecordBatch]:
-        return base.rows(self._context.storage, self._context.schema.with_meta(), held, encoded)
 
     @cached_property
     def _texts(self) -> Collection[str]:
@@ -297,6 +290,17 @@ class _BucketWriter:
         if context.keys is not None and context.keys.generator is not None:  # keys are made of columns
             return ()
         return frozenset(context.schema.with_meta().names()) - {RECORD_KEY, *context.rule.ordering_fields}
+
+
+def _check_met(base: CandidateFile, updates: Updates) -> None:
+    """CorruptFileError where the base file has not the rows at the positions that its keys were found at."""
+    if updates.missed:
+        raise CorruptFileError(
+            f"{base.path}: {updates.missed} keys are not in the row groups in which they were found",
+            path=base.path,
+            found=updates.missed,
+            expected=0,
+        )
 
 
 def _batch_rows(rows: pa.Table, max_file_bytes: int) -> int:

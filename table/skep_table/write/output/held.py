@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_format.basefile import read_base
+from skep_format.basefile import open_base
 from skep_format.logfile import BlockType, read_blocks
 from skep_format.logfile.options import POSITIONS
 from skep_format.schema.types import IS_DELETED, OPERATION, RECORD_KEY
@@ -21,9 +21,6 @@ from skep_table.slices import read_slice
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
 from skep_table.write.tags import NOT_HELD, SEVERAL, Positions
-
-# Rows of a key column that are compared at a time.
-KEYS_AT_A_TIME = 1 << 20
 
 Mask = npt.NDArray[np.bool_]
 
@@ -59,6 +56,11 @@ def names_positions(table: HudiTable) -> bool:
     return has_logs and table.format.logs.has_positions and table.options.value(POSITIONS)
 
 
+def uses_positions(table: HudiTable) -> bool:
+    """Whether writes use the positions of keys in base files: for log blocks, or to copy what they do not change."""
+    return not table.config.is_mor or names_positions(table)
+
+
 def in_base_file(rows: pa.Table) -> bool:
     """Whether all rows are known to have their keys in the base file, by their positions there."""
     return POSITION in rows.schema.names and rows.num_rows > 0 and pc.min(rows.column(POSITION)).as_py() >= 0
@@ -66,15 +68,17 @@ def in_base_file(rows: pa.Table) -> bool:
 
 def positions_of(storage: Storage, path: str, size: int | None, keys: pa.Array) -> Positions:
     """For each key its position in a base file, whose key column is read."""
-    batches = read_base(storage, path, size=size, columns=[RECORD_KEY], batch_rows=KEYS_AT_A_TIME)
-    return positions_among(keys, (batch.column(0) for batch in batches))
+    with open_base(storage, path, size) as held:
+        return positions_among(keys, held.text_among(RECORD_KEY, keys))
 
 
-def positions_among(wanted: pa.Array, stored: Iterable[pa.Array]) -> Positions:
-    """For each wanted key its position among the stored ones. Hash tables are made of the smaller side."""
+def positions_among(wanted: pa.Array, stored: Iterable[tuple[int, pa.Array]]) -> Positions:
+    """For each wanted key its position among the stored ones, which come with the position of their first one.
+
+    Hash tables are made of the smaller side.
+    """
     found = np.full(len(wanted), NOT_HELD, np.int64)
-    start = 0
-    for keys in stored:
+    for start, keys in stored:
         count, places = len(keys), np.arange(0)
         if count > len(wanted):
             places = np.flatnonzero(pc.is_in(keys, value_set=wanted).to_numpy(zero_copy_only=False))
@@ -89,5 +93,4 @@ def positions_among(wanted: pa.Array, stored: Iterable[pa.Array]) -> Positions:
                 counts = keys.value_counts()
                 repeated = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
                 found[pc.is_in(wanted, value_set=repeated).to_numpy(zero_copy_only=False)] = SEVERAL
-        start += count
     return found

@@ -1,0 +1,161 @@
+"""The output of one Parquet writer: row groups that are copied come between its own, and its footer is corrected.
+
+Arrow leaves NaN out of the bounds of floating-point numbers, and readers for which NaN is the greatest number, as for
+Spark, then leave out row groups with rows that they look for (format guide 5.7). Arrow can do without bounds for whole
+files only, and what later rows hold is not known when a file begins: so such bounds are taken out of the footer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import IO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skep_format.basefile import parquet_metadata as parquet
+from skep_format.basefile.encoding import leaf_values, leaves
+from skep_format.basefile.row_groups import ColumnPages, RowGroup, moved_index
+from skep_format.basefile.thrift import I32, I64, Struct
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """A row group of the writer: how many bytes later it is than the writer counts, and its columns that hold NaN."""
+
+    later: int
+    with_nan: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Copied:
+    """A row group of another file, and where each of its column chunks begins in this one."""
+
+    group: RowGroup
+    starts: tuple[int, ...]
+
+    def chunks(self) -> list[tuple[ColumnPages, int, Struct]]:
+        """The pages of each column, how many bytes later they are than in their own file, and what that makes of what
+        the footer states of them.
+        """
+        found = []
+        for column, start in zip(self.group.columns, self.starts, strict=True):
+            later = start - parquet.chunk_start(column.chunk)
+            found.append((column, later, parquet.moved_chunk(column.chunk, later)))
+        return found
+
+
+class ParquetOutput:
+    """What one Parquet writer is given in place of `sink`."""
+
+    def __init__(self, sink: IO[bytes]) -> None:
+        self._sink = sink
+        self._groups: list[_Own | _Copied] = []
+        self._own_bytes = 0  # as the writer counts them
+        self._held: bytearray | None = None
+        self.footer: bytes | None = None
+        """What the file ends with, where that is not what the writer wrote."""
+        self.closed = False
+
+    def add(self, rows: pa.Table) -> None:
+        """Takes note of a row group that the writer has written."""
+        found: set[int] = set()
+        number = 0
+        for field, column in zip(rows.schema, rows.columns, strict=True):
+            floats = [pa.types.is_floating(kind) for _, kind in leaves(field.name, field.type)]
+            if any(floats):
+                for chunk in column.chunks:
+                    found.update(number + at for at, values in enumerate(leaf_values(chunk)) if _holds_nan(values))
+            number += len(floats)
+        self._groups.append(_Own(self._sink.tell() - self._own_bytes, frozenset(found)))
+
+    def copy(self, group: RowGroup) -> None:
+        """Writes a row group of another file, behind those that the writer has written."""
+        if not self._sink.tell():
+            self._sink.write(parquet.MAGIC)
+        starts = []
+        for column in group.columns:
+            starts.append(self._sink.tell())
+            self._sink.write(column.data)
+        self._groups.append(_Copied(group, tuple(starts)))
+
+    def hold(self) -> None:
+        """Before the writer is closed."""
+        if any(isinstance(each, _Copied) or each.with_nan for each in self._groups):
+            self._held = bytearray()
+
+    def release(self) -> None:
+        """After the writer is closed: in place of its footer, that of all row groups is written."""
+        if self._held is None:
+            return
+        written, self._held = bytes(self._held), None
+        footer, size = parquet.footer_of(written)
+        behind = self._sink.tell() - (self._own_bytes - len(written))
+        self._sink.write(written[:-size])  # the filters of the writer's own row groups
+        own = iter(parquet.groups_of(footer))
+        groups = []
+        copied: list[tuple[ColumnPages, int, Struct]] = []
+        for each in self._groups:
+            if isinstance(each, _Copied):
+                chunks = each.chunks()
+                copied += chunks
+                groups.append(parquet.group_with(each.group.struct, [chunk for _, _, chunk in chunks]))
+            else:
+                groups.append(_own_group(next(own), each, behind))
+        self._write_apart(copied)
+        self.footer = parquet.footer_bytes(parquet.with_groups(footer, groups))
+        self._sink.write(self.footer)
+
+    def _write_apart(self, copied: Sequence[tuple[ColumnPages, int, Struct]]) -> None:
+        """The filters and indexes of copied column chunks, each kind together as readers expect it."""
+        for column, _, chunk in copied:
+            if column.bloom_filter:
+                where = I64, self._sink.tell()
+                size = I32, self._sink.write(column.bloom_filter)
+                parquet.meta_data(chunk).update({parquet.BLOOM_FILTER: where, parquet.BLOOM_FILTER_BYTES: size})
+        for column, _, chunk in copied:
+            if column.column_index:
+                where = I64, self._sink.tell()
+                size = I32, self._sink.write(column.column_index)
+                chunk.update({parquet.COLUMN_INDEX: where, parquet.COLUMN_INDEX_BYTES: size})
+        for column, later, chunk in copied:
+            if column.offset_index is not None:
+                where = I64, self._sink.tell()
+                size = I32, self._sink.write(moved_index(column.offset_index, later))
+                chunk.update({parquet.OFFSET_INDEX: where, parquet.OFFSET_INDEX_BYTES: size})
+
+    def write(self, data: bytes) -> int:
+        """As files have it, like all that follows."""
+        if self._held is not None:
+            self._held += data
+        else:
+            # A file that begins with a copied row group has its first bytes already.
+            present = max(0, len(parquet.MAGIC) - self._own_bytes) if self._begins_with_copy else 0
+            self._sink.write(memoryview(data)[present:])
+        self._own_bytes += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        """Where the next byte is written."""
+        return self._sink.tell() + len(self._held or b"")
+
+    def flush(self) -> None:
+        """Of what is not held back."""
+        self._sink.flush()
+
+    @property
+    def _begins_with_copy(self) -> bool:
+        return bool(self._groups) and isinstance(self._groups[0], _Copied)
+
+
+def _own_group(group: Struct, own: _Own, behind: int) -> Struct:
+    """A row group of the writer, whose filters are `behind` bytes later than the writer counts."""
+    chunks = [parquet.moved_chunk(chunk, own.later, behind) for chunk in parquet.chunks_of(group)]
+    for number in own.with_nan:
+        parquet.leave_out_bounds(parquet.meta_data(chunks[number]))
+    return parquet.group_with(group, chunks)
+
+
+def _holds_nan(values: pa.Array) -> bool:
+    return pa.types.is_floating(values.type) and bool(pc.any(pc.is_nan(values)).as_py())

@@ -1,0 +1,238 @@
+"""The structs of a Parquet footer by `parquet.thrift`: field numbers, and how a row group is moved to another file.
+
+A row group is moved by changing the offsets in its struct; every field that is not named here stays as it was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from struct import pack, unpack
+from typing import Final
+
+from skep_format.basefile.thrift import I16, I64, LIST, STRUCT, Struct, parse_struct, struct_bytes, value_of
+from skep_format.errors import CorruptFileError
+
+MAGIC: Final = b"PAR1"
+# FileMetaData
+SCHEMA, NUM_ROWS, ROW_GROUPS, CREATED_BY, COLUMN_ORDERS = 2, 3, 4, 6, 7
+_FILE_FIELDS: Final = frozenset(range(1, 8))
+# RowGroup
+COLUMNS, TOTAL_BYTES, GROUP_ROWS, FILE_OFFSET, COMPRESSED_BYTES, ORDINAL = 1, 2, 3, 5, 6, 7
+_GROUP_FIELDS: Final = frozenset(range(1, 8))
+# ColumnChunk; 1 is a file of its own, 8 and 9 are of encrypted columns.
+CHUNK_OFFSET, META_DATA = 2, 3
+OFFSET_INDEX, OFFSET_INDEX_BYTES, COLUMN_INDEX, COLUMN_INDEX_BYTES = 4, 5, 6, 7
+_CHUNK_FIELDS: Final = frozenset(range(2, 8))
+# ColumnMetaData
+PHYSICAL_TYPE, PATH, CODEC, NUM_VALUES, UNCOMPRESSED, COMPRESSED = 1, 3, 4, 5, 6, 7
+DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE, STATISTICS, BLOOM_FILTER, BLOOM_FILTER_BYTES = 9, 10, 11, 12, 14, 15
+_META_DATA_FIELDS: Final = frozenset(range(1, 18))
+# Statistics
+NULL_COUNT: Final = 3
+# SchemaElement
+_ELEMENT_TYPE, _TYPE_LENGTH, _REPETITION, _NAME, _CHILDREN, _CONVERTED, _SCALE, _PRECISION, _LOGICAL = (
+    1, 2, 3, 4, 5, 6, 7, 8, 10,
+)  # fmt: skip
+_REPEATED: Final = 2
+# PageHeader, the headers of the kinds of pages in it, and OffsetIndex
+_PAGE_TYPE, _PAGE_BYTES, _VALUES_OF_PAGE = 1, 3, 1
+_HEADER_OF: Final = {0: 5, 2: 7, 3: 8}  # data, dictionary, data of version 2
+_DICTIONARY_TYPE: Final = 2
+PAGE_LOCATIONS: Final = 1
+# PageLocation
+PAGE_OFFSET: Final = 1
+# BloomFilterHeader
+FILTER_BYTES: Final = 1
+_LARGEST_ORDINAL: Final = 2**15 - 1
+
+
+def chunks_of(group: Struct) -> list[Struct]:
+    """The column chunks of a row group."""
+    chunks: list[Struct] = value_of(group, COLUMNS)[1]
+    return chunks
+
+
+def groups_of(footer: Struct) -> list[Struct]:
+    """The row groups of a file."""
+    groups: list[Struct] = value_of(footer, ROW_GROUPS)[1]
+    return groups
+
+
+def meta_data(chunk: Struct) -> Struct:
+    """What a column chunk states of its pages."""
+    found: Struct = value_of(chunk, META_DATA)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A column of a Parquet file that has chunks: its path and physical type, and whether it may have other than one
+    value for a row.
+    """
+
+    path: tuple[bytes, ...]
+    physical_type: int
+    repeated: bool
+
+
+def leaves_of(footer: Struct) -> list[Leaf]:
+    """The columns that have chunks, in the order of these."""
+    elements = iter(value_of(footer, SCHEMA)[1])
+    found: list[Leaf] = []
+
+    def walk(path: tuple[bytes, ...], repeated: bool) -> None:
+        element = next(elements)
+        path = (*path, value_of(element, _NAME))
+        repeated = repeated or value_of(element, _REPETITION) == _REPEATED
+        children = value_of(element, _CHILDREN)
+        if children is None:
+            found.append(Leaf(path, value_of(element, _ELEMENT_TYPE), repeated))
+        for _ in range(children or 0):
+            walk(path, repeated)
+
+    for _ in range(value_of(next(elements), _CHILDREN) or 0):
+        walk((), False)
+    return found
+
+
+def same_columns(one: Struct, other: Struct) -> bool:
+    """Whether the pages of one file mean the same in the other: equal columns, in the same order.
+
+    The name of the root, and the ids of columns, which writers give as they like, mean nothing.
+    """
+    return [_shape(element) for element in value_of(one, SCHEMA)[1][1:]] == [
+        _shape(element) for element in value_of(other, SCHEMA)[1][1:]
+    ]
+
+
+def _shape(element: Struct) -> tuple[object, ...]:
+    fields = (_ELEMENT_TYPE, _TYPE_LENGTH, _REPETITION, _NAME, _CHILDREN, _CONVERTED, _SCALE, _PRECISION, _LOGICAL)
+    return tuple(value_of(element, field) for field in fields)
+
+
+def is_known(footer: Struct) -> bool:
+    """Whether a footer has nothing that this module does not know, and that may hold an offset or a key."""
+    return footer.keys() <= _FILE_FIELDS and all(
+        group.keys() <= _GROUP_FIELDS
+        and all(chunk.keys() <= _CHUNK_FIELDS and META_DATA in chunk for chunk in chunks_of(group))
+        and all(meta_data(chunk).keys() <= _META_DATA_FIELDS for chunk in chunks_of(group))
+        for group in groups_of(footer)
+    )
+
+
+def footer_of(tail: bytes) -> tuple[Struct, int]:
+    """The footer of a whole file, or of its end, and how many bytes of the end are its."""
+    (size,) = unpack("<I", tail[-8:-4])
+    return parse_struct(tail[-8 - size : -8])[0], size + 8
+
+
+def footer_bytes(footer: Struct) -> bytes:
+    """What a file ends with."""
+    data = struct_bytes(footer)
+    return data + pack("<I", len(data)) + MAGIC
+
+
+def with_groups(footer: Struct, groups: Sequence[Struct]) -> Struct:
+    """The footer of a file with these row groups."""
+    numbered = [_numbered(group, number) for number, group in enumerate(groups)]
+    rows = sum(value_of(group, GROUP_ROWS) for group in groups)
+    return footer | {NUM_ROWS: (I64, rows), ROW_GROUPS: (LIST, (STRUCT, numbered))}
+
+
+def _numbered(group: Struct, number: int) -> Struct:
+    if number <= _LARGEST_ORDINAL:
+        return group | {ORDINAL: (I16, number)}
+    return {field: found for field, found in group.items() if field != ORDINAL}
+
+
+def group_with(group: Struct, chunks: Sequence[Struct]) -> Struct:
+    """A row group with other chunks, and the totals and the offset of these."""
+    metas = [meta_data(chunk) for chunk in chunks]
+    return group | {
+        COLUMNS: (LIST, (STRUCT, list(chunks))),
+        TOTAL_BYTES: (I64, sum(value_of(meta, UNCOMPRESSED) for meta in metas)),
+        FILE_OFFSET: (I64, min(map(chunk_start, chunks))),
+        COMPRESSED_BYTES: (I64, sum(value_of(meta, COMPRESSED) for meta in metas)),
+    }
+
+
+def chunk_start(chunk: Struct) -> int:
+    """Where the pages of a column chunk begin."""
+    meta = meta_data(chunk)
+    data, dictionary = value_of(meta, DATA_PAGE), value_of(meta, DICTIONARY_PAGE)
+    return int(dictionary if dictionary and dictionary < data else data)
+
+
+def chunk_bytes(chunk: Struct) -> int:
+    """How many bytes the pages of a column chunk take."""
+    return int(value_of(meta_data(chunk), COMPRESSED))
+
+
+def moved_chunk(chunk: Struct, by: int, apart: int | None = None) -> Struct:
+    """A column chunk whose pages are `by` bytes later in its new file.
+
+    Its indexes and its filter, which are not beside the pages, are `apart` bytes later; left out where that is None.
+    """
+    moved, meta = dict(chunk), dict(meta_data(chunk))
+    for field in (DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE):
+        _move(meta, field, by)
+    for struct, fields in ((moved, (COLUMN_INDEX, COLUMN_INDEX_BYTES)), (moved, (OFFSET_INDEX, OFFSET_INDEX_BYTES)),
+                           (meta, (BLOOM_FILTER, BLOOM_FILTER_BYTES))):  # fmt: skip
+        if apart is None:
+            for field in fields:
+                struct.pop(field, None)
+        else:
+            _move(struct, fields[0], apart)
+    # Writers of old repeat the metadata of a chunk at this offset; in those of today nothing is there.
+    moved |= {CHUNK_OFFSET: (I64, 0), META_DATA: (STRUCT, meta)}
+    return moved
+
+
+def _move(struct: Struct, field: int, by: int) -> None:
+    kind, offset = struct.get(field, (I64, 0))
+    if offset:
+        struct[field] = kind, offset + by
+
+
+def leave_out_bounds(meta: Struct) -> None:
+    """Of the statistics of a column chunk only the number of nulls stays."""
+    known = value_of(meta, STATISTICS) or {}
+    meta[STATISTICS] = STRUCT, {field: found for field, found in known.items() if field == NULL_COUNT}
+
+
+def check_pages(chunk: Struct, pages: bytes | memoryview, path: str) -> None:
+    """CorruptFileError where the pages of a column chunk are not those that its struct states."""
+    meta = meta_data(chunk)
+    at = values = 0
+    first_data: int | None = None
+    has_dictionary = False
+    while at < len(pages):
+        header, start = parse_struct(pages, at)
+        kind, size = value_of(header, _PAGE_TYPE), value_of(header, _PAGE_BYTES)
+        if kind in _HEADER_OF and kind != _DICTIONARY_TYPE:
+            first_data = at if first_data is None else first_data
+            values += value_of(value_of(header, _HEADER_OF[kind]) or {}, _VALUES_OF_PAGE) or 0
+        has_dictionary = has_dictionary or kind == _DICTIONARY_TYPE
+        if size is None or size < 0:
+            raise _contradiction(chunk, path, f"a page of {size} bytes", "a size")
+        at = start + size
+    if at != len(pages):
+        raise _contradiction(chunk, path, f"pages of {at} bytes", f"{len(pages)} bytes")
+    if values != value_of(meta, NUM_VALUES):
+        raise _contradiction(chunk, path, f"pages of {values} values", f"{value_of(meta, NUM_VALUES)} values")
+    offset = value_of(meta, DATA_PAGE) - chunk_start(chunk)
+    if values and (first_data != offset or (offset > 0) != has_dictionary):
+        raise _contradiction(chunk, path, f"the first page of values at byte {first_data}", f"at byte {offset}")
+
+
+def name_of(chunk: Struct) -> str:
+    """The dotted name of the column of a chunk."""
+    return ".".join(part.decode("utf-8", "replace") for part in value_of(meta_data(chunk), PATH)[1])
+
+
+def _contradiction(chunk: Struct, path: str, found: str, expected: str) -> CorruptFileError:
+    return CorruptFileError(
+        f"{path}: column {name_of(chunk)}: found {found}, its footer states {expected}",
+        path=path, column=name_of(chunk), found=found, expected=expected,
+    )  # fmt: skip

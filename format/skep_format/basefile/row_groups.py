@@ -1,0 +1,191 @@
+"""Row groups of a base file as bytes, for another base file with the same columns.
+
+What can be copied is decided before a byte is: the columns, the codec, the calendar, the writer, and that the footer
+has nothing which is not known here. What a copied row group states is compared with its pages. A footer that
+contradicts itself or its file is CorruptFileError.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+import pyarrow as pa
+
+from skep_format.basefile import parquet_metadata as parquet
+from skep_format.basefile.footer import damage_named, parquet_tail
+from skep_format.basefile.thrift import I64, LIST, Struct, parse_struct, required, struct_bytes, value_of
+from skep_format.errors import CorruptFileError
+
+# Writers whose statistics and pages are sound: those of Java before 1.10 wrote wrong bounds of text, and no orders.
+_WRITERS: Final = re.compile(
+    rb"parquet-cpp-arrow version |parquet-mr version (1\.[1-9]\d+\.|[2-9]\.|\d\d)|parquet-rs version "
+)
+# A header of a bloom filter takes a few bytes; without its length in the footer, so many are read for it.
+_FILTER_HEADER_BYTES: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnPages:
+    """The pages of one column chunk, what its footer states of it, and where they began in the file of old."""
+
+    chunk: Struct
+    data: bytes | memoryview
+    column_index: bytes = b""
+    offset_index: Struct | None = None
+    bloom_filter: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """A row group that was read to be copied."""
+
+    rows: int
+    struct: Struct
+    columns: tuple[ColumnPages, ...]
+
+    def with_column(self, name: str, pages: ColumnPages) -> RowGroup:
+        """The same with other values in one of the columns that are not nested."""
+        return replace(
+            self, columns=tuple(pages if parquet.name_of(each.chunk) == name else each for each in self.columns)
+        )
+
+
+class RowGroups:
+    """The row groups of an open Parquet file, in their order."""
+
+    def __init__(self, source: pa.NativeFile, path: str) -> None:
+        size = source.size()
+        with damage_named(path):
+            tail = parquet_tail(lambda length: _bytes_at(source, max(0, size - length), min(length, size)), path)
+            self._footer, _ = parquet.footer_of(tail)
+        self._source, self._path = source, path
+        self._size = size
+
+    @cached_property
+    def groups(self) -> Sequence[Struct]:
+        """What the footer states of each."""
+        return parquet.groups_of(self._footer)
+
+    @cached_property
+    def rows(self) -> list[int]:
+        """How many each has."""
+        return [value_of(group, parquet.GROUP_ROWS) for group in self.groups]
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """How many bytes the pages of each take before they are compressed."""
+        return [value_of(group, parquet.TOTAL_BYTES) for group in self.groups]
+
+    def can_be_copied(self, into: Struct, codec: int, filters: Collection[str]) -> bool:
+        """Whether a file with the footer `into` may take them: its columns, its codec, a filter of values on each of
+        the columns `filters`. CorruptFileError where the footer contradicts itself.
+        """
+        writer = value_of(self._footer, parquet.CREATED_BY) or b""
+        if (
+            not parquet.is_known(self._footer)
+            or not _WRITERS.match(writer)
+            or parquet.COLUMN_ORDERS not in self._footer
+            or not parquet.same_columns(self._footer, into)
+        ):
+            return False
+        self._check()
+        return all(
+            value_of(parquet.meta_data(chunk), parquet.CODEC) == codec
+            and (parquet.name_of(chunk) not in filters or parquet.BLOOM_FILTER in parquet.meta_data(chunk))
+            for group in self.groups
+            for chunk in parquet.chunks_of(group)
+        )
+
+    def _check(self) -> None:
+        leaves = parquet.leaves_of(self._footer)
+        end = self._size - 8
+        taken: list[tuple[int, int]] = []
+        for number, group in enumerate(self.groups):
+            chunks, rows = parquet.chunks_of(group), value_of(group, parquet.GROUP_ROWS)
+            self._expect(len(chunks), len(leaves), f"column chunks of row group {number}")
+            for leaf, chunk in zip(leaves, chunks, strict=True):
+                meta = parquet.meta_data(chunk)
+                what = f"of column {parquet.name_of(chunk)} in row group {number}"
+                self._expect(tuple(value_of(meta, parquet.PATH)[1]), leaf.path, f"path {what}")
+                self._expect(value_of(meta, parquet.PHYSICAL_TYPE), leaf.physical_type, f"type {what}")
+                if not leaf.repeated:
+                    self._expect(value_of(meta, parquet.NUM_VALUES), rows, f"values {what}")
+                taken.append((parquet.chunk_start(chunk), parquet.chunk_bytes(chunk)))
+        self._expect(sum(self.rows), value_of(self._footer, parquet.NUM_ROWS), "rows of all row groups")
+        at = len(parquet.MAGIC)
+        for start, length in sorted(taken):
+            if start < at or length < 0 or start + length > end:
+                raise self._wrong(f"a column chunk at bytes {start} to {start + length}", f"bytes {at} to {end}")
+            at = start + length
+
+    def read(self, number: int) -> RowGroup:
+        """The bytes of one row group, compared with what its footer states."""
+        group = self.groups[number]
+        chunks = parquet.chunks_of(group)
+        with damage_named(self._path):
+            return RowGroup(self.rows[number], group, tuple(self._columns(chunks)))
+
+    def _columns(self, chunks: Sequence[Struct]) -> Iterator[ColumnPages]:
+        starts = [parquet.chunk_start(chunk) for chunk in chunks]
+        sizes = [parquet.chunk_bytes(chunk) for chunk in chunks]
+        low, whole = min(starts), sum(sizes)
+        # One request for all of them, where nothing else lies between.
+        is_dense = max(map(sum, zip(starts, sizes, strict=True))) - low == whole
+        together = memoryview(self._bytes(low, whole) if is_dense else b"")
+        for chunk, start, size in zip(chunks, starts, sizes, strict=True):
+            data = together[start - low :][:size] if is_dense else self._bytes(start, size)
+            parquet.check_pages(chunk, data, self._path)
+            yield ColumnPages(
+                chunk, data, self._column_index(chunk), self._offset_index(chunk), self._bloom_filter(chunk)
+            )
+
+    def _column_index(self, chunk: Struct) -> bytes:
+        offset, length = value_of(chunk, parquet.COLUMN_INDEX), value_of(chunk, parquet.COLUMN_INDEX_BYTES)
+        return self._bytes(offset, length) if offset and length else b""
+
+    def _offset_index(self, chunk: Struct) -> Struct | None:
+        offset, length = value_of(chunk, parquet.OFFSET_INDEX), value_of(chunk, parquet.OFFSET_INDEX_BYTES)
+        return parse_struct(self._bytes(offset, length))[0] if offset and length else None
+
+    def _bloom_filter(self, chunk: Struct) -> bytes:
+        meta = parquet.meta_data(chunk)
+        offset, length = value_of(meta, parquet.BLOOM_FILTER), value_of(meta, parquet.BLOOM_FILTER_BYTES)
+        if not offset:
+            return b""
+        if not length:  # older writers don't state it
+            header, size = parse_struct(self._bytes(offset, min(_FILTER_HEADER_BYTES, self._size - offset)))
+            length = size + required(header, parquet.FILTER_BYTES)
+        return self._bytes(offset, length)
+
+    def _bytes(self, start: int, length: int) -> bytes:
+        if start < 0 or length < 0 or start + length > self._size:
+            raise self._wrong(f"bytes {start} to {start + length}", f"a file of {self._size} bytes")
+        return _bytes_at(self._source, start, length)
+
+    def _expect(self, found: object, expected: object, what: str) -> None:
+        if found != expected:
+            raise self._wrong(f"{what}: {found}", expected)
+
+    def _wrong(self, found: str, expected: object) -> CorruptFileError:
+        return CorruptFileError(
+            f"{self._path}: its footer contradicts itself: found {found}, expected {expected}",
+            path=self._path, found=found, expected=expected,
+        )  # fmt: skip
+
+
+def moved_index(index: Struct, by: int) -> bytes:
+    """An offset index for pages that are so many bytes later in their new file."""
+    kind, locations = required(index, parquet.PAGE_LOCATIONS)
+    moved = [
+        location | {parquet.PAGE_OFFSET: (I64, required(location, parquet.PAGE_OFFSET) + by)} for location in locations
+    ]
+    return struct_bytes(index | {parquet.PAGE_LOCATIONS: (LIST, (kind, moved))})
+
+
+def _bytes_at(source: pa.NativeFile, start: int, length: int) -> bytes:
+    data: bytes = source.read_at(length, start)
+    return data
