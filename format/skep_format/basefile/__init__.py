@@ -4,9 +4,15 @@ from skep_format.basefile.footer import BaseFileFooter, read_footer
 from skep_format.basefile.matching import RowCondition
 from skep_format.basefile.options import BaseFileOptions
 from skep_format.basefile.reader import OpenBaseFile, open_base, read_base
-from skep_format.basefile.row_groups import RowGroups
 from skep_format.basefile.value_filters import ValueFilters
-from skep_format.basefile.writer import BaseFileWriter, ColumnRange, WrittenFile, parquet_bytes, without_meta_values
+from skep_format.basefile.writer import (
+    BaseFileWriter,
+    ColumnRange,
+    WrittenFile,
+    can_copy,
+    parquet_bytes,
+    without_meta_values,
+)
 
 __all__ = [
     "BaseFileFooter",
@@ -15,9 +21,9 @@ __all__ = [
     "ColumnRange",
     "OpenBaseFile",
     "RowCondition",
-    "RowGroups",
     "ValueFilters",
     "WrittenFile",
+    "can_copy",
     "open_base",
     "parquet_bytes",
     "read_base",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -42,6 +43,7 @@ class OpenBaseFile:
         """The Parquet metadata that `footer` has read; None before that, and of other formats."""
         return self._metadata
 
+    @cached_property
     def row_groups(self) -> RowGroups | None:
         """Its row groups as bytes, for another file; None of a file whose values are read as others than they are."""
         if self._path.endswith("." + BaseFormat.ORC.extension):

@@ -21,6 +21,7 @@ from skep_format.basefile.encoding import ENCODED_TEXT, constant, dictionary_col
 from skep_format.basefile.footer import BaseFileFooter
 from skep_format.basefile.options import CODECS, BaseFileOptions
 from skep_format.basefile.output import ParquetOutput
+from skep_format.basefile.reader import OpenBaseFile
 from skep_format.basefile.row_groups import ColumnPages, RowGroups
 from skep_format.basefile.thrift import Struct
 from skep_format.basefile.value_filters import ValueFilters
@@ -122,11 +123,6 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         """How much Arrow data a row group has at least, but for the last of rows that follow one another."""
         return self._options.block_bytes
 
-    @property
-    def has_keys(self) -> bool:
-        """Whether the footer gets a filter over record keys, and their range."""
-        return self._keyed
-
     def continue_keys(self, footer: BaseFileFooter) -> bool:
         """Starts from the filter and key range of a file whose rows come again, before any row is written.
 
@@ -176,7 +172,7 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
             if batch.num_rows == 0:
                 continue
             if self._keyed and new_keys:
-                self.add_keys(batch.column(RECORD_KEY))
+                self._add_keys(batch.column(RECORD_KEY))
             self._rows += batch.num_rows
             for part in _parts(self._typed(batch), self._options):
                 if self._held_bytes + part.nbytes > _MOST_BLOCKS * self._options.block_bytes:
@@ -186,19 +182,22 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
                 if self._held_bytes >= self._options.block_bytes:
                     self.flush()
 
-    def takes(self, groups: RowGroups) -> bool:
-        """Whether `copy` may be called with row groups of that file. CorruptFileError where its footer is wrong."""
-        filters = self._options.value_filters.names(self._arrow)
-        return groups.can_be_copied(_empty_footer(self._schema), CODECS[self._options.codec], filters)
+    def takes(self, held: OpenBaseFile) -> bool:
+        """Whether `copy` may be called with that file. CorruptFileError where its footer is wrong."""
+        return can_copy(held, self._schema, self._options)
 
-    def copy(self, groups: RowGroups, number: int) -> None:
+    def copy(self, held: OpenBaseFile, number: int, *, new_keys: bool = True) -> None:
         """Appends the rows of a row group as the bytes that they are in another file, but for the column of file names.
 
-        Their keys are those of `continue_keys`. Raises CorruptFileError before anything is written.
+        `new_keys`: see `continue_keys`. Raises CorruptFileError before anything is written.
         """
-        group = groups.read(number)
+        assert held.row_groups is not None
+        group = held.row_groups.read(number)
         if self._options.meta and FILE_NAME in self._schema:
             group = group.with_column(FILE_NAME, self._name_pages(group.rows))
+        if self._keyed and new_keys:
+            for batch in held.rows(columns=[RECORD_KEY], groups=(number,)):
+                self._add_keys(batch.column(0))
         self.flush()
         before = self._sink.tell()
         self._output.copy(group)
@@ -269,8 +268,7 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         self._file = _parquet_writer(self._output, rows, self._options)
         return self._file
 
-    def add_keys(self, column: pa.Array) -> None:
-        """Adds record keys of rows that are copied; those of rows that are written are added with them."""
+    def _add_keys(self, column: pa.Array) -> None:
         self._bloom.add(column)
         found = key_range(column)
         if found is not None:
@@ -349,6 +347,16 @@ def _rows_at_once(rows: pa.Table, page_bytes: int) -> int:
     """Values that are encoded together, after which the size of a page is looked at: fewer where values are large."""
     widest = max((column.nbytes for column in rows.columns), default=0) // max(1, rows.num_rows)
     return max(_LEAST_AT_ONCE, min(_MOST_AT_ONCE, page_bytes // max(1, widest)))
+
+
+def can_copy(held: OpenBaseFile, schema: Schema, options: BaseFileOptions) -> bool:
+    """Whether row groups of a file can be copied into one with this schema, meta columns included, and these options.
+
+    CorruptFileError where its footer is wrong.
+    """
+    filters = options.value_filters.names(_file_schema(schema))
+    groups = held.row_groups
+    return groups is not None and groups.can_be_copied(_empty_footer(schema), CODECS[options.codec], filters)
 
 
 @cached_by_schema

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from skep_format.basefile import BaseFileOptions
+from skep_format.instant_time import InstantTime
 from skep_format.schema.avro import avro_text
 from skep_format.schema.history import SchemaVersion
 from skep_format.schema.types import Schema
@@ -14,9 +15,12 @@ from skep_format.timeline.instant import Instant
 from skep_format.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
 from skep_table.keys.dropped import DroppedColumns
 from skep_table.merge import MergeRule
-from skep_table.slices.history import history_until, schema_history, schema_with_ids
+from skep_table.slices.bootstrap import source_of
+from skep_table.slices.history import history_until, names_in_file, schema_history, schema_with_ids
 from skep_table.table import HudiTable
+from skep_table.view import FileSlice
 from skep_table.write.context import WriteContext
+from skep_table.write.planning.candidates import CandidateFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,23 @@ def context_of(table: HudiTable, instant: Instant, operation: WriteOperation, ma
 
 def _schema_of(table: HudiTable, instant: Instant) -> Schema:
     return table.stored_schema(instant.requested_time if schema_history(table) else None)
+
+
+def candidate_of(table: HudiTable, slice_: FileSlice, instant_time: InstantTime) -> CandidateFile:
+    """The base file of a slice as a service that was planned at an instant time reads it; without path where there is
+    none.
+    """
+    base = slice_.base_file
+    if base is None:
+        return CandidateFile(slice_.file_id, "", slice_.base_instant, 0)
+    return CandidateFile(
+        slice_.file_id,
+        base.path,
+        slice_.base_instant,
+        0,
+        source=source_of(table, slice_, table.options),
+        names=names_in_file(history_until(table, instant_time), slice_.base_instant),
+    )
 
 
 def metadata_of(table: HudiTable, context: WriteContext, stats: Iterable[WriteStat]) -> CommitMetadata:

@@ -24,7 +24,13 @@ from skep_table.commit.writable import check_writable, prepared
 from skep_table.keys.buckets import GroupNames
 from skep_table.plug_ins import find_strategy
 from skep_table.services.clustering.files import ClusterJob, GroupTask, cluster_group
-from skep_table.services.clustering.options import EXECUTION_STRATEGY, SORT_COLUMNS, TARGET_FILE_BYTES, known_class
+from skep_table.services.clustering.options import (
+    EXECUTION_STRATEGIES,
+    EXECUTION_STRATEGY,
+    SORT_COLUMNS,
+    TARGET_FILE_BYTES,
+    known_class,
+)
 from skep_table.services.clustering.plan import check_sort_columns, plan_clustering
 from skep_table.services.execution import Execution, delete_unreadable
 from skep_table.services.planned_slices import PlannedSlices
@@ -136,8 +142,11 @@ def _replaced(groups: Iterable[FileGroupId]) -> dict[str, tuple[str, ...]]:
 def _job(table: HudiTable, instant: Instant, plan: ClusteringPlan) -> ClusterJob:
     params = dict(plan.strategy.strategy_params or {}) if plan.strategy else {}
     name = known_class("Spark", "Java", "Flink")((plan.strategy and plan.strategy.strategy_class_name) or "")
-    built_in = EXECUTION_STRATEGY.default
-    strategy = None if name in ("", built_in) else find_strategy(EXECUTION_GROUP, name, EXECUTION_STRATEGY, [built_in])
+    strategy = (
+        None
+        if name in ("", *EXECUTION_STRATEGIES)
+        else find_strategy(EXECUTION_GROUP, name, EXECUTION_STRATEGY, EXECUTION_STRATEGIES)
+    )
     columns = Options(params).value(SORT_COLUMNS)
     context = context_of(table, instant, WriteOperation.CLUSTER, table.options.value(TARGET_FILE_BYTES))
     check_sort_columns(table, columns, context.schema)

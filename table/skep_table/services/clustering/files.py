@@ -11,16 +11,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from skep_format.basefile import read_footer
+from skep_format.basefile import OpenBaseFile, can_copy, open_base, read_footer
 from skep_format.names import MarkerType
 from skep_format.options import Options
 from skep_format.timeline.metadata import WriteStat
 from skep_table.services.clustering.options import CURVE, SORT_COLUMNS
 from skep_table.services.clustering.row_order import order_of
 from skep_table.services.clustering.row_spool import RowSpool
+from skep_table.services.rewriting import candidate_of
 from skep_table.services.strategies import ExecutionStrategy
 from skep_table.slices import read_slice
 from skep_table.slices.history import history_until
@@ -30,6 +32,9 @@ from skep_table.view import FileSlice
 from skep_table.write.context import WriteContext
 from skep_table.write.output.files import BaseFiles, renamed
 from skep_table.write.planning.profile import Bucket, new_file_id
+
+# Row groups whose pages have less than this part of the bytes that a row group is written from are joined with others.
+_SMALL: Final = 0.125
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,14 @@ class ClusterJob:
     strategy: ExecutionStrategy | None = None
 
 
+class _RowGroup(NamedTuple):
+    """A row group of an open base file, to be copied."""
+
+    held: OpenBaseFile
+    number: int
+    num_rows: int
+
+
 def cluster_group(job: ClusterJob, task: GroupTask) -> tuple[WriteStat, ...]:
     """Writes the group's rows into new file groups; none when it has no rows."""
     rows = itertools.chain.from_iterable(map(partial(_rows, job), task.slices))
@@ -60,7 +73,8 @@ def cluster_group(job: ClusterJob, task: GroupTask) -> tuple[WriteStat, ...]:
     given = Options(job.params)
     columns = given.value(SORT_COLUMNS)
     if not columns:
-        return _write(job, task, rows, _rows_in_footers(job, task))
+        parts = itertools.chain.from_iterable(map(partial(_parts, job), task.slices))
+        return _write(job, task, parts, _rows_in_footers(job, task))
     options = job.table.options
     with RowSpool(columns, options.value(MERGE_BYTES), options.value(SPILL_FOLDER)) as spool:
         for batch in rows:
@@ -74,33 +88,65 @@ def _rows(job: ClusterJob, slice_: FileSlice) -> Iterator[pa.RecordBatch]:
     return read_slice(job.table, slice_, schema=job.context.schema.with_meta(), history=history)
 
 
+def _parts(job: ClusterJob, slice_: FileSlice) -> Iterator[pa.RecordBatch | _RowGroup]:
+    """The rows of a slice that stay in their order: its row groups as they are, but for those that are small.
+
+    A row group is to be written before the next part is taken.
+    """
+    base, schema, options = slice_.base_file, job.context.schema.with_meta(), job.context.files
+    if base is None or slice_.log_files or not candidate_of(job.table, slice_, job.context.instant_time).is_plain:
+        yield from _rows(job, slice_)
+        return
+    with open_base(job.table.storage, base.path, base.known_size) as held:
+        if not can_copy(held, schema, options) or held.row_groups is None:
+            yield from _rows(job, slice_)
+            return
+        for number, size in enumerate(held.row_groups.sizes):
+            rows = held.row_groups.rows[number]
+            if size >= options.block_bytes * _SMALL:
+                yield _RowGroup(held, number, rows)
+            else:
+                yield from held.rows(schema=schema, groups=(number,), batch_rows=max(1, rows))
+
+
 def _rows_in_footers(job: ClusterJob, task: GroupTask) -> int:
     """About as many rows as there are: inserts that lie in logs are not counted."""
     paths = [slice_.base_file.path for slice_ in task.slices if slice_.base_file is not None]
     return sum(read_footer(job.table.storage, path).num_rows for path in paths)
 
 
-def _write(job: ClusterJob, task: GroupTask, batches: Iterator[pa.RecordBatch], rows: int) -> tuple[WriteStat, ...]:
+def _write(
+    job: ClusterJob, task: GroupTask, parts: Iterator[pa.RecordBatch | _RowGroup], rows: int
+) -> tuple[WriteStat, ...]:
     bucket = Bucket(task.number, task.partition_path, new_file_id())
     files = BaseFiles(job.context, bucket)
     prefix = bucket.file_id.rpartition("-")[0]
     stats = []
     share = max(1, -(-rows // task.outputs))
-    for number, parts in itertools.groupby(_numbered(batches, share), key=itemgetter(0)):
+    for number, of_file in itertools.groupby(_numbered(parts, share), key=itemgetter(0)):
         with files.open(f"{prefix}-{number}", MarkerType.CREATE) as file:
-            for _, batch in parts:
-                file.writer.write(renamed(batch, file.name))
+            for _, part in of_file:
+                if isinstance(part, _RowGroup):
+                    file.writer.copy(part.held, part.number)
+                else:
+                    file.writer.write(renamed(part, file.name))
         stats.append(files.stat(file, num_inserts=file.rows))
     return tuple(stats)
 
 
-def _numbered(batches: Iterator[pa.RecordBatch], share: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Batches cut where a file ends, each with the number of its file."""
+def _numbered(
+    parts: Iterator[pa.RecordBatch | _RowGroup], share: int
+) -> Iterator[tuple[int, pa.RecordBatch | _RowGroup]]:
+    """Batches cut where a file ends, and row groups whole, each with the number of its file."""
     at = 0
-    for batch in batches:
+    for part in parts:
+        if isinstance(part, _RowGroup):
+            yield (at + part.num_rows // 2) // share, part
+            at += part.num_rows
+            continue
         start = 0
-        while start < batch.num_rows:
-            count = min(batch.num_rows - start, share - at % share)
-            yield at // share, batch.slice(start, count)
+        while start < part.num_rows:
+            count = min(part.num_rows - start, share - at % share)
+            yield at // share, part.slice(start, count)
             at += count
             start += count

@@ -86,11 +86,24 @@ PLAN_STRATEGY = option(
     "SizeBasedClusteringPlanStrategy",
     "SizeBased, RecentDays or SelectedPartitions ClusteringPlanStrategy, or the name of an entry point",
 )
+EXECUTION_STRATEGIES = (
+    "SortAndSizeExecutionStrategy",
+    "BinaryCopyClusteringExecutionStrategy",
+    "StreamCopyClusteringExecutionStrategy",
+)
+"""Those that are built in. Rows that are not put in order are copied as row groups by all of them."""
 EXECUTION_STRATEGY = option(
     "hoodie.clustering.execution.strategy.class",
     _strategy,
-    "SortAndSizeExecutionStrategy",
-    "SortAndSizeExecutionStrategy, or the name of an entry point",
+    EXECUTION_STRATEGIES[0],
+    f"{', '.join(EXECUTION_STRATEGIES)}, or the name of an entry point; rows that are not sorted are copied by all",
+)
+option(
+    "hoodie.file.stitching.binary.copy.schema.evolution.enable",
+    boolean,
+    True,
+    "a file with other columns than the table has now is decoded",
+    status=Status.NO_EFFECT,
 )
 TARGET_FILE_BYTES = option(f"{_PLAN}target.file.max.bytes", at_least(1), _GIB, "Clustered files are about this large")
 SMALL_FILE_BYTES = option(f"{_PLAN}small.file.limit", int, 300 << 20, "Base files smaller than this are clustered")

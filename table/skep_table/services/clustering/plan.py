@@ -259,8 +259,7 @@ def _strategy(options: Options) -> PlanStrategy | None:
 
 def _class_name(strategy: str) -> str:
     """Hudi loads the class that a plan names."""
-    built_in = options_of.EXECUTION_STRATEGY.default
-    return f"{_PREFIX}{strategy}" if strategy == built_in else strategy
+    return f"{_PREFIX}{strategy}" if strategy in options_of.EXECUTION_STRATEGIES else strategy
 
 
 def _params(table: HudiTable, options: Options) -> dict[str, str]:

@@ -18,11 +18,9 @@ from skep_format.names import BaseFileName, LogFileName, MarkerType, join
 from skep_format.timeline.metadata import WriteStat
 from skep_format.timeline.plans import CompactionOperation
 from skep_table.merge import Updates
-from skep_table.services.rewriting import RewriteJob
+from skep_table.services.rewriting import RewriteJob, candidate_of
 from skep_table.slices import read_slice
-from skep_table.slices.bootstrap import source_of
 from skep_table.slices.counts import MergeCounts
-from skep_table.slices.history import names_in_file
 from skep_table.view import BaseFile, FileSlice, LogFile
 from skep_table.write.output.base_rows import Arriving, BaseRows
 from skep_table.write.output.change_log import ChangeLog, changes_beside
@@ -35,7 +33,7 @@ def compact_slice(job: RewriteJob, task: tuple[int, CompactionOperation]) -> Wri
     """Writes the merged slice. Needs no listing: the plan names all files. Raises what reading and storage raise."""
     number, operation = task
     slice_ = slice_of(operation)
-    before = _candidate(job, slice_)
+    before = candidate_of(job.table, slice_, job.context.instant_time)
     files = BaseFiles(job.context, Bucket(number, slice_.partition_path, slice_.file_id, before))
     counts = MergeCounts()
     schema = job.context.schema.with_meta()
@@ -70,15 +68,6 @@ class _Base:
         passing = BaseRows.of(self._job.context, self._before, self._held, self._file.writer, Arriving.of(updates.rows))
         self.known = passing.known
         yield from passing.batches(())
-
-
-def _candidate(job: RewriteJob, slice_: FileSlice) -> CandidateFile:
-    base = slice_.base_file
-    if base is None:
-        return CandidateFile(slice_.file_id, "", slice_.base_instant, 0)
-    names = names_in_file(job.history, slice_.base_instant)
-    source = source_of(job.table, slice_, job.table.options)
-    return CandidateFile(slice_.file_id, base.path, slice_.base_instant, 0, source=source, names=names)
 
 
 def _opened(job: RewriteJob, before: CandidateFile) -> AbstractContextManager[OpenBaseFile | None]:

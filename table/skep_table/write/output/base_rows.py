@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from skep_format.basefile import BaseFileWriter, OpenBaseFile, RowGroups
+from skep_format.basefile import BaseFileWriter, OpenBaseFile
 from skep_format.basefile.reader import BATCH_ROWS
 from skep_format.schema.types import RECORD_KEY
 from skep_table.keys.text import single
@@ -72,7 +72,6 @@ class BaseRows:
     writer: BaseFileWriter
     context: WriteContext
     known: bool
-    groups: RowGroups | None = None
     unchanged: frozenset[int] = field(default_factory=frozenset)
 
     @classmethod
@@ -81,36 +80,31 @@ class BaseRows:
     ) -> BaseRows:
         """Looks for what can be copied. CorruptFileError where the footer of the base file is wrong."""
         known = writer.continue_keys(held.footer())
-        groups = held.row_groups() if base.source is None and not base.names else None
         # Keys that are made of columns are not read for themselves.
-        can_be_read = context.keys is None or context.keys.generator is None
-        if groups is None or not (arriving.are_placed or can_be_read) or not writer.takes(groups):
+        found = arriving.are_placed or context.keys is None or context.keys.generator is None
+        groups = held.row_groups if found and base.is_plain else None
+        if groups is None or not writer.takes(held):
             return cls(base, held, writer, context, known)
         changed, new = _changed(held, groups.rows, arriving)
         largest = writer.block_bytes // max(1, arriving.row_bytes)
         changed |= set(_written_again(groups.rows, arriving.appended + new, largest))
-        return cls(base, held, writer, context, known, groups, frozenset(range(len(groups.rows))) - changed)
+        return cls(base, held, writer, context, known, frozenset(range(len(groups.rows))) - changed)
 
     def batches(self, encoded: Collection[str]) -> Iterator[pa.RecordBatch]:
         """The other rows in their order, each batch to be written before the next is taken: what lies between them is
         copied meanwhile. `encoded`: as for `OpenBaseFile.rows`.
         """
         schema = self.context.schema.with_meta()
-        if self.groups is None:
+        groups = self.held.row_groups
+        if groups is None or not self.unchanged:
             yield from self.base.rows(self.context.storage, schema, self.held, encoded)
             return
-        for number, count in enumerate(self.groups.rows):
+        for number, count in enumerate(groups.rows):
             if number in self.unchanged:
-                self._copy(self.groups, number)
+                self.writer.copy(self.held, number, new_keys=not self.known)
             else:
-                rows = count if self.groups.sizes[number] <= _LARGEST_BATCH_BYTES else BATCH_ROWS
+                rows = count if groups.sizes[number] <= _LARGEST_BATCH_BYTES else BATCH_ROWS
                 yield from self.held.rows(schema=schema, encoded=encoded, groups=(number,), batch_rows=max(1, rows))
-
-    def _copy(self, groups: RowGroups, number: int) -> None:
-        if not self.known and self.writer.has_keys:
-            for batch in self.held.rows(columns=[RECORD_KEY], groups=(number,)):
-                self.writer.add_keys(batch.column(0))
-        self.writer.copy(groups, number)
 
 
 def _row_bytes(rows: pa.Table) -> int:

@@ -68,6 +68,11 @@ class CandidateFile:
         """The size in bytes of the base file itself, where that is known."""
         return max(0, self.size_bytes - (self.source.size_bytes if self.source else 0)) or None
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether its rows are those of the base file itself, under the names of today."""
+        return self.source is None and not self.names
+
     def rows(
         self,
         storage: Storage,
