@@ -5,29 +5,44 @@ A row group is moved by changing the offsets in its struct; every field that is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from struct import pack, unpack
 from typing import Final
 
-from skep_format.basefile.thrift import I16, I64, LIST, STRUCT, Struct, parse_struct, struct_bytes, value_of
+from skep_format.basefile.thrift import (
+    BINARY,
+    I16,
+    I32,
+    I64,
+    LIST,
+    STRUCT,
+    Struct,
+    parse_struct,
+    required,
+    struct_bytes,
+    value_of,
+)  # fmt: skip
 from skep_format.errors import CorruptFileError
 
 MAGIC: Final = b"PAR1"
 # FileMetaData
 SCHEMA, NUM_ROWS, ROW_GROUPS, CREATED_BY, COLUMN_ORDERS = 2, 3, 4, 6, 7
-_FILE_FIELDS: Final = frozenset(range(1, 8))
+_FILE_FIELDS: Final = {1: I32, 2: LIST, 3: I64, 4: LIST, 5: LIST, 6: BINARY, 7: LIST}
 # RowGroup
 COLUMNS, TOTAL_BYTES, GROUP_ROWS, FILE_OFFSET, COMPRESSED_BYTES, ORDINAL = 1, 2, 3, 5, 6, 7
-_GROUP_FIELDS: Final = frozenset(range(1, 8))
+_GROUP_FIELDS: Final = {1: LIST, 2: I64, 3: I64, 4: LIST, 5: I64, 6: I64, 7: I16}
 # ColumnChunk; 1 is a file of its own, 8 and 9 are of encrypted columns.
 CHUNK_OFFSET, META_DATA = 2, 3
 OFFSET_INDEX, OFFSET_INDEX_BYTES, COLUMN_INDEX, COLUMN_INDEX_BYTES = 4, 5, 6, 7
-_CHUNK_FIELDS: Final = frozenset(range(2, 8))
+_CHUNK_FIELDS: Final = {2: I64, 3: STRUCT, 4: I64, 5: I32, 6: I64, 7: I32}
 # ColumnMetaData
 PHYSICAL_TYPE, PATH, CODEC, NUM_VALUES, UNCOMPRESSED, COMPRESSED = 1, 3, 4, 5, 6, 7
 DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE, STATISTICS, BLOOM_FILTER, BLOOM_FILTER_BYTES = 9, 10, 11, 12, 14, 15
-_META_DATA_FIELDS: Final = frozenset(range(1, 18))
+_META_DATA_FIELDS: Final = {
+    1: I32, 2: LIST, 3: LIST, 4: I32, 5: I64, 6: I64, 7: I64, 8: LIST, 9: I64,
+    10: I64, 11: I64, 12: STRUCT, 13: LIST, 14: I64, 15: I32, 16: STRUCT, 17: STRUCT,
+}  # fmt: skip
 # Statistics
 NULL_COUNT: Final = 3
 # SchemaElement
@@ -37,7 +52,7 @@ _ELEMENT_TYPE, _TYPE_LENGTH, _REPETITION, _NAME, _CHILDREN, _CONVERTED, _SCALE, 
 _REPEATED: Final = 2
 # PageHeader, the headers of the kinds of pages in it, and OffsetIndex
 _PAGE_TYPE, _PAGE_BYTES, _VALUES_OF_PAGE = 1, 3, 1
-_HEADER_OF: Final = {0: 5, 2: 7, 3: 8}  # data, dictionary, data of version 2
+_HEADER_OF: Final = {0: 5, 3: 8}  # pages of values, of both versions
 _DICTIONARY_TYPE: Final = 2
 PAGE_LOCATIONS: Final = 1
 # PageLocation
@@ -113,12 +128,27 @@ def _shape(element: Struct) -> tuple[object, ...]:
 
 def is_known(footer: Struct) -> bool:
     """Whether a footer has nothing that this module does not know, and that may hold an offset or a key."""
-    return footer.keys() <= _FILE_FIELDS and all(
-        group.keys() <= _GROUP_FIELDS
-        and all(chunk.keys() <= _CHUNK_FIELDS and META_DATA in chunk for chunk in chunks_of(group))
-        and all(meta_data(chunk).keys() <= _META_DATA_FIELDS for chunk in chunks_of(group))
-        for group in groups_of(footer)
+    return (
+        _has_only(footer, _FILE_FIELDS)
+        and _are_structs(footer, SCHEMA)
+        and _are_structs(footer, ROW_GROUPS)
+        and all(_has_only(group, _GROUP_FIELDS) and _are_structs(group, COLUMNS) for group in groups_of(footer))
+        and all(
+            _has_only(chunk, _CHUNK_FIELDS) and META_DATA in chunk and _has_only(meta_data(chunk), _META_DATA_FIELDS)
+            for group in groups_of(footer)
+            for chunk in chunks_of(group)
+        )
     )
+
+
+def _has_only(struct: Struct, known: Mapping[int, int]) -> bool:
+    """A field of another type than it should have is one that readers skip."""
+    return all(known.get(field) == kind for field, (kind, _) in struct.items())
+
+
+def _are_structs(struct: Struct, field: int) -> bool:
+    of, values = value_of(struct, field)
+    return of == STRUCT or not values
 
 
 def footer_of(tail: bytes) -> tuple[Struct, int]:
@@ -209,12 +239,13 @@ def check_pages(chunk: Struct, pages: bytes | memoryview, path: str) -> None:
     has_dictionary = False
     while at < len(pages):
         header, start = parse_struct(pages, at)
-        kind, size = value_of(header, _PAGE_TYPE), value_of(header, _PAGE_BYTES)
-        if kind in _HEADER_OF and kind != _DICTIONARY_TYPE:
+        kind, size = required(header, _PAGE_TYPE, I32), required(header, _PAGE_BYTES, I32)
+        if kind == _DICTIONARY_TYPE:
+            has_dictionary = True
+        elif kind in _HEADER_OF:
             first_data = at if first_data is None else first_data
-            values += value_of(value_of(header, _HEADER_OF[kind]) or {}, _VALUES_OF_PAGE) or 0
-        has_dictionary = has_dictionary or kind == _DICTIONARY_TYPE
-        if size is None or size < 0:
+            values += required(required(header, _HEADER_OF[kind], STRUCT), _VALUES_OF_PAGE, I32)
+        if size < 0:
             raise _contradiction(chunk, path, f"a page of {size} bytes", "a size")
         at = start + size
     if at != len(pages):

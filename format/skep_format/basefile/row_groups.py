@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from skep_format.basefile import parquet_metadata as parquet
 from skep_format.basefile.footer import damage_named, parquet_tail
-from skep_format.basefile.thrift import I64, LIST, Struct, parse_struct, required, struct_bytes, value_of
+from skep_format.basefile.thrift import I32, I64, LIST, Struct, parse_struct, required, struct_bytes, value_of
 from skep_format.errors import CorruptFileError
 
 # Writers whose statistics and pages are sound: those of Java before 1.10 wrote wrong bounds of text, and no orders.
@@ -158,7 +158,7 @@ class RowGroups:
             return b""
         if not length:  # older writers don't state it
             header, size = parse_struct(self._bytes(offset, min(_FILTER_HEADER_BYTES, self._size - offset)))
-            length = size + required(header, parquet.FILTER_BYTES)
+            length = size + required(header, parquet.FILTER_BYTES, I32)
         return self._bytes(offset, length)
 
     def _bytes(self, start: int, length: int) -> bytes:
@@ -179,9 +179,11 @@ class RowGroups:
 
 def moved_index(index: Struct, by: int) -> bytes:
     """An offset index for pages that are so many bytes later in their new file."""
-    kind, locations = required(index, parquet.PAGE_LOCATIONS)
+    kind, locations = required(index, parquet.PAGE_LOCATIONS, LIST)
+    offsets = [required(location, parquet.PAGE_OFFSET, I64) for location in locations]
     moved = [
-        location | {parquet.PAGE_OFFSET: (I64, required(location, parquet.PAGE_OFFSET) + by)} for location in locations
+        location | {parquet.PAGE_OFFSET: (I64, offset + by)}
+        for location, offset in zip(locations, offsets, strict=True)
     ]
     return struct_bytes(index | {parquet.PAGE_LOCATIONS: (LIST, (kind, moved))})
 

@@ -44,11 +44,11 @@ def value_of(struct: Struct, field: int) -> Any:
     return None if found is None else found[1]
 
 
-def required(struct: Struct, field: int) -> Any:
-    """The value of a field. ThriftError where the struct lacks it."""
+def required(struct: Struct, field: int, kind: int) -> Any:
+    """The value of a field of a type. ThriftError where the struct lacks it."""
     found = struct.get(field)
-    if found is None:
-        raise ThriftError(f"field {field} of a Thrift struct is missing")
+    if found is None or found[0] != kind:
+        raise ThriftError(f"field {field} of a Thrift struct is missing or of another type than {kind}")
     return found[1]
 
 

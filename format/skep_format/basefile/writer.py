@@ -39,7 +39,7 @@ _NEVER_FILTERED = (COMMIT_SEQNO, FILE_NAME)
 _ALL_ROWS = 2**31 - 1
 # A row group is at most so many times as large as asked for, rather than a small one beside it.
 _MOST_BLOCKS = 1.5
-# A filter over more keys than so many times the rows of its file is made again, from those that are there.
+# A filter over more keys than so many times the rows of its file is built from the keys of these.
 _MOST_KEYS = 1.25
 # Values of a column that are encoded together. Arrow's own number is the least.
 _LEAST_AT_ONCE, _MOST_AT_ONCE = 1024, 16_384

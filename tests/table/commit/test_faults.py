@@ -15,6 +15,7 @@ import pytest
 from skep_format.errors import SkepError
 from skep_format.logfile import BlockType, read_blocks
 from skep_format.names import BaseFileName, LogFileName
+from skep_format.options import Options
 from skep_format.runner import ThreadRunner
 from skep_format.storage import LocalStorage
 from skep_format.table_config import TableType
@@ -26,7 +27,8 @@ from skep_table.write.local import LocalWriter
 pytestmark = pytest.mark.parametrize("table_version", [6, 9], indirect=True)
 
 Snapshot = dict[str, tuple[str, int]]
-ONE_THREAD = {"runner": ThreadRunner(1)}  # calls in the same order every time
+# Calls in the same order every time; each row a row group of its own, so that those which do not change are copied.
+ONE_THREAD = {"runner": ThreadRunner(1), "options": Options({"hoodie.parquet.block.size": "1"})}
 
 
 def snapshot(folder: Path) -> Snapshot:

@@ -228,8 +228,8 @@ def test_footers_hold_filter_and_range(kind: BloomKind, make: Make) -> None:
 
 @pytest.mark.parametrize("entries", [20, 60_000], ids=["full", "roomy"])
 def test_a_filter_goes_on_over_versions_of_a_file_as_if_built_again(entries: int, make: Make) -> None:
-    """Updates and inserts: the same bits as of a filter over all keys. A key that is deleted stays in a filter that goes
-    on, until a fifth of its keys is of rows that are there no more; small ones are made again each time.
+    """Updates and inserts: the same bits as of a filter over all keys. A deleted key stays in a filter that goes on,
+    until a fifth of its keys are of deleted rows; a small filter is built from the rows of each version.
     """
     table = make()
     setting = options(hoodie__index__bloom__num_entries=entries, hoodie__bloom__index__filter__dynamic__max__entries=60)

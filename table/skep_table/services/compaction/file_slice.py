@@ -22,7 +22,7 @@ from skep_table.services.rewriting import RewriteJob, candidate_of
 from skep_table.slices import read_slice
 from skep_table.slices.counts import MergeCounts
 from skep_table.view import BaseFile, FileSlice, LogFile
-from skep_table.write.output.base_rows import Arriving, BaseRows
+from skep_table.write.output.base_rows import ArrivingKeys, BaseRows
 from skep_table.write.output.change_log import ChangeLog, changes_beside
 from skep_table.write.output.files import BaseFiles, OpenFile, renamed
 from skep_table.write.planning.candidates import CandidateFile
@@ -65,7 +65,9 @@ class _Base:
 
     def changed_rows(self, updates: Updates) -> Iterator[pa.RecordBatch]:
         """What log entries may change; the others are in the new file when it has been read."""
-        passing = BaseRows.of(self._job.context, self._before, self._held, self._file.writer, Arriving.of(updates.rows))
+        passing = BaseRows.of(
+            self._job.context, self._before, self._held, self._file.writer, ArrivingKeys.of(updates.rows)
+        )
         self.known = passing.known
         yield from passing.batches(())
 

@@ -31,7 +31,7 @@ _LARGEST_BATCH_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Arriving:
+class ArrivingKeys:
     """The keys that rows are written or deleted for, and the positions of these in the base file where they are known.
 
     `row_bytes`: about what one of the rows takes as Arrow data.
@@ -43,14 +43,14 @@ class Arriving:
     row_bytes: int = 1
 
     @classmethod
-    def of(cls, rows: pa.Table) -> Arriving:
+    def of(cls, rows: pa.Table) -> ArrivingKeys:
         """Keyed rows that are merged into the file."""
         known = POSITION in rows.schema.names
         positions = rows.column(POSITION).to_numpy() if known else None
         return cls(single(rows.column(RECORD_KEY)), positions, row_bytes=_row_bytes(rows))
 
     @classmethod
-    def after(cls, rows: pa.Table) -> Arriving:
+    def after(cls, rows: pa.Table) -> ArrivingKeys:
         """Rows that come after those of the file."""
         return cls(pa.array([], pa.string()), np.zeros(0, np.int64), rows.num_rows, _row_bytes(rows))
 
@@ -76,7 +76,12 @@ class BaseRows:
 
     @classmethod
     def of(
-        cls, context: WriteContext, base: CandidateFile, held: OpenBaseFile, writer: BaseFileWriter, arriving: Arriving
+        cls,
+        context: WriteContext,
+        base: CandidateFile,
+        held: OpenBaseFile,
+        writer: BaseFileWriter,
+        arriving: ArrivingKeys,
     ) -> BaseRows:
         """Looks for what can be copied. CorruptFileError where the footer of the base file is wrong."""
         known = writer.continue_keys(held.footer())
@@ -111,7 +116,7 @@ def _row_bytes(rows: pa.Table) -> int:
     return rows.nbytes // max(1, rows.num_rows)
 
 
-def _changed(held: OpenBaseFile, rows: Sequence[int], arriving: Arriving) -> tuple[set[int], int]:
+def _changed(held: OpenBaseFile, rows: Sequence[int], arriving: ArrivingKeys) -> tuple[set[int], int]:
     """The row groups that have rows of the keys, and how many of the keys are in none."""
     if arriving.positions is not None and arriving.are_placed:
         placed = arriving.positions[arriving.positions != NOT_HELD]

@@ -28,7 +28,7 @@ from skep_table.write.context import WriteContext
 from skep_table.write.input.conform import empty_partitions, lists_with_nulls
 from skep_table.write.keyed import comparable
 from skep_table.write.output.append import append_rows
-from skep_table.write.output.base_rows import Arriving, BaseRows
+from skep_table.write.output.base_rows import ArrivingKeys, BaseRows
 from skep_table.write.output.change_log import ChangeLog, changes_beside
 from skep_table.write.output.files import BaseFiles, OpenFile, RowNumbers, file_id_of, renamed
 from skep_table.write.planning.candidates import CandidateFile
@@ -229,7 +229,7 @@ class _BucketWriter:
             self._changes(file) as changes,
         ):
             inserts = self._files.new(rows, file.name)
-            passing = BaseRows.of(self._context, base, held, file.writer, Arriving.after(inserts))
+            passing = BaseRows.of(self._context, base, held, file.writer, ArrivingKeys.after(inserts))
             for batch in passing.batches(self._texts):
                 file.writer.write(renamed(batch, file.name), new_keys=not passing.known)
             file.insert(inserts)
@@ -250,7 +250,7 @@ class _BucketWriter:
             partial = self._context.partial
             if partial is not None:
                 arriving = partial.marked(arriving, partial.flags(rows))
-            given = Arriving.of(rows)
+            given = ArrivingKeys.of(rows)
             if given.are_placed:
                 arriving = arriving.append_column(POSITION, rows.column(POSITION))
             updates = Updates(arriving, self._context.rule, changes)
