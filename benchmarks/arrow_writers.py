@@ -33,6 +33,10 @@ class Rows:
         self._changes = pq.read_table(changes).combine_chunks()
         return {}
 
+    def load_changes(self, *, source: str) -> Json:
+        self._changes = pq.read_table(source).combine_chunks()
+        return {}
+
 
 class Skep(Rows):
     """skep on two threads."""
@@ -41,6 +45,9 @@ class Skep(Rows):
         self._kind = TableType(kind)
 
     def bulk(self, *, path: str) -> Json:
+        return self._written(self._created(path), "bulk_insert", self._inserts)
+
+    def _created(self, path: str) -> HudiTable:
         spec = TableSpec(
             name="measured",
             schema=data.SCHEMA,
@@ -49,7 +56,11 @@ class Skep(Rows):
             partition_by=("part",),
             type=self._kind,
         )
-        return self._written(create_table(LocalStorage(path), spec), "bulk_insert", self._inserts)
+        return create_table(LocalStorage(path), spec)
+
+    def change(self, *, path: str, operation: str, options: dict[str, str]) -> Json:
+        table = self._created(path) if operation == "bulk_insert" else HudiTable.open(path)
+        return self._written(table.with_options(options), operation, self._changes)
 
     def upsert(self, *, path: str) -> Json:
         return self._written(HudiTable.open(path), "upsert", self._changes)
@@ -70,6 +81,19 @@ class Delta(Rows):
         from deltalake import write_deltalake
 
         write_deltalake(path, self._inserts, partition_by=["part"])
+        return {}
+
+    def change(self, *, path: str, operation: str, options: dict[str, str]) -> Json:
+        from deltalake import DeltaTable, write_deltalake
+
+        if operation == "bulk_insert":
+            size = int(options["hoodie.parquet.max.file.size"])
+            write_deltalake(path, self._changes, partition_by=["part"], target_file_size=size)
+        elif operation == "delete":
+            keys = ", ".join(f"'{key}'" for key in self._changes["id"].to_pylist())
+            DeltaTable(path).delete(f"id in ({keys})")
+        else:
+            self.upsert(path=path)
         return {}
 
     def upsert(self, *, path: str) -> Json:

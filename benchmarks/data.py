@@ -117,6 +117,12 @@ def one_partition(count: int, partitions: int) -> Path:
     return _cached(f"one-{count}{_among(partitions)}", (rows(chunk, 3, partitions) for chunk in _chunks(numbers)))
 
 
+def chosen(numbers: np.ndarray, generation: int) -> Path:
+    """A Parquet folder with the rows of some numbers, of one partition."""
+    name = f"chosen-{numbers[0]}-{numbers[-1]}-{len(numbers)}-{generation}"
+    return _cached(name, iter([rows(numbers, generation, 1)]))
+
+
 def dense(count: int, width: int, generation: int = 0) -> Path:
     """A Parquet folder with rows of one partition, each with `width` bytes that do not compress."""
 

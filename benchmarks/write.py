@@ -1,10 +1,11 @@
 """A life of a table of either type: bulk insert, upsert, delete, compaction; small commits among many partitions.
 
 With `--table-version` the lives alone, in tables of that version, beside skep in version 6; `--lives` chooses some of
-them. Otherwise, beside them: writes from Arrow without a JVM, against delta-rs (`arrow_write`); Spark's plain write of
-the same rows, growth with the partitions, memory of a worker (`beside_write`). The contenders are up together and live
-one after the other in each turn, the first of which warms up, so that their times are of the same minutes. All read the
-same Parquet files, use two cores, snappy, no metadata table and no services after commits; what they wrote is compared.
+them. Otherwise, beside them: writes from Arrow without a JVM, against delta-rs (`arrow_write`); changes of a small part of
+one file (`changed_part`); Spark's plain write of the same rows, growth with the partitions, memory of a worker
+(`beside_write`). The contenders are up together and live one after the other in each turn, the first of which warms up, so
+that their times are of the same minutes. All read the same Parquet files, use two cores, snappy, no metadata table and no
+services after commits; what they wrote is compared.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 from benchmarks import data
 from benchmarks.arrow_write import measure_arrow
 from benchmarks.beside_write import beside
+from benchmarks.changed_part import measure_changes
 from benchmarks.ours import Ours
 from benchmarks.peers.bundle import WRITERS, PeerMissing
 from benchmarks.peers.jvm import HudiRefused, Jvm, Worker
@@ -119,6 +121,7 @@ def measure(
         if table_version == 6:
             beside(report, runs, only, size, Path(scratch), progress)
             measure_arrow(report, runs, only, size, Path(scratch), progress)
+            measure_changes(report, runs, only, scale, Path(scratch), progress)
     for task in (task for life in lives for task in tasks_of(life, size) if task in AIMS):
         for release in WRITERS[table_version]:
             report.aim(f"{task}, times as fast as Hudi {release}", report.ratio(f"Hudi {release}", task), AIMS[task])
