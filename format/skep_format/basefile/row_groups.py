@@ -15,15 +15,15 @@ from typing import Final
 
 import pyarrow as pa
 
+from skep_format.basefile import keys
 from skep_format.basefile import parquet_metadata as parquet
 from skep_format.basefile.footer import damage_named, parquet_tail
 from skep_format.basefile.thrift import I32, I64, LIST, Struct, parse_struct, required, struct_bytes, value_of
 from skep_format.errors import CorruptFileError
 
-# Writers whose statistics and pages are sound: those of Java before 1.10 wrote wrong bounds of text, and no orders.
-_WRITERS: Final = re.compile(
-    rb"parquet-cpp-arrow version |parquet-mr version (1\.[1-9]\d+\.|[2-9]\.|\d\d)|parquet-rs version "
-)
+# Before 1.10, Java's writer wrote wrong bounds of text, and no orders.
+_JAVA: Final = re.compile(rb"parquet-mr version (1\.[1-9]\d+|[2-9]|[1-9]\d+)\.")
+_ARROW: Final = b"parquet-cpp-arrow version "
 # A header of a bloom filter takes a few bytes; without its length in the footer, so many are read for it.
 _FILTER_HEADER_BYTES: Final = 64
 
@@ -48,10 +48,15 @@ class RowGroup:
     columns: tuple[ColumnPages, ...]
 
     def with_column(self, name: str, pages: ColumnPages) -> RowGroup:
-        """The same with other values in one of the columns that are not nested."""
-        return replace(
-            self, columns=tuple(pages if parquet.name_of(each.chunk) == name else each for each in self.columns)
-        )
+        """The same with other values in one of the columns that are not nested.
+
+        With the index of its pages where the others have theirs: readers want it of all columns, or of none.
+        """
+        named = [parquet.name_of(each.chunk) == name for each in self.columns]
+        if any(each.offset_index is None for each, found in zip(self.columns, named, strict=True) if not found):
+            pages = replace(pages, column_index=b"", offset_index=None)
+        columns = (pages if found else each for each, found in zip(self.columns, named, strict=True))
+        return replace(self, columns=tuple(columns))
 
 
 class RowGroups:
@@ -84,10 +89,9 @@ class RowGroups:
         """Whether a file with the footer `into` may take them: its columns, its codec, a filter of values on each of
         the columns `filters`. CorruptFileError where the footer contradicts itself.
         """
-        writer = value_of(self._footer, parquet.CREATED_BY) or b""
         if (
             not parquet.is_known(self._footer)
-            or not _WRITERS.match(writer)
+            or not self._is_sound
             or parquet.COLUMN_ORDERS not in self._footer
             or not parquet.same_columns(self._footer, into)
         ):
@@ -99,6 +103,17 @@ class RowGroups:
             for group in self.groups
             for chunk in parquet.chunks_of(group)
         )
+
+    @property
+    def _is_sound(self) -> bool:
+        """Whether bounds are those of all values: Arrow's are without NaN, but in files with Hudi's entries, which are
+        written here.
+        """
+        writer = value_of(self._footer, parquet.CREATED_BY) or b""
+        if not writer.startswith(_ARROW):
+            return _JAVA.match(writer) is not None
+        _, entries = value_of(self._footer, parquet.KEY_VALUES) or (0, ())
+        return any(value_of(entry, 1) == keys.AVRO_SCHEMA.encode() for entry in entries)
 
     def _check(self) -> None:
         leaves = parquet.leaves_of(self._footer)

@@ -209,7 +209,8 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         if rows not in self._names:
             column = pa.table({FILE_NAME: constant(posixpath.basename(self._path), rows)})
             data = io.BytesIO()
-            with _parquet_writer(data, column, replace(self._options, value_filters=ValueFilters())) as file:
+            options = replace(self._options, value_filters=ValueFilters())
+            with _parquet_writer(data, column, options, write_page_index=True) as file:
                 file.write_table(column, row_group_size=_ALL_ROWS)
             self._names[rows] = RowGroups(pa.BufferReader(data.getvalue()), self._path).read(0).columns[0]
         return self._names[rows]
@@ -322,7 +323,9 @@ def parquet_bytes(schema: Schema, rows: pa.Table, options: BaseFileOptions) -> b
     return data.getvalue()
 
 
-def _parquet_writer(sink: ParquetOutput | io.BytesIO, rows: pa.Table, options: BaseFileOptions) -> pq.ParquetWriter:
+def _parquet_writer(
+    sink: ParquetOutput | io.BytesIO, rows: pa.Table, options: BaseFileOptions, *, write_page_index: bool = False
+) -> pq.ParquetWriter:
     """`rows`: the first row group, from which the encoding of each column is chosen."""
     return pq.ParquetWriter(
         sink,
@@ -334,6 +337,7 @@ def _parquet_writer(sink: ParquetOutput | io.BytesIO, rows: pa.Table, options: B
         write_statistics=_with_statistics(rows.schema),
         write_page_checksum=True,  # as JVM Hudi's files have them: nothing else shows a flipped bit in most pages
         store_schema=False,  # the Avro schema is the one that counts
+        write_page_index=write_page_index,
         **options.value_filters.arguments(rows),
     )
 
