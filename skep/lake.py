@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from skep.base.arguments import checked as with_checks
@@ -43,31 +44,42 @@ def connect(
     needed, with `spark_conf`. What is not given comes from the settings (see the page on configuration). `listener`
     receives the events of writes and syncs.
     """
+    given = {"metastore": uri, "warehouse": warehouse, "database": database}
+    lake = _lake(given, spark, options, spark_conf, profile, Events(*([listener] if listener else [])))
+    _ = lake.metastore.uri  # brings the embedded one up now: a program learns here that it can't be
+    return lake
+
+
+def connect_when_needed(metastore: str | None, warehouse: str | None) -> Lake:
+    """The same for one command: the embedded metastore is started or joined by the first call of it."""
+    return _lake({"metastore": metastore, "warehouse": warehouse})
+
+
+def _lake(
+    given: Mapping[str, object],
+    spark: SparkSession | None = None,
+    options: Mapping[str, object] | None = None,
+    spark_conf: Mapping[str, str] | None = None,
+    profile: str | None = None,
+    events: Events | None = None,
+) -> Lake:
     from skep.base.config import load, metastore_of_syncs
 
-    given = {"metastore": uri, "warehouse": warehouse, "database": database}
     settings = load(given, profile=profile).settings
-    events = Events(*([listener] if listener else []))
+    events = events or Events()
     merged = Options(settings.options).with_values(options or {})
     merged.check()
     holder = SparkHolder(spark, {**settings.spark, **(spark_conf or {})}, events)
-    embedded = None
     address = settings.metastore or metastore_of_syncs(merged)
-    if address is None:
-        from skep_catalog.embedded import EmbeddedMetastore, local_folder
-
-        with events.step("metastore.start"):
-            embedded = EmbeddedMetastore.start_or_join(settings.warehouse)
-        address = embedded.uri
-        location = str(local_folder(settings.warehouse))
-    else:
-        location = settings.warehouse
-    # How other metastores are spoken to (TLS, Kerberos) does not concern the embedded one.
-    if embedded is None:
+    if address is not None:
         client = Metastore.connect(address, merged)
-    else:
-        client = Metastore.connect(address, revived=embedded.revived)
-    lake = Lake(client, location, holder, settings.database, merged, events)
+        return Lake(client, settings.warehouse, holder, settings.database, merged, events)
+    from skep_catalog.embedded import EmbeddedWhenNeeded, local_folder
+
+    embedded = EmbeddedWhenNeeded(settings.warehouse, partial(events.step, "metastore.start"))
+    # How other metastores are spoken to (TLS, Kerberos) does not concern the embedded one.
+    client = Metastore.connect(None, revived=embedded.address)
+    lake = Lake(client, str(local_folder(settings.warehouse)), holder, settings.database, merged, events)
     lake._embedded = embedded
     return lake
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import atexit
 import errno
+import html
 import json
 import logging
 import os
@@ -26,12 +27,11 @@ import threading
 import time
 import weakref
 import zipfile
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
-from xml.sax.saxutils import escape
 
 from skep_catalog.class_archive import class_archive_options
 from skep_catalog.java import Java, cache_folder, cache_key, find_java
@@ -46,7 +46,8 @@ from skep_format.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
 try:
     import fcntl
@@ -168,11 +169,7 @@ class EmbeddedMetastore:
         """
         folder = self.server.folder
         if not self._open or self._membership.pid != os.getpid():
-            raise CatalogError(
-                f"the embedded metastore of {folder.parent} is not in use any more: the lake was closed",
-                hint="connect again",
-                uri=self.uri,
-            )
+            raise _ended(folder.parent, self.uri)
         with _owned(folder), _starting(folder):
             server = _settled(folder, timeout_seconds)
             if server is None:
@@ -205,6 +202,44 @@ class EmbeddedMetastore:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+class EmbeddedWhenNeeded:
+    """A use of a warehouse's metastore that begins when its address is asked for, by the first call of a client."""
+
+    def __init__(self, warehouse: str, start: Callable[[], AbstractContextManager[object]] = nullcontext) -> None:
+        """`start` makes a context around the start."""
+        self.use: EmbeddedMetastore | None = None
+        self._warehouse = warehouse
+        self._start = start
+        self._guard = threading.Lock()
+        self._ended = False
+
+    def address(self) -> str:
+        """The server's, which is started, joined or, when its process has died, started again."""
+        with self._guard:
+            if self.use is not None:
+                return self.use.revived()
+            if self._ended:
+                raise _ended(self._warehouse)
+            with self._start():
+                self.use = EmbeddedMetastore.start_or_join(self._warehouse)
+            return self.use.uri
+
+    def stop(self) -> None:
+        """Ends the use, if it began. Calling it again is no error."""
+        with self._guard:
+            self._ended = True
+            if self.use is not None:
+                self.use.stop()
+
+
+def _ended(warehouse: str | Path, uri: str | None = None) -> CatalogError:
+    return CatalogError(
+        f"the embedded metastore of {warehouse} is not in use any more: the lake was closed",
+        hint="connect again",
+        uri=uri,
+    )
 
 
 _open_uses: weakref.WeakSet[EmbeddedMetastore] = weakref.WeakSet()
@@ -545,7 +580,7 @@ def _hive_site(warehouse: Path) -> str:
         "hive.timedout.txn.reaper.interval": "1s",
     }
     properties = "".join(
-        f"  <property><name>{escape(name)}</name><value>{escape(value)}</value></property>\n"
+        f"  <property><name>{html.escape(name)}</name><value>{html.escape(value)}</value></property>\n"
         for name, value in settings.items()
     )
     return f'<?xml version="1.0" encoding="UTF-8"?>\n<configuration>\n{properties}</configuration>\n'

@@ -1,4 +1,4 @@
-"""The distribution of all packages: its name on package indexes, its version, and how its extras are installed."""
+"""The distribution of all packages: its name on indexes, its version, the table versions it knows, its extras."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Final
 
 DISTRIBUTION: Final = "skep-hudi"
 """As in pyproject.toml. Another project has the name of the packages."""
+TABLE_VERSIONS: Final = (6, 8, 9)
+"""Hudi's table versions that are read and written, oldest first."""
 
 
 def installed_version(distribution: str = DISTRIBUTION) -> str | None:

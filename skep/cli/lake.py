@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 @contextmanager
 def lake(metastore: str | None, warehouse: str | None) -> Iterator[Lake]:
     """The lake that flags and settings select."""
-    from skep.lake import connect
+    from skep.lake import connect_when_needed
 
-    with connect(metastore, warehouse) as found:
+    with connect_when_needed(metastore, warehouse) as found:
         yield found
 
 

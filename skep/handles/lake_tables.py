@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from skep.handles.destination import Destination
-    from skep_catalog.embedded import EmbeddedMetastore
+    from skep_catalog.embedded import EmbeddedWhenNeeded
     from skep_catalog.entities import TableEntry as Entry
 
 
@@ -67,7 +67,7 @@ class LakeTables:
         self.options = options or Options()
         self.events = events or Events()
         self._spark = spark or SparkHolder()
-        self._embedded: EmbeddedMetastore | None = None  # which ends with it
+        self._embedded: EmbeddedWhenNeeded | None = None  # which ends with it
         self._closed = False
         queue = partial(open_queue, self.options, self.warehouse)
         self._syncs = TableSyncs(targets_of(self.options), Clients(metastore), queue, self.events)
