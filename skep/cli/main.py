@@ -215,3 +215,5 @@ def main() -> None:
             app()
     except typer.Exit as stop:
         raise SystemExit(stop.exit_code) from None
+    finally:
+        gc.freeze()  # otherwise Python looks through all objects several times before the process ends
