@@ -214,17 +214,36 @@ class EmbeddedWhenNeeded:
         self._start = start
         self._guard = threading.Lock()
         self._ended = False
+        self._failure: SkepError | None = None  # in the background
+
+    def begin(self) -> None:
+        """Starts or joins the server in the background, as it will be needed: the caller's imports take as long."""
+        threading.Thread(target=self._begin_beside, name="skep-metastore").start()
 
     def address(self) -> str:
         """The server's, which is started, joined or, when its process has died, started again."""
         with self._guard:
             if self.use is not None:
                 return self.use.revived()
-            if self._ended:
-                raise _ended(self._warehouse)
-            with self._start():
-                self.use = EmbeddedMetastore.start_or_join(self._warehouse)
-            return self.use.uri
+            failure, self._failure = self._failure, None
+            if failure is not None:
+                raise failure
+            return self._begun().uri
+
+    def _begun(self) -> EmbeddedMetastore:
+        if self._ended:
+            raise _ended(self._warehouse)
+        with self._start():
+            self.use = EmbeddedMetastore.start_or_join(self._warehouse)
+        return self.use
+
+    def _begin_beside(self) -> None:
+        with self._guard:
+            if self.use is None and not self._ended:
+                try:
+                    self._begun()
+                except SkepError as error:
+                    self._failure = error
 
     def stop(self) -> None:
         """Ends the use, if it began. Calling it again is no error."""

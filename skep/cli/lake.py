@@ -11,6 +11,7 @@ import typer
 
 from skep.cli.opened import Given, TableTarget
 from skep.cli.output import Output, OutputOption, print_rows
+from skep.cli.quick import arrow_alone
 from skep.cli.scope import MetastoreOption, WarehouseOption, connected
 from skep_format.errors import InputError
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def lake(metastore: str | None, warehouse: str | None) -> Iterator[Lake]:
-    """The lake that flags and settings select."""
+    """The lake that flags and settings select; the warehouse's own metastore is started when it is needed."""
     from skep.lake import connect_when_needed
 
     with connect_when_needed(metastore, warehouse) as found:
@@ -34,9 +35,10 @@ def ls(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List the Hudi tables of the metastore."""
-    from skep.metastore.entries import hudi_entries
-
     with connected(metastore, warehouse) as (client, _):
+        from skep.metastore.entries import hudi_entries  # beside the start of the metastore
+
+        arrow_alone()
         rows = [
             {
                 "table": entry.full_name,

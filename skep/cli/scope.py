@@ -91,18 +91,22 @@ def settings_of(pairs: list[str] | None, flag: str = "--option") -> dict[str, st
 def connected(metastore: str | None, warehouse: str | None) -> Iterator[tuple[Metastore, Settings]]:
     """A client of the metastore that flags and settings name, else of the warehouse's own; and these settings."""
     from skep.base.config import load
-    from skep_catalog.client import Metastore
 
     settings = load({"metastore": metastore, "warehouse": warehouse}).settings
     with ExitStack() as stack:
-        if settings.metastore is not None:
-            client = Metastore.connect(settings.metastore, settings.options)
-        else:
-            from skep_catalog.embedded import EmbeddedMetastore
+        embedded = None
+        if settings.metastore is None:
+            from skep_catalog.embedded import EmbeddedWhenNeeded
 
-            # Settings for TLS and Kerberos are those of other metastores.
-            embedded = stack.enter_context(EmbeddedMetastore.start_or_join(settings.warehouse))
-            client = Metastore.connect(embedded.uri, revived=embedded.revived)
+            embedded = EmbeddedWhenNeeded(settings.warehouse)
+            stack.callback(embedded.stop)
+            embedded.begin()
+        from skep_catalog.client import Metastore
+
+        if embedded is None:
+            client = Metastore.connect(settings.metastore, settings.options)
+        else:  # settings for TLS and Kerberos are those of other metastores
+            client = Metastore.connect(None, revived=embedded.address)
         yield stack.enter_context(client), settings
 
 
