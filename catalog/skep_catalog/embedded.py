@@ -59,6 +59,8 @@ log = logging.getLogger("skep.metastore")
 FOLDER: Final = ".metastore"
 _HOST: Final = "127.0.0.1"
 _SERVER_CLASS: Final = "EmbeddedMetastore"
+# The name is relative to derby.system.home: a path may hold characters that mean something in a Derby URL.
+_DATABASE: Final = "jdbc:derby:;databaseName=derby;create=true"
 _ANOTHER_SERVER, _PORT_TAKEN = 3, 4  # exit codes of the server
 _LOG_LIMIT_BYTES: Final = 8 << 20
 _LOG_TAIL_LINES: Final = 25
@@ -514,6 +516,7 @@ def _command(folder: Path, port: int) -> list[str]:
         _SERVER_CLASS,
         str(folder),
         str(port),
+        _DATABASE,
     ]
 
 
@@ -578,10 +581,11 @@ rootLogger.appenderRef.console.ref = console
 
 def _hive_site(warehouse: Path) -> str:
     settings = {
-        # The name is relative to derby.system.home: a path may hold characters that mean something in a Derby URL.
-        "javax.jdo.option.ConnectionURL": "jdbc:derby:;databaseName=derby;create=true",
+        "javax.jdo.option.ConnectionURL": _DATABASE,
         "javax.jdo.option.ConnectionDriverName": "org.apache.derby.jdbc.EmbeddedDriver",
-        "datanucleus.schema.autoCreateAll": "true",
+        # Not autoCreateAll: each start compares the columns then, which are the same in all of Spark's releases.
+        "datanucleus.schema.autoCreateTables": "true",
+        "datanucleus.schema.autoCreateConstraints": "true",
         "datanucleus.connectionPoolingType": "NONE",  # the default pool's jar is missing in Spark 4
         # Hive persists each object explicitly: looking at commit for objects that became unreachable finds none.
         "datanucleus.persistenceByReachabilityAtCommit": "false",
