@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from typing import Final
 
 DISTRIBUTION: Final = "skep-hudi"
@@ -13,6 +12,8 @@ TABLE_VERSIONS: Final = (6, 8, 9)
 
 def installed_version(distribution: str = DISTRIBUTION) -> str | None:
     """The version that is installed; None where a package runs from its source, or is not there."""
+    import importlib.metadata  # as slow as a tenth of a command's imports, which do not need it
+
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
