@@ -46,7 +46,7 @@ def connect(
     """
     given = {"metastore": uri, "warehouse": warehouse, "database": database}
     lake = _lake(given, spark, options, spark_conf, profile, Events(*([listener] if listener else [])))
-    _ = lake.metastore.uri  # brings the embedded one up now: a program learns here that it can't be
+    _ = lake.metastore.uri  # starts or joins the embedded one: where that fails, it does so here
     return lake
 
 

@@ -230,9 +230,9 @@ class EmbeddedWhenNeeded:
             failure, self._failure = self._failure, None
             if failure is not None:
                 raise failure
-            return self._begun().uri
+            return self._started().uri
 
-    def _begun(self) -> EmbeddedMetastore:
+    def _started(self) -> EmbeddedMetastore:
         if self._ended:
             raise _ended(self._warehouse)
         with self._start():
@@ -243,7 +243,7 @@ class EmbeddedWhenNeeded:
         with self._guard:
             if self.use is None and not self._ended:
                 try:
-                    self._begun()
+                    self._started()
                 except SkepError as error:
                     self._failure = error
 
