@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +20,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from typing_extensions import Self
 
+    from skep.base.config import Settings
     from skep.flows.pipelines import Pipeline
     from skep.flows.pulls import Pulled
     from skep.handles.statements import LakeSession, StatementResult
     from skep.query.result import SqlResult
+    from skep_catalog.embedded import EmbeddedWhenNeeded
 
 
 @with_checks
@@ -44,42 +47,40 @@ def connect(
     needed, with `spark_conf`. What is not given comes from the settings (see the page on configuration). `listener`
     receives the events of writes and syncs.
     """
-    given = {"metastore": uri, "warehouse": warehouse, "database": database}
-    lake = _lake(given, spark, options, spark_conf, profile, Events(*([listener] if listener else [])))
+    from skep.base.config import load, metastore_of_syncs
+
+    found = load({"metastore": uri, "warehouse": warehouse, "database": database}, profile=profile).settings
+    merged = Options(found.options).with_values(options or {})
+    address = found.metastore or metastore_of_syncs(merged)
+    settings = replace(found, metastore=address, options=merged, spark={**found.spark, **(spark_conf or {})})
+    events = Events(*([listener] if listener else []))
+    embedded = None
+    if address is None:
+        from skep_catalog.embedded import EmbeddedWhenNeeded
+
+        embedded = EmbeddedWhenNeeded(settings.warehouse, partial(events.step, "metastore.start"))
+    lake = lake_of(settings, embedded, spark, events)
     _ = lake.metastore.uri  # starts or joins the embedded one: where that fails, it does so here
     return lake
 
 
-def connect_when_needed(metastore: str | None, warehouse: str | None) -> Lake:
-    """The same for one command: the embedded metastore is started or joined by the first call of it."""
-    return _lake({"metastore": metastore, "warehouse": warehouse})
-
-
-def _lake(
-    given: Mapping[str, object],
+def lake_of(
+    settings: Settings,
+    embedded: EmbeddedWhenNeeded | None,
     spark: SparkSession | None = None,
-    options: Mapping[str, object] | None = None,
-    spark_conf: Mapping[str, str] | None = None,
-    profile: str | None = None,
     events: Events | None = None,
 ) -> Lake:
-    from skep.base.config import load, metastore_of_syncs
-
-    settings = load(given, profile=profile).settings
+    """The lake of these settings, in the embedded metastore where there is one."""
+    options = Options(settings.options)
+    options.check()
     events = events or Events()
-    merged = Options(settings.options).with_values(options or {})
-    merged.check()
-    holder = SparkHolder(spark, {**settings.spark, **(spark_conf or {})}, events)
-    address = settings.metastore or metastore_of_syncs(merged)
-    if address is not None:
-        client = Metastore.connect(address, merged)
-        return Lake(client, settings.warehouse, holder, settings.database, merged, events)
-    from skep_catalog.embedded import EmbeddedWhenNeeded, local_folder
-
-    embedded = EmbeddedWhenNeeded(settings.warehouse, partial(events.step, "metastore.start"))
+    holder = SparkHolder(spark, settings.spark, events)
+    if embedded is None:
+        client = Metastore.connect(settings.metastore, options)
+        return Lake(client, settings.warehouse, holder, settings.database, options, events)
     # How other metastores are spoken to (TLS, Kerberos) does not concern the embedded one.
     client = Metastore.connect(None, revived=embedded.address)
-    lake = Lake(client, str(local_folder(settings.warehouse)), holder, settings.database, merged, events)
+    lake = Lake(client, str(embedded.warehouse), holder, settings.database, options, events)
     lake._embedded = embedded
     return lake
 

@@ -212,7 +212,7 @@ class EmbeddedWhenNeeded:
     def __init__(self, warehouse: str, start: Callable[[], AbstractContextManager[object]] = nullcontext) -> None:
         """`start` makes a context around the start."""
         self.use: EmbeddedMetastore | None = None
-        self._warehouse = warehouse
+        self.warehouse = local_folder(warehouse)
         self._start = start
         self._guard = threading.Lock()
         self._ended = False
@@ -234,9 +234,9 @@ class EmbeddedWhenNeeded:
 
     def _started(self) -> EmbeddedMetastore:
         if self._ended:
-            raise _ended(self._warehouse)
+            raise _ended(self.warehouse)
         with self._start():
-            self.use = EmbeddedMetastore.start_or_join(self._warehouse)
+            self.use = EmbeddedMetastore.start_or_join(self.warehouse)
         return self.use
 
     def _begin_beside(self) -> None:

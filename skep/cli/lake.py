@@ -12,7 +12,7 @@ import typer
 from skep.cli.opened import Given, TableTarget
 from skep.cli.output import Output, OutputOption, print_rows
 from skep.cli.quick import arrow_alone
-from skep.cli.scope import MetastoreOption, WarehouseOption, connected
+from skep.cli.scope import MetastoreOption, WarehouseOption, connected, own_metastore
 from skep_format.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,12 +20,18 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def lake(metastore: str | None, warehouse: str | None) -> Iterator[Lake]:
-    """The lake that flags and settings select; the warehouse's own metastore is started when it is needed."""
-    from skep.lake import connect_when_needed
+def lake(metastore: str | None, warehouse: str | None, *, begin: bool = True) -> Iterator[Lake]:
+    """The lake that flags and settings select. `begin`: the warehouse's own metastore is started at once, beside the
+    imports; else when it is needed."""
+    from skep.base.config import load
 
-    with connect_when_needed(metastore, warehouse) as found:
-        yield found
+    settings = load({"metastore": metastore, "warehouse": warehouse}).settings
+    with own_metastore(settings, begin=begin) as embedded:
+        arrow_alone()
+        from skep.lake import lake_of
+
+        with lake_of(settings, embedded) as opened:
+            yield opened
 
 
 def ls(
