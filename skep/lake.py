@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from skep.base.arguments import checked as with_checks
@@ -18,10 +20,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from typing_extensions import Self
 
+    from skep.base.config import Settings
     from skep.flows.pipelines import Pipeline
     from skep.flows.pulls import Pulled
     from skep.handles.statements import LakeSession, StatementResult
     from skep.query.result import SqlResult
+    from skep_catalog.embedded import EmbeddedWhenNeeded
 
 
 @with_checks
@@ -45,29 +49,38 @@ def connect(
     """
     from skep.base.config import load, metastore_of_syncs
 
-    given = {"metastore": uri, "warehouse": warehouse, "database": database}
-    settings = load(given, profile=profile).settings
+    found = load({"metastore": uri, "warehouse": warehouse, "database": database}, profile=profile).settings
+    merged = Options(found.options).with_values(options or {})
+    address = found.metastore or metastore_of_syncs(merged)
+    settings = replace(found, metastore=address, options=merged, spark={**found.spark, **(spark_conf or {})})
     events = Events(*([listener] if listener else []))
-    merged = Options(settings.options).with_values(options or {})
-    merged.check()
-    holder = SparkHolder(spark, {**settings.spark, **(spark_conf or {})}, events)
     embedded = None
-    address = settings.metastore or metastore_of_syncs(merged)
     if address is None:
-        from skep_catalog.embedded import EmbeddedMetastore, local_folder
+        from skep_catalog.embedded import EmbeddedWhenNeeded
 
-        with events.step("metastore.start"):
-            embedded = EmbeddedMetastore.start_or_join(settings.warehouse)
-        address = embedded.uri
-        location = str(local_folder(settings.warehouse))
-    else:
-        location = settings.warehouse
-    # How other metastores are spoken to (TLS, Kerberos) does not concern the embedded one.
+        embedded = EmbeddedWhenNeeded(settings.warehouse, partial(events.step, "metastore.start"))
+    lake = lake_of(settings, embedded, spark, events)
+    _ = lake.metastore.uri  # starts or joins the embedded one: where that fails, it does so here
+    return lake
+
+
+def lake_of(
+    settings: Settings,
+    embedded: EmbeddedWhenNeeded | None,
+    spark: SparkSession | None = None,
+    events: Events | None = None,
+) -> Lake:
+    """The lake of these settings, in the embedded metastore where there is one."""
+    options = Options(settings.options)
+    options.check()
+    events = events or Events()
+    holder = SparkHolder(spark, settings.spark, events)
     if embedded is None:
-        client = Metastore.connect(address, merged)
-    else:
-        client = Metastore.connect(address, revived=embedded.revived)
-    lake = Lake(client, location, holder, settings.database, merged, events)
+        client = Metastore.connect(settings.metastore, options)
+        return Lake(client, settings.warehouse, holder, settings.database, options, events)
+    # How other metastores are spoken to (TLS, Kerberos) does not concern the embedded one.
+    client = Metastore.connect(None, revived=embedded.address)
+    lake = Lake(client, str(embedded.warehouse), holder, settings.database, options, events)
     lake._embedded = embedded
     return lake
 

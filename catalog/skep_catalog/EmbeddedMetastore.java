@@ -38,7 +38,7 @@ import org.apache.thrift.transport.TTransportFactory;
  * Hive's own main class listens on every interface, has no lock tables outside of its tests, never expires locks
  * unless a compactor runs, and outlives whoever started it; hence this one. It is compiled where it is used, by the
  * Janino in Spark's jars, since the Java runtimes that come as Python wheels carry no compiler: no lambdas, no
- * diamonds here. Arguments: the state folder, the port (0: any free one).
+ * diamonds here. Arguments: the state folder, the port (0: any free one), the URL of the database.
  *
  * Exit codes: 0 stopped, 3 another server has this folder, 4 the port is taken.
  */
@@ -62,6 +62,7 @@ public final class EmbeddedMetastore {
         if (alive == null) {
             System.exit(ANOTHER_SERVER);
         }
+        openDatabase(arguments[2]);
         final TServerSocket socket = listen(port);
         int boundPort = socket.getServerSocket().getLocalPort();
 
@@ -90,6 +91,21 @@ public final class EmbeddedMetastore {
         stopWhenUnused(users);
         announce(folder, boundPort);
         serve(socket, handler);
+    }
+
+    /** In a thread of its own: Derby opens it while logging and settings are read. Hive reports what fails. */
+    private static void openDatabase(final String url) {
+        Thread opener = new Thread("database") {
+            public void run() {
+                try {
+                    DriverManager.getConnection(url).close();
+                } catch (SQLException error) {
+                    return;
+                }
+            }
+        };
+        opener.setDaemon(true);
+        opener.start();
     }
 
     private static FileChannel channel(File folder, String name) throws Exception {

@@ -55,7 +55,7 @@ class Metastore:
     @classmethod
     def connect(
         cls,
-        uris: str | Sequence[str],
+        uris: str | Sequence[str] | None,
         settings: ConnectionSettings | Mapping[str, object] | None = None,
         *,
         timeout_seconds: float | None = None,
@@ -69,7 +69,7 @@ class Metastore:
 
         `settings` may be option keys (`skep.metastore.*`); what is given beside them wins. `attempts` counts the tries
         of calls that may be repeated. `revived` is called when no server answers, and returns the address of one that
-        it brought up (see EmbeddedMetastore.revived).
+        it brought up (see EmbeddedMetastore.revived). Without `uris` the first call has it bring one up.
         """
         from skep_catalog.connection import Connections, parse_addresses
 
@@ -82,7 +82,8 @@ class Metastore:
             "user": user,
         }
         wins = {name: value for name, value in given.items() if value is not None}
-        return cls(Connections(parse_addresses(uris), replace(known, **wins), revived))
+        addresses = () if uris is None and revived is not None else parse_addresses(uris or ())
+        return cls(Connections(addresses, replace(known, **wins), revived))
 
     @property
     def uri(self) -> str:

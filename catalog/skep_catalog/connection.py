@@ -128,7 +128,8 @@ class Connections:
     def __init__(
         self, addresses: Sequence[Address], settings: ConnectionSettings, revived: Callable[[], str] | None = None
     ) -> None:
-        """`revived` is called when no server answers: it brings one up, or raises, and returns its address."""
+        """`revived` is called when no server answers: it brings one up, or raises, and returns its address. Without
+        addresses the first call does so."""
         self.addresses = tuple(addresses)
         self.settings = settings
         self.revived = revived
@@ -142,6 +143,8 @@ class Connections:
     @property
     def uri(self) -> str:
         """All addresses, separated by commas."""
+        if not self.addresses and self.revived is not None:
+            self.addresses = parse_addresses(self.revived())
         return ",".join(map(str, self.addresses))
 
     def call(

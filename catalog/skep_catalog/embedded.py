@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import atexit
 import errno
+import html
 import json
 import logging
 import os
@@ -26,12 +27,11 @@ import threading
 import time
 import weakref
 import zipfile
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
-from xml.sax.saxutils import escape
 
 from skep_catalog.class_archive import class_archive_options
 from skep_catalog.java import Java, cache_folder, cache_key, find_java
@@ -46,7 +46,8 @@ from skep_format.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
 try:
     import fcntl
@@ -58,6 +59,8 @@ log = logging.getLogger("skep.metastore")
 FOLDER: Final = ".metastore"
 _HOST: Final = "127.0.0.1"
 _SERVER_CLASS: Final = "EmbeddedMetastore"
+# The name is relative to derby.system.home: a path may hold characters that mean something in a Derby URL.
+_DATABASE: Final = "jdbc:derby:;databaseName=derby;create=true"
 _ANOTHER_SERVER, _PORT_TAKEN = 3, 4  # exit codes of the server
 _LOG_LIMIT_BYTES: Final = 8 << 20
 _LOG_TAIL_LINES: Final = 25
@@ -168,11 +171,7 @@ class EmbeddedMetastore:
         """
         folder = self.server.folder
         if not self._open or self._membership.pid != os.getpid():
-            raise CatalogError(
-                f"the embedded metastore of {folder.parent} is not in use any more: the lake was closed",
-                hint="connect again",
-                uri=self.uri,
-            )
+            raise _ended(folder.parent, self.uri)
         with _owned(folder), _starting(folder):
             server = _settled(folder, timeout_seconds)
             if server is None:
@@ -205,6 +204,63 @@ class EmbeddedMetastore:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+class EmbeddedWhenNeeded:
+    """A use of a warehouse's metastore that begins when its address is asked for, by the first call of a client."""
+
+    def __init__(self, warehouse: str, start: Callable[[], AbstractContextManager[object]] = nullcontext) -> None:
+        """`start` makes a context around the start."""
+        self.use: EmbeddedMetastore | None = None
+        self.warehouse = local_folder(warehouse)
+        self._start = start
+        self._guard = threading.Lock()
+        self._ended = False
+        self._failure: SkepError | None = None  # in the background
+
+    def begin(self) -> None:
+        """Starts or joins the server in the background, as it will be needed: the caller's imports take as long."""
+        threading.Thread(target=self._begin_beside, name="skep-metastore").start()
+
+    def address(self) -> str:
+        """The server's, which is started, joined or, when its process has died, started again."""
+        with self._guard:
+            if self.use is not None:
+                return self.use.revived()
+            failure, self._failure = self._failure, None
+            if failure is not None:
+                raise failure
+            return self._started().uri
+
+    def _started(self) -> EmbeddedMetastore:
+        if self._ended:
+            raise _ended(self.warehouse)
+        with self._start():
+            self.use = EmbeddedMetastore.start_or_join(self.warehouse)
+        return self.use
+
+    def _begin_beside(self) -> None:
+        with self._guard:
+            if self.use is None and not self._ended:
+                try:
+                    self._started()
+                except SkepError as error:
+                    self._failure = error
+
+    def stop(self) -> None:
+        """Ends the use, if it began. Calling it again is no error."""
+        with self._guard:
+            self._ended = True
+            if self.use is not None:
+                self.use.stop()
+
+
+def _ended(warehouse: str | Path, uri: str | None = None) -> CatalogError:
+    return CatalogError(
+        f"the embedded metastore of {warehouse} is not in use any more: the lake was closed",
+        hint="connect again",
+        uri=uri,
+    )
 
 
 _open_uses: weakref.WeakSet[EmbeddedMetastore] = weakref.WeakSet()
@@ -460,6 +516,7 @@ def _command(folder: Path, port: int) -> list[str]:
         _SERVER_CLASS,
         str(folder),
         str(port),
+        _DATABASE,
     ]
 
 
@@ -524,10 +581,11 @@ rootLogger.appenderRef.console.ref = console
 
 def _hive_site(warehouse: Path) -> str:
     settings = {
-        # The name is relative to derby.system.home: a path may hold characters that mean something in a Derby URL.
-        "javax.jdo.option.ConnectionURL": "jdbc:derby:;databaseName=derby;create=true",
+        "javax.jdo.option.ConnectionURL": _DATABASE,
         "javax.jdo.option.ConnectionDriverName": "org.apache.derby.jdbc.EmbeddedDriver",
-        "datanucleus.schema.autoCreateAll": "true",
+        # Not autoCreateAll: each start compares the columns then, which are the same in all of Spark's releases.
+        "datanucleus.schema.autoCreateTables": "true",
+        "datanucleus.schema.autoCreateConstraints": "true",
         "datanucleus.connectionPoolingType": "NONE",  # the default pool's jar is missing in Spark 4
         # Hive persists each object explicitly: looking at commit for objects that became unreachable finds none.
         "datanucleus.persistenceByReachabilityAtCommit": "false",
@@ -545,7 +603,7 @@ def _hive_site(warehouse: Path) -> str:
         "hive.timedout.txn.reaper.interval": "1s",
     }
     properties = "".join(
-        f"  <property><name>{escape(name)}</name><value>{escape(value)}</value></property>\n"
+        f"  <property><name>{html.escape(name)}</name><value>{html.escape(value)}</value></property>\n"
         for name, value in settings.items()
     )
     return f'<?xml version="1.0" encoding="UTF-8"?>\n<configuration>\n{properties}</configuration>\n'

@@ -344,3 +344,13 @@ def _spark_parameters(data: tuple[Field, ...], keys: tuple[Field, ...], options:
         parameters[f"{SCHEMA_PARTS}numPartCols"] = str(len(keys))
         parameters |= {f"{SCHEMA_PARTS}partCol.{index}": key.name for index, key in enumerate(keys)}
     return parameters
+
+
+def is_hudi(entry: TableEntry) -> bool:
+    """Whether an entry is for a Hudi table, by any writer."""
+    return (
+        "hudi" in (entry.storage.input_format or "")
+        or "com.uber.hoodie" in (entry.storage.input_format or "")
+        or entry.parameters.get("spark.sql.sources.provider", "").lower() == "hudi"
+        or MARKER in entry.parameters
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import os
 import re
@@ -44,4 +43,6 @@ def _version(package: Path) -> str:
     file = package / "version.py"
     if file.is_file() and (found := re.search(r"__version__\s*(?::\s*\w+\s*)?=\s*['\"]([^'\"]+)", file.read_text())):
         return found[1]
+    import importlib.metadata  # slow, and hardly ever needed
+
     return importlib.metadata.version("pyspark")

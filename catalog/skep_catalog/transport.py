@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import socket
-import ssl
 from typing import Any, Final
 
-from thrift.transport import TSocket, TSSLSocket, TTransport
+from thrift.transport import TSocket, TTransport
 
 from skep_catalog.settings import ConnectionSettings, Kerberos, Tls
 from skep_format.distribution import install_command
@@ -52,6 +51,10 @@ class Transport:
 
 
 def _tls_socket(host: str, port: int, tls: Tls) -> Any:
+    import ssl  # of which commands without TLS have no use
+
+    from thrift.transport import TSSLSocket
+
     try:
         context = ssl.create_default_context(cafile=tls.ca)
         if tls.certificate is not None:
@@ -77,12 +80,15 @@ def _sasl(below: Any, host: str, kerberos: Kerberos) -> Any:
 def _raise_for_authentication(error: BaseException, address: str, settings: ConnectionSettings) -> None:
     """Raises failures of TLS and Kerberos, which have classes of their own and which no retry mends."""
     inner = error.inner if isinstance(error, TTransport.TTransportException) else error
-    if isinstance(inner, ssl.SSLError):
-        raise AuthenticationError(
-            f"TLS with {address} failed: {getattr(inner, 'verify_message', None) or inner.reason or inner}",
-            hint="see skep.metastore.tls.ca and skep.metastore.tls.host; does the metastore speak TLS at all?",
-            uri=address,
-        ) from error
+    if settings.tls is not None:
+        from ssl import SSLError
+
+        if isinstance(inner, SSLError):
+            raise AuthenticationError(
+                f"TLS with {address} failed: {getattr(inner, 'verify_message', None) or inner.reason or inner}",
+                hint="see skep.metastore.tls.ca and skep.metastore.tls.host; does the metastore speak TLS at all?",
+                uri=address,
+            ) from error
     if settings.kerberos is not None and type(inner).__module__.partition(".")[0] in ("kerberos", "puresasl"):
         raise AuthenticationError(
             f"Kerberos with {address} failed: {'; '.join(map(str, inner.args)) or type(inner).__name__}",

@@ -1,16 +1,19 @@
-"""The distribution of all packages: its name on package indexes, its version, and how its extras are installed."""
+"""The distribution of all packages: its name on indexes, its version, the table versions it knows, its extras."""
 
 from __future__ import annotations
 
-import importlib.metadata
 from typing import Final
 
 DISTRIBUTION: Final = "skep-hudi"
 """As in pyproject.toml. Another project has the name of the packages."""
+TABLE_VERSIONS: Final = (6, 8, 9)
+"""Hudi's table versions that are read and written, oldest first."""
 
 
 def installed_version(distribution: str = DISTRIBUTION) -> str | None:
     """The version that is installed; None where a package runs from its source, or is not there."""
+    import importlib.metadata  # as slow as a tenth of a command's imports, which do not need it
+
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from skep_format.errors import InputError
-from skep_format.names import META_FOLDER
 
 _PART = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -51,4 +50,6 @@ def is_path(text: str) -> bool:
     parts = [part.strip("`") for part in text.split(".")]
     if "/" in text or ":" in text or len(parts) > 2 or not all(map(_PART.fullmatch, parts)):
         return True
+    from skep_format.names import META_FOLDER  # every command would wait for the names of data files
+
     return (Path(text) / META_FOLDER).is_dir()

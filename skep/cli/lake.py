@@ -11,7 +11,8 @@ import typer
 
 from skep.cli.opened import Given, TableTarget
 from skep.cli.output import Output, OutputOption, print_rows
-from skep.cli.scope import MetastoreOption, WarehouseOption, connected
+from skep.cli.quick import arrow_alone
+from skep.cli.scope import MetastoreOption, WarehouseOption, connected, own_metastore
 from skep_format.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,12 +20,18 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def lake(metastore: str | None, warehouse: str | None) -> Iterator[Lake]:
-    """The lake that flags and settings select."""
-    from skep.lake import connect
+def lake(metastore: str | None, warehouse: str | None, *, begin: bool = True) -> Iterator[Lake]:
+    """The lake that flags and settings select. `begin`: the warehouse's own metastore is started at once, beside the
+    imports; else when it is needed."""
+    from skep.base.config import load
 
-    with connect(metastore, warehouse) as found:
-        yield found
+    settings = load({"metastore": metastore, "warehouse": warehouse}).settings
+    with own_metastore(settings, begin=begin) as embedded:
+        arrow_alone()
+        from skep.lake import lake_of
+
+        with lake_of(settings, embedded) as opened:
+            yield opened
 
 
 def ls(
@@ -34,9 +41,10 @@ def ls(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List the Hudi tables of the metastore."""
-    from skep.metastore.entries import hudi_entries
-
     with connected(metastore, warehouse) as (client, _):
+        from skep.metastore.entries import hudi_entries  # beside the start of the metastore
+
+        arrow_alone()
         rows = [
             {
                 "table": entry.full_name,

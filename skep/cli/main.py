@@ -15,6 +15,7 @@ from typing import Annotated, Any, TextIO, cast
 
 import typer
 from typer.core import TyperGroup
+from typer.main import get_command_name
 
 from skep.cli.output import Output, reported
 from skep.cli.progress import with_bar
@@ -52,7 +53,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "Around": {"around": ("demo", "doctor", "config")},
 }
-"""All commands: panel of the help, module that registers them, names."""
+"""All commands: section of the help, module that registers them, names."""
 
 
 class Commands(TyperGroup):
@@ -66,22 +67,40 @@ class Commands(TyperGroup):
         """A command by name, imported at its first use."""
         if cmd_name not in self.commands:
             mistyped = cmd_name not in self.list_commands(ctx)  # then similar names are suggested
-            for panel, modules in COMMANDS.items():
+            for modules in COMMANDS.values():
                 for module, names in modules.items():
                     if mistyped or cmd_name in names:
-                        self.commands.update(_registered(module, panel))
+                        self.commands.update(_registered(module))
         return self.commands.get(cmd_name)
 
+    def format_commands(self, ctx: object, formatter: Any) -> None:  # noqa: ARG002
+        """The commands by what they work on, each with the first sentence of its help."""
+        for section, modules in COMMANDS.items():
+            with formatter.section(section):
+                formatter.write_dl([each for module in modules for each in _described(module)])
 
-def _registered(module: str, panel: str) -> Iterator[tuple[str, Any]]:
-    """The commands of a module by name."""
+
+def _of_module(module: str) -> App:
     own = App()
     import_module(f"skep.cli.{module}").register(own)
-    commands: Mapping[str, Any] = typer.main.get_group(own).commands
+    return own
+
+
+def _described(module: str) -> Iterator[tuple[str, str]]:
+    """The commands of a module by name, with a sentence each. To make them, with all of their options, takes longer."""
+    own: Any = _of_module(module)
+    alone = [(each.name or get_command_name(each.callback.__name__), each.callback) for each in own.registered_commands]
+    groups = [(each.name, each.typer_instance.info.help) for each in own.registered_groups]
+    for name, text in [*((name, command.__doc__) for name, command in alone), *groups]:
+        yield name, " ".join(text.split()).partition(". ")[0].removesuffix(".") + "."
+
+
+def _registered(module: str) -> Iterator[tuple[str, Any]]:
+    """The commands of a module by name."""
+    commands: Mapping[str, Any] = typer.main.get_group(_of_module(module)).commands
     for name, command in commands.items():
         for path, one in _each(name, command):
             one.callback = with_bar(one.callback, path)
-        command.rich_help_panel = panel
         yield name, command
 
 
@@ -105,6 +124,7 @@ app = typer.Typer(
     epilog="Exit codes: 0 success, 1 failure or drift, 2 wrong usage, 3 changes pending (with --exit-code), 130 or 143"
     " interrupted (Ctrl-C, SIGTERM).",
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # importing what draws its boxes takes as long as all else of the help of all commands
 )
 
 
@@ -195,3 +215,5 @@ def main() -> None:
             app()
     except typer.Exit as stop:
         raise SystemExit(stop.exit_code) from None
+    finally:
+        gc.freeze()  # otherwise Python looks through all objects several times before the process ends

@@ -112,7 +112,7 @@ def with_json(
     """The rows with columns whose texts are JSON: in JSON they are no texts that hold it."""
     import pyarrow as pa
 
-    from skep_table.query.json_text import JsonText
+    from skep_format.json_text import JsonText
 
     fields = [field.with_type(JsonText(field.type)) if field.name in names else field for field in schema]
     typed = pa.schema(fields)
@@ -149,14 +149,14 @@ def print_batches(schema: pa.Schema, batches: Iterable[pa.RecordBatch], output: 
 
 
 def _write_json_lines(batches: Iterable[pa.RecordBatch], stream: IO[bytes]) -> None:
-    from skep_table.query.json_text import json_lines
+    from skep_format.json_text import json_lines
 
     for batch in batches:
         stream.write(json_lines(batch))
 
 
 def _write_json(batches: Iterable[pa.RecordBatch], stream: IO[bytes]) -> None:
-    from skep_table.query.json_text import json_lines
+    from skep_format.json_text import json_lines
 
     opening = b"["
     for batch in batches:
@@ -172,7 +172,7 @@ def _write_csv(schema: pa.Schema, batches: Iterable[pa.RecordBatch], stream: IO[
     import pyarrow as pa
     from pyarrow import csv
 
-    from skep_table.query.json_text import plain_texts
+    from skep_format.json_text import plain_texts
 
     flat = pa.schema([pa.field(name, pa.large_string()) for name in schema.names])
     with csv.CSVWriter(stream, flat) as writer:
@@ -198,8 +198,8 @@ def _print_table(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from skep_format.json_text import plain_texts
     from skep_format.schema.arrow import is_number
-    from skep_table.query.json_text import plain_texts
 
     is_terminal = sys.stdout.isatty()
     if is_terminal and len(schema) * _NARROWEST > Console().width:
@@ -224,7 +224,7 @@ def _print_table(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
 
 def _print_vertical(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
     """Each row as lines of a column and its whole value."""
-    from skep_table.query.json_text import plain_texts
+    from skep_format.json_text import plain_texts
 
     width = max(map(len, schema.names), default=0)
     names = [name.rjust(width) for name in schema.names]

@@ -8,7 +8,7 @@ import inspect
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
@@ -19,6 +19,7 @@ from skep_format.errors import InputError
 if TYPE_CHECKING:
     from skep.base.config import Settings
     from skep_catalog.client import Metastore
+    from skep_catalog.embedded import EmbeddedWhenNeeded
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -91,19 +92,35 @@ def settings_of(pairs: list[str] | None, flag: str = "--option") -> dict[str, st
 def connected(metastore: str | None, warehouse: str | None) -> Iterator[tuple[Metastore, Settings]]:
     """A client of the metastore that flags and settings name, else of the warehouse's own; and these settings."""
     from skep.base.config import load
-    from skep_catalog.client import Metastore
 
     settings = load({"metastore": metastore, "warehouse": warehouse}).settings
-    with ExitStack() as stack:
-        if settings.metastore is not None:
-            client = Metastore.connect(settings.metastore, settings.options)
-        else:
-            from skep_catalog.embedded import EmbeddedMetastore
+    with own_metastore(settings, begin=True) as embedded:
+        from skep_catalog.client import Metastore
 
-            # Settings for TLS and Kerberos are those of other metastores.
-            embedded = stack.enter_context(EmbeddedMetastore.start_or_join(settings.warehouse))
-            client = Metastore.connect(embedded.uri, revived=embedded.revived)
-        yield stack.enter_context(client), settings
+        if embedded is None:
+            client = Metastore.connect(settings.metastore, settings.options)
+        else:  # settings for TLS and Kerberos are those of other metastores
+            client = Metastore.connect(None, revived=embedded.address)
+        with client:
+            yield client, settings
+
+
+@contextmanager
+def own_metastore(settings: Settings, *, begin: bool) -> Iterator[EmbeddedWhenNeeded | None]:
+    """The warehouse's own metastore, where the settings name no other. `begin`: it is started or joined at once, beside
+    the imports of the command."""
+    if settings.metastore is not None:
+        yield None
+        return
+    from skep_catalog.embedded import EmbeddedWhenNeeded
+
+    embedded = EmbeddedWhenNeeded(settings.warehouse)
+    if begin:
+        embedded.begin()
+    try:
+        yield embedded
+    finally:
+        embedded.stop()
 
 
 def until_signalled() -> threading.Event:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
-import secrets
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -127,6 +126,8 @@ def sql_user(
         raise InputError(f"{name!r} can't be a user's name: no blanks, colons or #", found=name)
     right = "write" if write else "read"
     if token:
+        import secrets  # which the help of all commands would wait for
+
         made = secrets.token_urlsafe(32)
         typer.echo(f"token: {made}", err=True)
         typer.echo(f"{name}:{right}:{kept_token(made)}")

@@ -23,13 +23,11 @@ from skep.metastore.syncing import SYNC, SyncWarning, TableSyncs, open_queue
 from skep.query.spark import SparkHolder
 from skep.services.runner import Services
 from skep_catalog.client import Metastore
-from skep_catalog.entries import View, view_of
+from skep_catalog.entries import View, is_hudi, view_of
 from skep_format.errors import InputError, NotATableError, SkepError, TableExistsError, TableMismatchError
 from skep_format.options import Options
 from skep_format.storage import Storage, open_storage
 from skep_sync.planning.locations import registered_there, same_location
-from skep_sync.planning.planner import is_hudi
-from skep_sync.sync import SyncReport
 from skep_sync.targets import Clients, targets_of
 from skep_table.commit.create import TableSpec
 from skep_table.events import Events
@@ -44,8 +42,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from skep.handles.destination import Destination
-    from skep_catalog.embedded import EmbeddedMetastore
+    from skep_catalog.embedded import EmbeddedWhenNeeded
     from skep_catalog.entities import TableEntry as Entry
+    from skep_sync.sync import SyncReport
 
 
 @checks_arguments
@@ -67,7 +66,7 @@ class LakeTables:
         self.options = options or Options()
         self.events = events or Events()
         self._spark = spark or SparkHolder()
-        self._embedded: EmbeddedMetastore | None = None  # which ends with it
+        self._embedded: EmbeddedWhenNeeded | None = None  # which ends with it
         self._closed = False
         queue = partial(open_queue, self.options, self.warehouse)
         self._syncs = TableSyncs(targets_of(self.options), Clients(metastore), queue, self.events)

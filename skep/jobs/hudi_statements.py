@@ -19,6 +19,7 @@ from skep.handles.statements import LakeCatalog
 from skep.handles.table import Table
 from skep.lake import Lake
 from skep.query.engines import LakeEngine, SparkEngine
+from skep_catalog.entries import is_hudi
 from skep_format.errors import EntryExistsError, InputError, NoSuchTableError, TableExistsError, UnsupportedError
 from skep_sql.answer import answer
 from skep_sql.bind import NamedQuery, named_tables, opened_view
@@ -54,7 +55,6 @@ from skep_sql.parsing.statements import (
 )
 from skep_sql.protocols import SPARK_CATALOG, EntryFacts, StoredView
 from skep_sql.session import Session
-from skep_sync.planning.planner import is_hudi
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

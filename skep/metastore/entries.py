@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from skep_catalog.entries import is_hudi
 from skep_format.errors import NoSuchTableError
 from skep_format.nearest import did_you_mean
-from skep_sync.planning.planner import is_hudi
 
 if TYPE_CHECKING:
     from skep.base.names import TableName

@@ -6,16 +6,19 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from skep_format.errors import SkepError
 from skep_format.options import Options, boolean, option
 from skep_format.storage import open_storage
 from skep_sync.following.queue import SyncQueue
-from skep_sync.sync import SyncReport
 from skep_sync.targets import Clients, Outcome, Target, each_target, sync_target
 from skep_table.events import NO_EVENTS, Events
 from skep_table.hooks import CommitHook, Committed
 from skep_table.table import HudiTable
+
+if TYPE_CHECKING:
+    from skep_sync.sync import SyncReport
 
 SYNC = option("skep.sync.after.commit", boolean, True, "Bring the metastore up to date after each commit")
 QUEUE = option(

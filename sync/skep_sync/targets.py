@@ -16,15 +16,17 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from skep_catalog.client import Metastore
 from skep_format.errors import OptionError, SkepError
 from skep_format.options import REGISTRY, Options, comma_list, option
 from skep_sync.options import DATABASE, KIND, TABLE, URIS
-from skep_sync.sync import SyncReport, sync_table
 from skep_table.events import NO_EVENTS, Events
 from skep_table.table import HudiTable
+
+if TYPE_CHECKING:
+    from skep_sync.sync import SyncReport
 
 MAIN: Final = "main"
 _PREFIX: Final = "skep.sync.target."
@@ -147,6 +149,8 @@ def sync_target(
     if isinstance(table, str):
         table = HudiTable.open(table, target.options)
     database, name = target.names(entry)
+    from skep_sync.sync import sync_table  # reads of a lake know its targets, and sync nothing
+
     return sync_table(table, clients.of(target), database, name, target.options, full=full, events=events)
 
 

@@ -9,15 +9,16 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from skep_catalog.client import Metastore
-from skep_catalog.embedded import EmbeddedMetastore, local_folder, running
+from skep_catalog.embedded import EmbeddedMetastore, EmbeddedWhenNeeded, local_folder, running
 from skep_catalog.entities import Column, StorageDescriptor, TableEntry
-from skep_format.errors import InputError, MetastoreStartError, MetastoreUnreachableError
+from skep_format.errors import CatalogError, InputError, MetastoreStartError, MetastoreUnreachableError
 
 pytestmark = pytest.mark.metastore
 
@@ -192,6 +193,53 @@ class TestRefusals:
         (tmp_path / "file").touch()
         with pytest.raises(MetastoreStartError, match="can't make the metastore's folder"):
             EmbeddedMetastore.start_or_join(tmp_path / "file")
+
+
+class TestWhenNeeded:
+    def test_it_starts_when_a_client_calls(self, tmp_path: Path) -> None:
+        steps: list[str] = []
+
+        @contextmanager
+        def noted() -> Iterator[None]:
+            steps.append("start")
+            yield
+
+        use = EmbeddedWhenNeeded(str(tmp_path / "lake"), noted)
+        client = Metastore.connect(None, revived=use.address)
+        other = client.own_connection()
+        assert not (tmp_path / "lake").exists()
+        assert client.databases() == other.databases() == ["default"]
+        assert steps == ["start"]
+        assert use.use is not None
+        assert client.uri == use.use.uri
+        use.stop()
+        use.stop()
+        assert running(tmp_path / "lake" / ".metastore") is None
+
+    def test_it_can_begin_in_the_background(self, tmp_path: Path, metastore_server: EmbeddedMetastore) -> None:
+        warehouse = str(metastore_server.server.folder.parent)
+        use = EmbeddedWhenNeeded(warehouse)
+        use.begin()
+        use.begin()
+        assert use.address() == metastore_server.uri
+        use.stop()
+        assert metastore_server.is_alive()
+
+        (tmp_path / "file").touch()
+        failing = EmbeddedWhenNeeded(str(tmp_path / "file"))
+        failing.begin()
+        for _ in range(2):
+            with pytest.raises(MetastoreStartError, match="can't make the metastore's folder"):
+                failing.address()
+        failing.stop()
+
+    def test_one_that_was_stopped_does_not_begin(self, tmp_path: Path) -> None:
+        use = EmbeddedWhenNeeded(str(tmp_path / "lake"))
+        use.stop()
+        use.begin()
+        with pytest.raises(CatalogError, match="the lake was closed"):
+            use.address()
+        assert not (tmp_path / "lake").exists()
 
 
 class TestLeftovers:

@@ -13,8 +13,8 @@ import pytest
 from golden_requests import asked
 
 from skep_format.errors import InputError, SkepError
+from skep_format.json_text import json_lines
 from skep_table.query import ReadRequest, read
-from skep_table.query.json_text import json_lines
 from skep_table.table import HudiTable
 
 

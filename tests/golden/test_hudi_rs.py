@@ -6,8 +6,8 @@ import golden_archives as archives
 import hudi
 import pyarrow as pa
 
+from skep_format.json_text import json_lines
 from skep_table.query import read
-from skep_table.query.json_text import json_lines
 from skep_table.table import HudiTable
 
 

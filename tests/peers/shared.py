@@ -17,13 +17,13 @@ from peer_rows import EVERY_TYPE, FEW, Columns, Row, Source, word
 
 from benchmarks.peers.jvm import Jvm
 from benchmarks.peers.spelling import difference
+from skep_format.json_text import json_lines
 from skep_format.options import Options
 from skep_format.storage import LocalStorage
 from skep_format.table_config import TableType
 from skep_format.versions import known_versions
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.query import ReadRequest, read
-from skep_table.query.json_text import json_lines
 from skep_table.services.metadata_check import check_metadata_table
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter

@@ -17,13 +17,13 @@ from peer_shared import MERGE_ON_READ, META, SHAPES, Shape, Shared, index_agrees
 from benchmarks.peers.jvm import Jvm
 from benchmarks.peers.spelling import difference
 from skep_format.expressions import expression_of
+from skep_format.json_text import json_lines
 from skep_format.schema.arrow import arrow_type
 from skep_table.metadata_table.entries import latest
 from skep_table.metadata_table.partitions import BLOOM_MEMBER, STATS_MEMBER
 from skep_table.metadata_table.records.expression_index import FILTER_OPTIONS
 from skep_table.query import ReadRequest, read
 from skep_table.query.explain import explain
-from skep_table.query.json_text import json_lines
 from skep_table.services.cleaning.clean import clean
 from skep_table.services.clustering.cluster import cluster
 from skep_table.services.compaction.compact import compact

@@ -13,10 +13,10 @@ from peer_shared import META, SHAPES, WITH_9, Shape, Shared, agree, for_hudi_rs,
 
 from benchmarks.peers.jvm import Jvm
 from benchmarks.peers.spelling import difference
+from skep_format.json_text import json_lines
 from skep_format.storage import LocalStorage
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.query import ReadRequest, read
-from skep_table.query.json_text import json_lines
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 

@@ -18,9 +18,9 @@ import skep
 from benchmarks.peers.bundle import RELEASES
 from benchmarks.peers.jvm import Jvm
 from benchmarks.peers.spelling import difference
+from skep_format.json_text import json_lines
 from skep_format.timeline.instant import Action
 from skep_table.query import ReadRequest, read
-from skep_table.query.json_text import json_lines
 from skep_table.services.compaction.compact import compact
 from skep_table.table import HudiTable
 

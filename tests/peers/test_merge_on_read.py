@@ -16,10 +16,10 @@ from peer_shared import EVERY_COMMIT, MERGE_ON_READ, META, PEERS, WITH_9, Shape,
 import skep
 from benchmarks.peers.jvm import Jvm
 from benchmarks.peers.spelling import difference
+from skep_format.json_text import json_lines
 from skep_format.options import Options
 from skep_format.timeline.instant import Action, State
 from skep_table.query import ReadRequest, read
-from skep_table.query.json_text import json_lines
 from skep_table.services.compaction.compact import compact, execute_pending_compactions, schedule_compaction
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter

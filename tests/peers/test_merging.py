@@ -18,12 +18,12 @@ from peer_arrow import arrow_schema, arrow_table
 from peer_rows import Row
 
 from benchmarks.peers.jvm import Jvm
+from skep_format.json_text import json_lines
 from skep_format.options import Options
 from skep_format.schema.arrow import from_arrow
 from skep_format.storage import LocalStorage
 from skep_table.commit.create import create_table
 from skep_table.query import ReadRequest, read
-from skep_table.query.json_text import json_lines
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 from skep_table.write.planning.settings import spec_of

@@ -18,12 +18,12 @@ import pytest
 from benchmarks.peers.bundle import RELEASES, bundle, java
 from benchmarks.peers.jvm import HudiRefused, Jvm
 from benchmarks.peers.spelling import difference
+from skep_format.json_text import json_lines
 from skep_format.logfile import BlockType, HeaderKey, format_block
 from skep_format.storage import LocalStorage
 from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.query import ReadRequest, read
-from skep_table.query.json_text import json_lines
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 

@@ -12,9 +12,9 @@ import pytest
 
 from benchmarks.peers.jvm import HudiRefused, Jvm
 from benchmarks.peers.spelling import difference
+from skep_format.json_text import json_lines
 from skep_format.options import Options
 from skep_table.query import ReadRequest, read
-from skep_table.query.json_text import json_lines
 from skep_table.table import HudiTable
 
 TYPE, END = "hoodie.datasource.query.type", "hoodie.datasource.read.end.instanttime"

@@ -14,6 +14,7 @@ import pytest
 
 from benchmarks.peers.jvm import Jvm
 from benchmarks.peers.spelling import difference
+from skep_format.json_text import json_lines
 from skep_format.options import Options
 from skep_format.schema.change import AddColumn, ChangeType, ColumnChange, DropColumn, MoveColumn, RenameColumn
 from skep_format.schema.types import META_FIELDS, DateType, DecimalType, DoubleType, IntType, LongType, StringType
@@ -21,7 +22,6 @@ from skep_format.storage import LocalStorage
 from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.query import ReadRequest, read
-from skep_table.query.json_text import json_lines
 from skep_table.services.compaction.compact import compact
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter

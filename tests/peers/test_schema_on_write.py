@@ -14,8 +14,8 @@ import skep
 from benchmarks.peers.bundle import RELEASES
 from benchmarks.peers.jvm import Jvm
 from benchmarks.peers.spelling import difference
+from skep_format.json_text import json_lines
 from skep_table.query import ReadRequest, read
-from skep_table.query.json_text import json_lines
 from skep_table.table import HudiTable
 
 Start = Callable[[str], Jvm]

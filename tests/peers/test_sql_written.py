@@ -16,8 +16,8 @@ from benchmarks.peers.jvm import Jvm
 from benchmarks.peers.spelling import Row, difference
 from skep.lake import Lake
 from skep_catalog.client import Metastore
+from skep_format.json_text import json_lines
 from skep_table.query import ReadRequest, read
-from skep_table.query.json_text import json_lines
 from skep_table.table import HudiTable
 
 pytestmark = pytest.mark.metastore

@@ -13,8 +13,8 @@ import pytest
 from benchmarks.peers.jvm import HudiRefused, Jvm
 from benchmarks.peers.spelling import difference
 from skep_format.errors import VersionChangeError
+from skep_format.json_text import json_lines
 from skep_table.query import ReadRequest, read
-from skep_table.query.json_text import json_lines
 from skep_table.table import HudiTable
 from skep_table.upgrade import change_version
 

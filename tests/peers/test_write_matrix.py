@@ -21,8 +21,8 @@ from peer_shared import PEERS, peer_marks
 import skep
 from benchmarks.peers.jvm import Jvm
 from benchmarks.peers.spelling import difference
+from skep_format.json_text import json_lines
 from skep_table.query import ReadRequest, read
-from skep_table.query.json_text import json_lines
 from skep_table.table import HudiTable
 
 Options = dict[str, str]

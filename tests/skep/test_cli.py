@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -98,6 +99,27 @@ def test_a_command_brings_no_other_along() -> None:
     loaded = {name.removeprefix("skep.cli.") for name in done.stdout.splitlines()[-1].split()}
     assert "around" in loaded
     assert not loaded & {"sync", "serve", "table", "stream", "sql", "lock"}
+
+
+def test_the_help_has_a_sentence_for_each_command(run: Run) -> None:
+    _, out, _ = run("--help")
+    for section, modules in COMMANDS.items():
+        listed = re.search(rf"^{section}:\n((?:  .*\n)+)", out, re.MULTILINE)
+        assert listed is not None, out
+        sentences = re.findall(r"^  (\S+) +([A-Z](?:.*\n   )*.*\.)$", listed[1], re.MULTILINE)
+        assert [name for name, _ in sentences] == [name for names in modules.values() for name in names]
+
+
+def test_a_query_that_reads_no_table_needs_no_metastore(tmp_path: Path) -> None:
+    """Its start would take longer than the query."""
+    query = ["sql", "select 1 + 1 as n", "-o", "jsonl", "-w", "lake"]
+    code = f"import sys; from skep.cli.main import app; app({query}, standalone_mode=False); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    rows, names = done.stdout.splitlines()
+    assert json.loads(rows) == {"n": 2}
+    assert not (tmp_path / "lake").exists()
+    needless = {"pandas", "pyspark", "fastavro", "httpx", "skep_sync.apply", "skep_sync.planning.plan"}
+    assert not needless & {*names.split()}
 
 
 def test_a_mistyped_command_is_guessed(run: Run) -> None:

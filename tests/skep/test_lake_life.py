@@ -191,7 +191,8 @@ def test_an_embedded_metastore_that_dies_is_started_again(tmp_path: Path, orders
         assert other.tables() == ["default.orders"]
         other.table("orders").upsert(orders(3))
         assert other._embedded is not None
-        assert not other._embedded.started
+        assert other._embedded.use is not None
+        assert not other._embedded.use.started
         assert ids(table) == [1, 2, 3]
 
         lock = HmsLock(lake.metastore, "default", "orders")

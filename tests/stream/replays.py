@@ -15,8 +15,8 @@ import pyarrow as pa
 import skep
 from skep.flows.streams import Streamer
 from skep_format.errors import SkepError
+from skep_format.json_text import json_lines
 from skep_format.timeline.instant import Instant
-from skep_table.query.json_text import json_lines
 from skep_table.table import HudiTable
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from skep_format.json_text import json_lines
 from skep_table.query import ReadRequest, read
-from skep_table.query.json_text import json_lines
 from skep_table.table import HudiTable
 from skep_writer import collect_arrow, to_spark
 from skep_writer.schemas import spark_arrow, spark_type

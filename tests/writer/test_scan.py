@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from skep_format.json_text import json_lines
 from skep_table.query import ReadRequest, plan, read
-from skep_table.query.json_text import json_lines
 from skep_table.table import HudiTable
 from skep_writer import collect_arrow, to_spark
 from skep_writer.reading.native import split

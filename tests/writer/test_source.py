@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import skep
+from skep_format.json_text import json_lines
 from skep_table.query import ReadRequest, read
-from skep_table.query.json_text import json_lines
 from skep_table.table import HudiTable
 from skep_writer import collect_arrow
 

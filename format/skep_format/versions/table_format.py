@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from skep_format.distribution import TABLE_VERSIONS
 from skep_format.names import MarkerType
 from skep_format.storage import Storage
 from skep_format.table_config import ARCHIVE_FOLDER, HISTORY_PATH, TIMELINE_PATH, TableConfig
@@ -200,7 +201,9 @@ _VERSION_9: Final = TableFormat(
     _archive=LsmArchive,
     _archive_writer=_history_writer,
 )
-_FORMATS: Final[Mapping[int, TableFormat]] = {each.version: each for each in (_VERSION_6, _VERSION_8, _VERSION_9)}
+_FORMATS: Final[Mapping[int, TableFormat]] = dict(
+    zip(TABLE_VERSIONS, (_VERSION_6, _VERSION_8, _VERSION_9), strict=True)
+)
 DEFAULT: Final = _VERSION_6
 """The format of new tables for which no version is chosen: every engine reads it."""
 
@@ -217,4 +220,4 @@ def format_of(config: TableConfig) -> TableFormat:
 
 def known_versions() -> tuple[int, ...]:
     """The table versions that are read and written, oldest first."""
-    return tuple(_FORMATS)
+    return TABLE_VERSIONS

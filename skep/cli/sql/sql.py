@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from skep.cli import progress
 from skep.cli.lake import lake
 from skep.cli.output import Output, OutputOption
-from skep.cli.quick import arrow_alone
 from skep.cli.scope import MetastoreOption, WarehouseOption
 from skep.cli.sql.statements import announce, located, run_statement, statements
 from skep_format.errors import InputError
+
+_TABLES: Final = re.compile(r"\b(from|join|into|update|table|tables)\b", re.IGNORECASE)
+"""Hardly a statement without these needs the metastore; where one does, it is started then."""
 
 
 def register(app: typer.Typer) -> None:
@@ -47,7 +50,6 @@ def sql(
     """
     if query is not None and file is not None:
         raise InputError("statements are given both as an argument and by --file", option="--file")
-    arrow_alone()
     if query is None and file is None and sys.stdin.isatty():
         from skep.cli.sql.shell import Shell
 
@@ -56,11 +58,11 @@ def sql(
         return
     name = str(file) if file is not None else ""
     text = _text(query, file)
-    cursors = statements(text, name)
-    if not cursors:
-        raise InputError("one statement is expected, found 0", found=text)
     verbose = verbose or progress.is_verbose()
-    with lake(metastore, warehouse) as found:
+    with lake(metastore, warehouse, begin=_TABLES.search(text) is not None) as found:
+        cursors = statements(text, name)
+        if not cursors:
+            raise InputError("one statement is expected, found 0", found=text)
         if verbose or progress.is_for_people():
             announce(found)
         for cursor in cursors:

@@ -13,7 +13,7 @@ from TCLIService import ttypes
 from thrift.Thrift import TType
 
 from skep_format.buffers import bytes_and_offsets
-from skep_table.query.json_text import ROWS, Spelling, decimal_text, json_values
+from skep_format.json_text import ROWS, Spelling, decimal_text, json_values
 
 COLUMNAR: Final = ttypes.TProtocolVersion.HIVE_CLI_SERVICE_PROTOCOL_V6
 _TYPE: Final = ttypes.TTypeId

@@ -11,6 +11,7 @@ from typing import Any, Final
 from skep_format.basefile import read_footer
 from skep_format.errors import CorruptFileError, InputError
 from skep_format.instant_time import InstantTime
+from skep_format.json_text import json_lines
 from skep_format.logfile import LogBlock, read_blocks
 from skep_format.logfile.block import BlockType
 from skep_format.options import Options
@@ -18,7 +19,6 @@ from skep_format.storage import Storage, open_storage
 from skep_format.timeline.instant import Action
 from skep_format.timeline.plans import CleanMetadata, RollbackMetadata
 from skep_sql.procedures.contract import Context, Rows, procedure
-from skep_table.query.json_text import json_lines
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice, LogFile
 

@@ -14,11 +14,12 @@ from operator import itemgetter
 
 from skep_catalog.client import Metastore
 from skep_catalog.entities import TableEntry
+from skep_catalog.entries import is_hudi
 from skep_format.errors import NoSuchTableError, NotATableError, SkepError
 from skep_sync.following.queue import Pending, SyncQueue, table_key
 from skep_sync.following.status import sync_status
 from skep_sync.following.watch import WatchedTable, table_of_view
-from skep_sync.planning.planner import SYMLINKS, is_hudi
+from skep_sync.planning.planner import SYMLINKS
 from skep_sync.sync import SyncReport
 from skep_sync.targets import Clients, Outcome, Target, each_target, sync_target
 from skep_table.events import NO_EVENTS, Events

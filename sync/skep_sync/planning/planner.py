@@ -7,7 +7,7 @@ from typing import Final
 
 from skep_catalog.client import Metastore
 from skep_catalog.entities import Column, StorageDescriptor, TableEntry
-from skep_catalog.entries import MARKER, OWNED_BY, WantedEntries, WantedEntry, wanted_entries
+from skep_catalog.entries import MARKER, OWNED_BY, WantedEntries, WantedEntry, is_hudi, wanted_entries
 from skep_catalog.lengths import too_long
 from skep_format.errors import NoSuchTableError, TableMismatchError
 from skep_format.names import DEFAULT_PARTITION
@@ -394,14 +394,4 @@ def _with_columns_of(wanted: TableEntry, actual: TableEntry) -> StorageDescripto
         columns=actual.storage.columns,
         bucket_columns=actual.storage.bucket_columns,
         num_buckets=actual.storage.num_buckets,
-    )
-
-
-def is_hudi(entry: TableEntry) -> bool:
-    """Whether an entry is for a Hudi table, by any writer."""
-    return (
-        "hudi" in (entry.storage.input_format or "")
-        or "com.uber.hoodie" in (entry.storage.input_format or "")
-        or entry.parameters.get("spark.sql.sources.provider", "").lower() == "hudi"
-        or MARKER in entry.parameters
     )

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from skep_format.errors import FormatError, InputError
 from skep_format.instant_time import InstantTime
+from skep_format.json_text import AVRO, COMPACT, json_rows, json_values
 from skep_format.logfile import BlockType, read_blocks
 from skep_format.logfile.changes import AFTER, BEFORE, DELETE, INSERT, KEY, OP, TIME, UPDATE
 from skep_format.names import BaseFileName
@@ -26,7 +27,6 @@ from skep_format.timeline.instant import Instant
 from skep_format.timeline.metadata import WriteOperation, WriteStat
 from skep_table.query.filters.predicate import Predicate
 from skep_table.query.incremental import bounded, check_known, instants_between
-from skep_table.query.json_text import AVRO, COMPACT, json_rows, json_values
 from skep_table.query.plan import predicate_of
 from skep_table.query.request import ReadRequest
 from skep_table.slices import read_slice

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from skep_format.json_text import AVRO, json_values
 from skep_format.logfile import BlockType, HeaderKey, read_blocks
 from skep_format.logfile.writer import avro_content, format_block
 from skep_format.schema.avro import parse_avro, to_avro
@@ -17,7 +18,6 @@ from skep_format.schema.types import Schema
 from skep_format.storage import LocalStorage
 from skep_format.table_config import update_table_config
 from skep_table.query import ReadRequest, read
-from skep_table.query.json_text import AVRO, json_values
 from skep_table.table import HudiTable
 
 FIELDS = {"OP_KEY_ONLY": ("op", "record_key"), "DATA_BEFORE": ("op", "record_key", "before")}

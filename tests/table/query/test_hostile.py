@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from skep_format.errors import FormatError, SkepError
+from skep_format.json_text import json_lines
 from skep_format.logfile import read_blocks
 from skep_format.storage import LocalStorage
 from skep_table.query import read
-from skep_table.query.json_text import json_lines
 from skep_table.table import HudiTable
 
 TABLES = [

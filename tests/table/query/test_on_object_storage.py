@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from skep_format.json_text import json_lines
 from skep_format.storage import Storage
 from skep_table.query import ReadRequest, read
-from skep_table.query.json_text import json_lines
 from skep_table.table import HudiTable
 
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep_table.query.json_text import AVRO, COMPACT, ROWS, Spelling, json_lines, json_values, plain_texts
+from skep_format.json_text import AVRO, COMPACT, ROWS, Spelling, json_lines, json_values, plain_texts
 
 NESTED = pa.struct([("a", pa.int32()), ("b", pa.string())])
 
