@@ -1,11 +1,11 @@
 """A life of a table of either type: bulk insert, upsert, delete, compaction; small commits among many partitions.
 
 With `--table-version` the lives alone, in tables of that version, beside skep in version 6; `--lives` chooses some of
-them. Otherwise, beside them: writes from Arrow without a JVM, against delta-rs (`arrow_write`); changes of a small part of
-one file (`changed_part`); Spark's plain write of the same rows, growth with the partitions, memory of a worker
-(`beside_write`). The contenders are up together and live one after the other in each turn, the first of which warms up, so
-that their times are of the same minutes. All read the same Parquet files, use two cores, snappy, no metadata table and no
-services after commits; what they wrote is compared.
+them. Otherwise, beside them: writes from Arrow without a JVM, against delta-rs (`arrow_write`); changes of a small
+part of one file (`changed_part`); Spark's plain write of the same rows, growth with the partitions, memory of a worker
+(`beside_write`). The contenders are up together and live one after the other in each turn, the first of which warms up,
+so that their times are of the same minutes. All read the same Parquet files, use two cores, snappy, no metadata table
+and no services after commits; what they wrote is compared.
 """
 
 from __future__ import annotations
