@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -43,6 +44,28 @@ def frame(spark: Any, rows: list[tuple[Any, ...]], ddl: str = DDL) -> Any:
 
 def values(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return {key: row["v"] for key, row in found.items()}
+
+
+@pytest.mark.parametrize("options", [None, HELD_BY_DRIVER], ids=["held by Spark", "held by the driver"])
+def test_row_groups_without_a_changed_row_are_copied(
+    options: Options | None, spark: Any, make_table: Make, snapshot: Snapshot
+) -> None:
+    """The first file has no dictionaries, as row groups that are encoded by later options have."""
+    small = {**(options or {}), "hoodie.parquet.block.size": "4000"}
+    table = make_table(SCHEMA)
+    rows = [(f"k{at:03d}", "x", 1, f"v{at % 3}") for at in range(300)]
+    plain = Options({**small, "hoodie.parquet.dictionary.enabled": "false"})
+    SparkWriter(table.with_context(options=plain), spark).bulk_insert(frame(spark, rows).coalesce(1))
+    changed = [(f"k{at:03d}", "x", 2, "new") for at in range(130, 134)]
+    SparkWriter(table.with_context(options=Options(small)), spark).upsert(frame(spark, changed))
+    (slice_,) = table.reload().view().slices("x")
+    assert slice_.base_file is not None
+    metadata = pq.read_metadata(f"{table.storage.root}/{slice_.base_file.path}")
+    chunks = [metadata.row_group(at).column(metadata.num_columns - 1) for at in range(metadata.num_row_groups)]
+    assert [chunk.path_in_schema for chunk in chunks] == ["v"] * len(chunks)
+    assert [chunk.has_dictionary_page for chunk in chunks].count(True) == 1 < len(chunks)
+    expected = {key: value for key, _, _, value in rows} | {key: value for key, _, _, value in changed}
+    assert values(snapshot(table)) == expected
 
 
 @pytest.mark.parametrize("options", [None, HELD_BY_DRIVER], ids=["held by Spark", "held by the driver"])

@@ -266,7 +266,7 @@ KEYS = st.one_of(
     st.lists(st.integers(0, 140), min_size=1, max_size=6, unique=True),
 )
 STEPS = st.one_of(
-    st.tuples(st.sampled_from(["upsert", "upsert", "upsert", "delete"]), KEYS, st.integers(1, 9)),
+    st.tuples(st.sampled_from(["upsert", "upsert", "set", "delete"]), KEYS, st.integers(1, 9)),
     st.tuples(st.sampled_from(["compact", "cluster"]), st.just([]), st.just(0)),
 )
 
@@ -294,8 +294,12 @@ class History:
                 execute_pending_compactions(table)
         elif step == "cluster":
             cluster(table)
+        elif step == "set" and (not table.config.is_mor or table.config.version > 6):
+            held = content(table)
+            given = rows([at for at in keys if f"k{at:05d}" in held], ts)
+            LocalWriter(table).upsert(given.select(["id", "ts", "text"]), partial=True)
         else:
-            getattr(LocalWriter(table), step)(rows(keys, ts))
+            getattr(LocalWriter(table), "delete" if step == "delete" else "upsert")(rows(keys, ts))
 
     @staticmethod
     def _rows(table: HudiTable) -> list[str]:
