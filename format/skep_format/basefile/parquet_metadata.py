@@ -225,6 +225,12 @@ def _move(struct: Struct, field: int, by: int) -> None:
         struct[field] = kind, offset + by
 
 
+def without_statistics(chunk: Struct) -> Struct:
+    """A column chunk of which nothing is stated that readers select by."""
+    meta = {field: found for field, found in meta_data(chunk).items() if field != STATISTICS}
+    return chunk | {META_DATA: (STRUCT, meta)}
+
+
 def leave_out_bounds(meta: Struct) -> None:
     """Of the statistics of a column chunk only the number of nulls stays."""
     known = value_of(meta, STATISTICS) or {}

@@ -32,6 +32,7 @@ class OpenBaseFile:
     def __init__(self, source: pa.NativeFile, path: str) -> None:
         self._source, self._path = source, path
         self._metadata: pq.FileMetaData | None = None
+        self._files: dict[tuple[str, ...], pq.ParquetFile] = {}
 
     def footer(self) -> BaseFileFooter:
         """Reads the footer, which `rows` then does not read again. CorruptFileError when it can't be read."""
@@ -72,15 +73,15 @@ class OpenBaseFile:
         in files without renamed columns: rows that fail it may still come. Text columns that are `encoded` by name come
         with their dictionaries where the file has some. Raises CorruptFileError for a damaged file.
         """
-        source, path, wanted = self._source, self._path, _wanted(columns, schema, names)
-        if path.endswith("." + BaseFormat.ORC.extension):
-            batches = _orc_batches(source, path, wanted)
+        wanted = _wanted(columns, schema, names)
+        if self._path.endswith("." + BaseFormat.ORC.extension):
+            batches = _orc_batches(self._source, self._path, wanted)
         else:
             target = None if names else schema
             kept = () if names else self._encoded(encoded)
             # The condition names the columns of today, of which the file may have others by the same names.
             known = None if names else condition
-            batches = _parquet_batches(source, path, wanted, known, batch_rows, target, self._metadata, kept, groups)
+            batches = self._parquet_batches(wanted, known, batch_rows, target, kept, groups)
         for batch in batches:
             yield batch if schema is None else project(batch, schema, names or {}, encoded=bool(encoded))
 
@@ -115,6 +116,52 @@ class OpenBaseFile:
             statistics = Statistics.of(self._source, condition)
             calendar = LegacyCalendar.of(file.metadata, self._path)
             return len(_groups_to_read(file, calendar, statistics, schema)), file.num_row_groups
+
+    def _parquet_batches(
+        self,
+        wanted: Sequence[str] | None,
+        condition: RowCondition | None,
+        batch_rows: int,
+        target: Schema | None,
+        encoded: Sequence[str],
+        groups: Sequence[int] | None,
+    ) -> Iterator[pa.RecordBatch]:
+        source, path = self._source, self._path
+        with damage_named(path):
+            statistics = Statistics.of(source, condition)
+            if statistics is not None:
+                self._metadata = statistics.metadata  # read once for both
+            file = self._parquet(tuple(encoded))
+            calendar = LegacyCalendar.of(file.metadata, path)
+            columns = wanted
+            if wanted is not None:
+                present = set(file.schema_arrow.names)
+                columns = [name for name in wanted if name in present]
+            # values are in the file's calendar, and statistics, too
+            sought = None
+            if condition is not None and columns is not None and calendar is None:
+                sought = condition if _fits(condition, file.schema_arrow, columns, target) else None
+            seen = False
+            # one at a time: Arrow would keep the bytes of all of them until the last is read
+            for group in groups if groups is not None else _groups_to_read(file, calendar, statistics, target):
+                batches = None
+                if sought is not None and columns is not None:
+                    batches = matching_rows(file, source, group, sought, columns, batch_rows)
+                if batches is None:
+                    batches = file.iter_batches(batch_size=batch_rows, row_groups=[group], columns=columns)
+                for batch in batches:
+                    seen = True
+                    plain = _without_metadata(batch)
+                    yield plain if calendar is None else calendar.proleptic(plain)
+            if not seen:
+                schema = file.schema_arrow.remove_metadata()
+                yield _empty(schema if columns is None else pa.schema([schema.field(name) for name in columns]))
+
+    def _parquet(self, encoded: tuple[str, ...]) -> pq.ParquetFile:
+        """Made once: Arrow looks at all columns for it."""
+        if encoded not in self._files:
+            self._files[encoded] = parquet_file(self._source, self._metadata, encoded)
+        return self._files[encoded]
 
     def _encoded(self, among: Collection[str]) -> Sequence[str]:
         if not among:
@@ -171,48 +218,6 @@ def _wanted(columns: Sequence[str] | None, schema: Schema | None, names: SourceN
         return columns
     sources = (names.get(name, name) if names else name for name in schema.names())
     return [source for source in sources if source is not None]
-
-
-def _parquet_batches(
-    source: pa.NativeFile,
-    path: str,
-    wanted: Sequence[str] | None,
-    condition: RowCondition | None,
-    batch_rows: int,
-    target: Schema | None,
-    metadata: pq.FileMetaData | None = None,
-    encoded: Sequence[str] = (),
-    groups: Sequence[int] | None = None,
-) -> Iterator[pa.RecordBatch]:
-    with damage_named(path):
-        statistics = Statistics.of(source, condition)
-        if statistics is not None:
-            metadata = statistics.metadata  # read once for both
-        file = parquet_file(source, metadata, encoded)
-        calendar = LegacyCalendar.of(file.metadata, path)
-        columns = wanted
-        if wanted is not None:
-            present = set(file.schema_arrow.names)
-            columns = [name for name in wanted if name in present]
-        # values are in the file's calendar, and statistics, too
-        sought = None
-        if condition is not None and columns is not None and calendar is None:
-            sought = condition if _fits(condition, file.schema_arrow, columns, target) else None
-        seen = False
-        # one at a time: Arrow would keep the bytes of all of them until the last is read
-        for group in groups if groups is not None else _groups_to_read(file, calendar, statistics, target):
-            batches = None
-            if sought is not None and columns is not None:
-                batches = matching_rows(file, source, group, sought, columns, batch_rows)
-            if batches is None:
-                batches = file.iter_batches(batch_size=batch_rows, row_groups=[group], columns=columns)
-            for batch in batches:
-                seen = True
-                plain = _without_metadata(batch)
-                yield plain if calendar is None else calendar.proleptic(plain)
-        if not seen:
-            schema = file.schema_arrow.remove_metadata()
-            yield _empty(schema if columns is None else pa.schema([schema.field(name) for name in columns]))
 
 
 def _groups_to_read(

@@ -192,7 +192,8 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         `new_keys`: see `continue_keys`. Raises CorruptFileError before anything is written.
         """
         assert held.row_groups is not None
-        group = held.row_groups.read(number)
+        # Hudi 0.15 takes a column for null in row groups that lack its statistics, where others have them.
+        group = held.row_groups.read(number).without_statistics(_NEVER_FILTERED)
         if self._options.meta and FILE_NAME in self._schema:
             group = group.with_column(FILE_NAME, self._name_pages(group.rows))
         if self._keyed and new_keys:

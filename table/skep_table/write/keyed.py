@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -160,9 +161,13 @@ def unnamed(rows: pa.RecordBatch | pa.Table) -> int:
     return rows.num_rows - int(named(rows.column(FILE_NAME)).sum())
 
 
+_FEW_CODES: Final = 1 << 15
+
+
 def rows_by(codes: npt.NDArray[np.int32], count: int) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
     """(code, positions of its rows in their order) for each code below `count` that occurs."""
-    order = np.argsort(codes, kind="stable")
+    # numpy sorts integers of 16 bits by radix, in a fifth of the time
+    order = np.argsort(codes.astype(np.int16) if count < _FEW_CODES else codes, kind="stable")
     ordered = codes[order]
     ends = np.flatnonzero(np.diff(ordered, append=count))  # the cost depends on the rows, not on `count`
     start = 0
