@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+from copied_groups import copied_groups
 
 from skep.handles.table import Table
 from skep.lake import Lake
@@ -21,6 +22,7 @@ from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
 
 UTC = dt.timezone.utc
+SMALL_ROW_GROUPS = {"hoodie.parquet.block.size": "512"}
 COMPACT_NOW = {"hoodie.compact.inline": "true", "hoodie.compact.inline.max.delta.commits": "1"}
 
 
@@ -126,6 +128,13 @@ def plain(ids: range | list[int], ts: int, part: Callable[[int], Any] | Any = "n
     return frame(PLAIN, [row(i) for i in ids])
 
 
+def upsert_beside_copies(table: Table, rows: pa.Table) -> None:
+    """An upsert; of a base file the row groups that it does not change are copied."""
+    with copied_groups() as copied:
+        table.upsert(rows, **SMALL_ROW_GROUPS)
+    assert len(copied) > 1 or table.hudi.config.type is TableType.MERGE_ON_READ
+
+
 # -- types -------------------------------------------------------------------------------------------------------------
 
 ADDRESS = pa.struct([("street", pa.string()), ("zip", pa.int32()), ("at", pa.struct([("x", pa.float64())]))])
@@ -179,8 +188,8 @@ def typed(i: int, ts: int) -> dict[str, Any]:
 
 @recipe("plain types, nulls, edge values", TYPES)
 def types(table: Table) -> None:
-    table.insert(frame(TYPES, [typed(i, 1) for i in range(21)]))
-    table.upsert(frame(TYPES, [typed(i, 2) for i in range(3, 12)]))
+    table.insert(frame(TYPES, [typed(i, 1) for i in range(21)]), **SMALL_ROW_GROUPS)
+    upsert_beside_copies(table, frame(TYPES, [typed(i, 2) for i in range(3, 12)]))
 
 
 @recipe("dates", DATES)
@@ -223,8 +232,8 @@ def nested(table: Table) -> None:
             "labels": {f"k{n}": n + ts for n in range(i % 3)},
         }
 
-    table.insert(frame(NESTED, [row(i, 1) for i in range(20)]))
-    table.upsert(frame(NESTED, [row(i, 2) for i in range(4, 9)]))
+    table.insert(frame(NESTED, [row(i, 1) for i in range(20)]), **SMALL_ROW_GROUPS)
+    upsert_beside_copies(table, frame(NESTED, [row(i, 2) for i in range(4, 9)]))
 
 
 @recipe("binary", BINARY)
