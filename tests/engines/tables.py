@@ -10,9 +10,11 @@ import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from copied_groups import copied_groups
 
 from skep.handles.table import Table
@@ -384,3 +386,27 @@ def life(table: Table) -> None:
     table.delete_partitions("west")
     table.upsert(plain([1, 2, 4, 40, 44], 5, place, "last"))
     table.delete(plain([5, 8], 6, place))
+
+
+# -- tables that are no row of the documents ---------------------------------------------------------------------------
+
+
+def with_indexes_of_pages(table: Table) -> None:
+    """Row groups copied out of a file of another writer, with indexes of its pages, as Hudi's files have them."""
+    table.insert(plain(range(600), 1))
+    (file,) = (each for each in Path(table.path).glob("*.parquet"))
+    held = pq.ParquetFile(file)
+    rows, entries = held.read().replace_schema_metadata(None), held.metadata.metadata
+    pages = {"write_page_index": True, "write_batch_size": 20, "max_rows_per_page": 20}
+    with pq.ParquetWriter(file, rows.schema, store_schema=False, **pages) as writer:
+        writer.write_table(rows, row_group_size=100)
+        writer.add_key_value_metadata({key: value for key, value in entries.items() if not key.startswith(b"ARROW:")})
+    with copied_groups() as copied:
+        table.upsert(plain(range(250, 255), 2))
+    assert len(copied) == 5
+
+
+UNLISTED = {
+    made.__name__: Recipe(made.__name__, "", PLAIN, (), hive_style=False, url_encode=False, write=made)
+    for made in (with_indexes_of_pages,)
+}

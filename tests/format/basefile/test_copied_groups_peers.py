@@ -225,3 +225,13 @@ def test_readers_find_the_rows_beside_indexes_of_pages(joined: tuple[Path, Keys]
     chunks = [pq.read_metadata(file).row_group(number).column(ID) for number in range(6)]
     assert [chunk.has_column_index and chunk.has_offset_index for chunk in chunks].count(True) == 4
     assert left_out(file, "n between 1510 and 1590", "row_groups_pruned_statistics") == 5
+
+
+def test_either_all_columns_of_a_row_group_have_an_index_of_their_pages_or_none(joined: tuple[Path, Keys]) -> None:
+    """Trino ends a query with a condition, and with a column that lacks it where others have it, in an error."""
+    metadata = pq.read_metadata(joined[0])
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        chunks = [group.column(at) for at in range(metadata.num_columns)]
+        lacking = {chunk.path_in_schema for chunk in chunks if not chunk.has_offset_index}
+        assert len(lacking) in (0, len(chunks)), (number, lacking)
