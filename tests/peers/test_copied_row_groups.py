@@ -5,7 +5,7 @@ ranges and conditions, writes them on, and compacts what was copied.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -37,11 +37,19 @@ COLUMNS = Columns(
 )
 COW = Shape("copied", columns=COLUMNS, partition_by=())
 MOR = Shape("copied_mor", columns=COLUMNS, partition_by=(), type=TableType.MERGE_ON_READ)
+# Without times: what compares statistics for Hudi 0.15 does not read those.
+COMPARED = Columns({name: kind for name, kind in COLUMNS.of.items() if name not in ("day", "moment")})
+PARTITIONED = Shape("copied_in_parts", columns=COMPARED)
 OURS = {"hoodie.parquet.block.size": "8192"}
 # Hudi looks at the size of a page and of a row group after each 100 rows.
 THEIRS = {"parquet__block__size": "20000", "parquet__page__size": "256", "parquet__compression__codec": "snappy"}
 FILTERS = {"parquet.bloom.filter.enabled#id": "true"}
 ID = 5  # behind the meta columns
+INDEXES = {
+    "hoodie.metadata.enable": "true",
+    "hoodie.metadata.index.column.stats.enable": "true",
+    "hoodie.metadata.index.bloom.filter.enable": "true",
+}
 ARROW, JAVA = "parquet-cpp-arrow", "parquet-mr"
 READ_OPTIMIZED = {"hoodie.datasource.query.type": "read_optimized"}
 INCREMENTAL = {"hoodie.datasource.query.type": "incremental"}
@@ -85,13 +93,13 @@ class Copied:
         agree(self.shared, self.hudi)
         self.copied = 0
 
-    def check_conditions(self) -> None:
+    def check_conditions(self, options: Mapping[str, str] | None = None) -> None:
         """Statistics of row groups, indexes of pages and filters over values leave out no row that fulfils them."""
         rows = self.shared.expected()
         for where, holds in conditions(rows):
             wanted = [row for row in rows if holds(row)]
             assert wanted, where
-            found = self.hudi.read(self.shared.path, where=where).rows
+            found = self.hudi.read(self.shared.path, options, where=where).rows
             assert not (wrong := difference(found, wanted, without=META)), f"Hudi, where {where}: {wrong}"
             if self.shared.shape is COW:
                 # Pages are left out where all columns of a query have an index of them; the name of the file has none.
@@ -100,6 +108,13 @@ class Copied:
                 wanted = [{name: row[name] for name in ("id", "n", "place")} for row in wanted]
                 wrong = difference(list(itertools.chain.from_iterable(answers)), wanted)
                 assert not wrong, f"Spark, where {where}: {wrong}"
+
+    def check_splits(self) -> None:
+        """Tasks that each read a part of a file, by where row groups begin, read each row once."""
+        splits = {"spark.sql.files.maxPartitionBytes": "5000", "spark.sql.files.openCostInBytes": "0"}
+        for file in self.files():
+            (found,) = self.hudi.sql(f"select count(ts) as n from parquet.`{file}`", splits).rows
+            assert found == {"n": pq.read_metadata(file).num_rows}
 
 
 def conditions(rows: list[Row]) -> list[tuple[str, Callable[[Row], bool]]]:
@@ -145,6 +160,7 @@ def test_hudi_and_we_write_in_turn(release: str, with_filters: Jvm, tmp_path: Pa
     filters = [file.row_group(number).column(ID).bloom_filter_offset for number in range(file.num_row_groups)]
     assert all(filters)
     table.check_conditions()
+    table.check_splits()
     table.theirs("upsert", source.mixed(10, 3))
     table.check(least=0, writer=JAVA)
 
@@ -166,6 +182,9 @@ def test_either_compacts_what_the_other_compacted(release: str, jvm: Start, tmp_
     table.ours("upsert", source.neighbours(40, 10))
     table.noted(lambda: compact(table.table()))
     table.check(least=2)
+    table.ours("upsert", source.neighbours(60, 10))
+    by_position = table.hudi.read(shared.path, {"hoodie.merge.use.record.positions": "true"}).rows
+    assert not (wrong := difference(by_position, shared.expected(), without=META)), f"by positions: {wrong}"
     theirs, found = table.hudi.read(shared.path, READ_OPTIMIZED).rows, shared.read(READ_OPTIMIZED)
     assert not (wrong := difference(found, theirs)), f"base files: {wrong}"
 
@@ -185,3 +204,23 @@ def test_hudi_writes_on_what_a_clustering_joined(release: str, jvm: Start, tmp_p
     table.check_conditions()
     table.theirs("upsert", source.mixed(10, 3))
     table.check(least=0, writer=JAVA)
+
+
+@peers(sampled=())
+def test_indexes_of_the_metadata_table_hold_for_what_was_copied(release: str, jvm: Start, tmp_path: Path) -> None:
+    table = Copied(tmp_path / "t", PARTITIONED, jvm(release), **INDEXES)
+    source, shared = table.source, table.shared
+    table.ours("bulk_insert", source.new(1500))
+    table.ours("upsert", source.neighbours(100, 10))
+    table.ours("delete", source.forget(source.neighbours(500, 9)))
+    table.check(least=20)
+    table.check_conditions({**INDEXES, "hoodie.enable.data.skipping": "true"})
+    assert not table.hudi.validate(shared.path).differences
+    more = {key.removeprefix("hoodie.").replace(".", "__"): value for key, value in INDEXES.items()}
+    table.theirs("upsert", [*source.neighbours(300, 10), *source.new(5)], **more)
+    table.ours("upsert", source.neighbours(40, 10))
+    table.check(least=2)
+    found = table.hudi.validate(shared.path)
+    assert not found.differences
+    assert found.compared["ranges"] > 0 < found.compared["filters"]
+    table.check_conditions({**INDEXES, "hoodie.enable.data.skipping": "true"})

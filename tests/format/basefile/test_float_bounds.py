@@ -104,7 +104,7 @@ def test_blocks_of_logs_have_no_bounds_with_nan(tmp_path):
 
 
 def test_row_groups_that_are_copied_have_no_bounds_with_nan(tmp_path):
-    """Whoever wrote them: Arrow and Rust leave NaN out of the bounds, and a file of ours is not read as theirs."""
+    """Also those of other writers: of Arrow and of Rust, which leave NaN out of the bounds."""
     storage, schema = LocalStorage(str(tmp_path)), from_arrow(SCHEMA)
     given = rows(3.0, NAN, -1.0)
     pq.write_table(given, tmp_path / "other.parquet", compression="snappy", store_schema=False)
