@@ -37,7 +37,7 @@ from engine_containers import ContainerLauncher  # noqa: E402
 from engine_launch import Launcher, ProcessLauncher, Running  # noqa: E402
 from engine_services import ServiceMissing  # noqa: E402
 from engine_starting import ENGINES, METASTORES, engine_param, start_engine, start_metastore  # noqa: E402
-from engine_tables import RECIPES, Made  # noqa: E402
+from engine_tables import RECIPES, UNLISTED, Made  # noqa: E402
 from engine_timings import TIMINGS  # noqa: E402
 
 from skep.lake import Lake  # noqa: E402
@@ -129,7 +129,7 @@ def zoo(metastore_server: EmbeddedMetastore, scratch: Path) -> Iterator[Callable
     """The tables that engines are asked for, by recipe and type: each made once in a run, when first asked for."""
     with Metastore.connect(metastore_server.uri, timeout_seconds=30, attempts=2) as client:
         lake = Lake(client, str(scratch / "lake"), database="zoo")
-        yield functools.cache(lambda name, kind: RECIPES[name].make(lake, kind))
+        yield functools.cache(lambda name, kind: {**RECIPES, **UNLISTED}[name].make(lake, kind))
 
 
 @pytest.fixture(scope="session")

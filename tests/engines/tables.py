@@ -10,9 +10,12 @@ import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
+from copied_groups import copied_groups
 
 from skep.handles.table import Table
 from skep.lake import Lake
@@ -21,6 +24,7 @@ from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
 
 UTC = dt.timezone.utc
+SMALL_ROW_GROUPS = {"hoodie.parquet.block.size": "512"}
 COMPACT_NOW = {"hoodie.compact.inline": "true", "hoodie.compact.inline.max.delta.commits": "1"}
 
 
@@ -126,6 +130,13 @@ def plain(ids: range | list[int], ts: int, part: Callable[[int], Any] | Any = "n
     return frame(PLAIN, [row(i) for i in ids])
 
 
+def upsert_beside_copies(table: Table, rows: pa.Table) -> None:
+    """An upsert; of a base file the row groups that it does not change are copied."""
+    with copied_groups() as copied:
+        table.upsert(rows, **SMALL_ROW_GROUPS)
+    assert len(copied) > 1 or table.hudi.config.type is TableType.MERGE_ON_READ
+
+
 # -- types -------------------------------------------------------------------------------------------------------------
 
 ADDRESS = pa.struct([("street", pa.string()), ("zip", pa.int32()), ("at", pa.struct([("x", pa.float64())]))])
@@ -179,8 +190,8 @@ def typed(i: int, ts: int) -> dict[str, Any]:
 
 @recipe("plain types, nulls, edge values", TYPES)
 def types(table: Table) -> None:
-    table.insert(frame(TYPES, [typed(i, 1) for i in range(21)]))
-    table.upsert(frame(TYPES, [typed(i, 2) for i in range(3, 12)]))
+    table.insert(frame(TYPES, [typed(i, 1) for i in range(21)]), **SMALL_ROW_GROUPS)
+    upsert_beside_copies(table, frame(TYPES, [typed(i, 2) for i in range(3, 12)]))
 
 
 @recipe("dates", DATES)
@@ -223,8 +234,8 @@ def nested(table: Table) -> None:
             "labels": {f"k{n}": n + ts for n in range(i % 3)},
         }
 
-    table.insert(frame(NESTED, [row(i, 1) for i in range(20)]))
-    table.upsert(frame(NESTED, [row(i, 2) for i in range(4, 9)]))
+    table.insert(frame(NESTED, [row(i, 1) for i in range(20)]), **SMALL_ROW_GROUPS)
+    upsert_beside_copies(table, frame(NESTED, [row(i, 2) for i in range(4, 9)]))
 
 
 @recipe("binary", BINARY)
@@ -375,3 +386,27 @@ def life(table: Table) -> None:
     table.delete_partitions("west")
     table.upsert(plain([1, 2, 4, 40, 44], 5, place, "last"))
     table.delete(plain([5, 8], 6, place))
+
+
+# -- tables that are no row of the documents ---------------------------------------------------------------------------
+
+
+def with_indexes_of_pages(table: Table) -> None:
+    """Row groups copied out of a file of another writer, with indexes of its pages, as Hudi's files have them."""
+    table.insert(plain(range(600), 1))
+    (file,) = (each for each in Path(table.path).glob("*.parquet"))
+    held = pq.ParquetFile(file)
+    rows, entries = held.read().replace_schema_metadata(None), held.metadata.metadata
+    pages = {"write_page_index": True, "write_batch_size": 20, "max_rows_per_page": 20}
+    with pq.ParquetWriter(file, rows.schema, store_schema=False, **pages) as writer:
+        writer.write_table(rows, row_group_size=100)
+        writer.add_key_value_metadata({key: value for key, value in entries.items() if not key.startswith(b"ARROW:")})
+    with copied_groups() as copied:
+        table.upsert(plain(range(250, 255), 2))
+    assert len(copied) == 5
+
+
+UNLISTED = {
+    made.__name__: Recipe(made.__name__, "", PLAIN, (), hive_style=False, url_encode=False, write=made)
+    for made in (with_indexes_of_pages,)
+}

@@ -45,6 +45,13 @@ def compared(engine: Engine, answer: Answer, schema: pa.Schema, rows: list[Row])
     return difference(rows_answered(answer.names, answer.rows, schema), rows)
 
 
+def test_conditions_on_copied_row_groups_with_indexes_of_pages(engine: Engine, tables: Tables) -> None:
+    (view,) = tables("with_indexes_of_pages", "cow").views
+    for where, wanted in (("id = 'id-555'", 1), ("amount between 3 and 5", 9), ("ts = 2", 5)):
+        answer = engine.ask(f"select * from {engine.quote(view.entry)} where {where}")
+        assert len(answer.rows) == wanted, where
+
+
 @pytest.mark.parametrize("engine", [engine_param("presto-0.287")], indirect=True)
 @pytest.mark.parametrize("kind", KINDS)
 def test_prestos_own_catalog_for_hudi_reads_the_same(engine: Engine, tables: Tables, kind: str) -> None:

@@ -180,6 +180,10 @@ class Source:
         rows = [self._row(key, self.born[key], columns, move=move) for key in keys]
         return [{**row, "ts": row["ts"] - 10_000_000_000} for row in rows] if late else rows
 
+    def neighbours(self, first: int, count: int) -> list[Row]:
+        """Rows for keys that were born one after the other."""
+        return [self._row(key, self.born[key], None) for key in list(self.born)[first : first + count]]
+
     def mixed(self, old: int, new: int, columns: Columns | None = None) -> list[Row]:
         return [*self.again(old, columns), *self.new(new, columns)]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from copied_groups import copied_groups
 
 from skep_format.options import Options
 from skep_format.storage import LocalStorage
@@ -78,6 +79,14 @@ def compacted(table: HudiTable) -> None:
     life.upsert((4, 5, "after"))
 
 
+def row_groups_copied(table: HudiTable) -> None:
+    with copied_groups() as copied:
+        life = Life(table, hoodie__parquet__block__size="500")
+        life.compact_if_it_has_logs()
+    assert len(copied) > 3
+    life.upsert((4, 5, "after"))
+
+
 def compaction_planned(table: HudiTable) -> None:
     life = Life(table)
     if table.config.is_mor:
@@ -136,6 +145,7 @@ KINDS: tuple[Callable[[HudiTable], object], ...] = (
     buckets,
     blocks_of_parquet,
     compacted,
+    row_groups_copied,
     compaction_planned,
     logs_compacted,
     clustered,
