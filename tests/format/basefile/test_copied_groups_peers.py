@@ -22,8 +22,10 @@ from polars.testing import assert_frame_equal
 
 from skep.query.sail_server import run
 from skep_format.basefile import BaseFileOptions, BaseFileWriter, open_base
+from skep_format.basefile.keys import AVRO_SCHEMA
 from skep_format.options import Options
 from skep_format.schema.arrow import from_arrow, to_arrow
+from skep_format.schema.avro import avro_text
 from skep_format.schema.types import FILE_NAME
 from skep_format.storage import LocalStorage
 from skep_table.commit.create import TableSpec, create_table
@@ -111,12 +113,13 @@ def with_meta(file: Path, keys: Keys) -> pa.Table:
 
 
 def of_another_writer(file: Path, keys: Keys, **options: Any) -> None:
-    """Rows with filters over values, and with indexes of their pages, which have 20 rows."""
+    """Rows with filters over values, and with indexes of their pages, which have 20 rows; with Hudi's schema."""
     found = with_meta(file, keys)
     filters = {name: {"ndv": 100, "fpp": 0.01} for name in FILTERED}
     pages = {"write_page_index": True, "write_batch_size": 20, "max_rows_per_page": 20}
     with pq.ParquetWriter(file, found.schema, bloom_filter_options=filters, **pages, **options) as writer:
         writer.write_table(found, row_group_size=100)
+        writer.add_key_value_metadata({AVRO_SCHEMA: avro_text(from_arrow(SCHEMA).with_meta())})
 
 
 @pytest.fixture(params=["1.0", "2.0"])

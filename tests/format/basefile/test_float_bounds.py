@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skep_format.basefile import BaseFileOptions, BaseFileWriter, open_base, parquet_bytes
+from skep_format.basefile import BaseFileOptions, BaseFileWriter, can_copy, open_base, parquet_bytes
 from skep_format.schema.arrow import from_arrow
 from skep_format.storage import LocalStorage
 
@@ -103,17 +103,11 @@ def test_blocks_of_logs_have_no_bounds_with_nan(tmp_path):
     assert b"parquet.avro.schema" in file.metadata.metadata
 
 
-def test_row_groups_that_are_copied_have_no_bounds_with_nan(tmp_path):
-    """Also those of other writers: of Arrow and of Rust, which leave NaN out of the bounds."""
+def test_a_file_whose_bounds_may_leave_nan_out_is_not_copied(tmp_path):
+    """As Arrow and Rust write them: a file of skep is read as one whose bounds are those of all values."""
     storage, schema = LocalStorage(str(tmp_path)), from_arrow(SCHEMA)
-    given = rows(3.0, NAN, -1.0)
-    pq.write_table(given, tmp_path / "other.parquet", compression="snappy", store_schema=False)
-    with BaseFileWriter(storage, PATH, schema) as writer, open_base(storage, "other.parquet") as held:
-        if writer.takes(held):
-            writer.copy(held, 0)
-        else:
-            for batch in held.rows(schema=schema):
-                writer.write(batch)
-    found = bounds(pq.ParquetFile(tmp_path / PATH), 0)
-    assert {path: found[path] for path in FLOATS} == dict.fromkeys(FLOATS)
-    assert found["n"] == (0, 2)
+    pq.write_table(rows(3.0, NAN, -1.0), tmp_path / "other.parquet", compression="snappy", store_schema=False)
+    written(tmp_path, rows(3.0, NAN, -1.0))
+    with open_base(storage, "other.parquet") as other, open_base(storage, PATH) as ours:
+        assert not can_copy(other, schema, BaseFileOptions())
+        assert can_copy(ours, schema, BaseFileOptions())
