@@ -30,8 +30,8 @@ NEWEST = "10,000 rows of the newest day of 30"
 FILL = "1,000 new rows into the file"
 DELETE = "delete of 10 keys"
 ONE_FILE = {
-    "hoodie.parquet.max.file.size": str(1 << 32),
-    "hoodie.parquet.small.file.limit": str(1 << 31),
+    "hoodie.parquet.max.file.size": str(1 << 30),
+    "hoodie.parquet.small.file.limit": str(1 << 29),
     "hoodie.bulkinsert.shuffle.parallelism": "1",
     "hoodie.clean.automatic": "false",
     "hoodie.archive.automatic": "false",
