@@ -78,7 +78,7 @@ class ParquetOutput:
         for column in group.columns:
             starts.append(self._sink.tell())
             self._sink.write(column.data)
-        self._groups.append(_Copied(group, tuple(starts)))
+        self._groups.append(_Copied(group.without_data(), tuple(starts)))
 
     def hold(self) -> None:
         """Before the writer is closed."""

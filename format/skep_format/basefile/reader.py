@@ -22,6 +22,8 @@ from skep_format.schema.types import Schema
 from skep_format.storage import Storage
 
 BATCH_ROWS = 65_536
+# Of row groups that are read together, as they are stored.
+_TOGETHER_BYTES = 32 << 20
 # Rows of one column that are compared at a time.
 _COMPARED_ROWS = 1 << 20
 
@@ -142,13 +144,13 @@ class OpenBaseFile:
             if condition is not None and columns is not None and calendar is None:
                 sought = condition if _fits(condition, file.schema_arrow, columns, target) else None
             seen = False
-            # one at a time: Arrow would keep the bytes of all of them until the last is read
-            for group in groups if groups is not None else _groups_to_read(file, calendar, statistics, target):
+            left = groups if groups is not None else _groups_to_read(file, calendar, statistics, target)
+            for run in [[group] for group in left] if sought is not None else _runs(file.metadata, left, columns):
                 batches = None
                 if sought is not None and columns is not None:
-                    batches = matching_rows(file, source, group, sought, columns, batch_rows)
+                    batches = matching_rows(file, source, run[0], sought, columns, batch_rows)
                 if batches is None:
-                    batches = file.iter_batches(batch_size=batch_rows, row_groups=[group], columns=columns)
+                    batches = file.iter_batches(batch_size=batch_rows, row_groups=run, columns=columns)
                 for batch in batches:
                     seen = True
                     plain = _without_metadata(batch)
@@ -218,6 +220,31 @@ def _wanted(columns: Sequence[str] | None, schema: Schema | None, names: SourceN
         return columns
     sources = (names.get(name, name) if names else name for name in schema.names())
     return [source for source in sources if source is not None]
+
+
+def _runs(metadata: pq.FileMetaData, groups: Sequence[int], columns: Sequence[str] | None) -> Iterator[list[int]]:
+    """Row groups that are read together: Arrow fetches each run in few requests, and keeps its bytes to the end."""
+    wanted = None if columns is None or len(groups) < 2 else frozenset(columns)
+    run: list[int] = []
+    size = 0
+    for group in groups:
+        own = _stored_bytes(metadata.row_group(group), wanted)
+        if run and size + own > _TOGETHER_BYTES:
+            yield run
+            run, size = [], 0
+        run.append(group)
+        size += own
+    if run:
+        yield run
+
+
+def _stored_bytes(group: pq.RowGroupMetaData, wanted: frozenset[str] | None) -> int:
+    chunks = (group.column(at) for at in range(group.num_columns))
+    return sum(
+        chunk.total_compressed_size
+        for chunk in chunks
+        if wanted is None or chunk.path_in_schema.partition(".")[0] in wanted
+    )
 
 
 def _groups_to_read(

@@ -8,7 +8,7 @@ contradicts itself or its file is CorruptFileError.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -47,9 +47,19 @@ class RowGroup:
     struct: Struct
     columns: tuple[ColumnPages, ...]
 
+    def without_data(self) -> RowGroup:
+        """What its footer states, for when its pages have been written."""
+        return replace(self, columns=tuple(replace(each, data=b"") for each in self.columns))
+
     def without_statistics(self, names: Collection[str]) -> RowGroup:
         """The same, of some columns without what readers select by."""
-        return replace(self, columns=tuple(map(_without_statistics(names), self.columns)))
+        columns = (
+            replace(each, chunk=parquet.without_statistics(each.chunk), column_index=b"")
+            if parquet.name_of(each.chunk) in names
+            else each
+            for each in self.columns
+        )
+        return replace(self, columns=tuple(columns))
 
     def with_column(self, name: str, pages: ColumnPages) -> RowGroup:
         """The same with other values in one of the columns that are not nested.
@@ -194,15 +204,6 @@ class RowGroups:
             f"{self._path}: its footer contradicts itself: found {found}, expected {expected}",
             path=self._path, found=found, expected=expected,
         )  # fmt: skip
-
-
-def _without_statistics(names: Collection[str]) -> Callable[[ColumnPages], ColumnPages]:
-    def without(column: ColumnPages) -> ColumnPages:
-        if parquet.name_of(column.chunk) not in names:
-            return column
-        return replace(column, chunk=parquet.without_statistics(column.chunk), column_index=b"")
-
-    return without
 
 
 def moved_index(index: Struct, by: int) -> bytes:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import math
 import re
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -190,6 +192,22 @@ def test_the_filter_goes_on_without_hashing_keys(old: LocalStorage) -> None:
     assert read_footer(old, NEW).bloom == read_footer(old, OLD).bloom or (
         read_footer(old, NEW).bloom.to_bytes() == read_footer(old, OLD).bloom.to_bytes()  # type: ignore[union-attr]
     )
+
+
+def test_one_row_group_is_in_memory_at_a_time(old: LocalStorage) -> None:
+    random = np.random.default_rng(1)
+    noise = pa.array([random.bytes(1000).hex() for _ in range(500)])
+    group = rows(0, 500).set_column(SCHEMA.names().index("note"), "note", noise)
+    write(old, OLD, [group] * 20, BaseFileOptions(codec="none"))
+    assert old.size(OLD) > 20_000_000
+    with open_base(old, OLD) as held, BaseFileWriter(old, NEW, SCHEMA, BaseFileOptions(codec="none")) as writer:
+        assert writer.takes(held)
+        tracemalloc.start()
+        for number in range(20):
+            writer.copy(held, number)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert peak < 6_000_000
 
 
 # -- indexes and filters apart from the pages
