@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from copied_groups import copied_groups
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -73,28 +74,11 @@ def groups_of(table: HudiTable) -> list[int]:
     return [metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)]
 
 
-class Copied:
-    """Counts the row groups that are copied."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.count = 0
-        copy = BaseFileWriter.copy
-
-        def counted(writer: BaseFileWriter, *given: Any, **named: Any) -> None:
-            self.count += 1
-            copy(writer, *given, **named)
-
-        monkeypatch.setattr(BaseFileWriter, "copy", counted)
-
-    def by(self, act: Callable[[], object]) -> int:
-        before = self.count
+def copies(act: Callable[[], object]) -> int:
+    """How many row groups are copied meanwhile."""
+    with copied_groups() as copied:
         act()
-        return self.count - before
-
-
-@pytest.fixture
-def copied(monkeypatch: pytest.MonkeyPatch) -> Copied:
-    return Copied(monkeypatch)
+    return len(copied)
 
 
 def content(table: HudiTable) -> dict[str, tuple[Any, ...]]:
@@ -106,13 +90,13 @@ def content(table: HudiTable) -> dict[str, tuple[Any, ...]]:
 # -- what is copied
 
 
-def test_an_upsert_writes_the_row_groups_of_its_keys(tmp_path: Path, copied: Copied) -> None:
+def test_an_upsert_writes_the_row_groups_of_its_keys(tmp_path: Path) -> None:
     table = make(tmp_path, {"hoodie.parquet.block.size": "40000"})
     writer = LocalWriter(table)
     writer.bulk_insert(rows(range(4000)))
     before = groups_of(table)
     assert len(before) > 5
-    assert copied.by(lambda: writer.upsert(rows(range(100, 105), ts=2))) == len(before) - 1
+    assert copies(lambda: writer.upsert(rows(range(100, 105), ts=2))) == len(before) - 1
     assert groups_of(table) == before
     expected = {row["id"]: (row["ts"], row["text"]) for row in rows(range(4000)).to_pylist()}
     expected |= {row["id"]: (row["ts"], row["text"]) for row in rows(range(100, 105), ts=2).to_pylist()}
@@ -120,7 +104,7 @@ def test_an_upsert_writes_the_row_groups_of_its_keys(tmp_path: Path, copied: Cop
 
 
 def test_keys_without_positions_are_looked_for_in_the_key_column(
-    tmp_path: Path, copied: Copied, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As of an index that opens no base file, and of rows that come over Spark's shuffle."""
     table = make(tmp_path)
@@ -128,37 +112,37 @@ def test_keys_without_positions_are_looked_for_in_the_key_column(
     groups = len(groups_of(table))
     monkeypatch.setattr("skep_table.write.indexes.bloom_lookup.uses_positions", lambda _: False)
     given = rows([*range(100, 105), 395, 900], ts=2)
-    assert copied.by(lambda: LocalWriter(table).upsert(given)) == groups - 2
+    assert copies(lambda: LocalWriter(table).upsert(given)) == groups - 2
     assert content(table)["k00900"] == (2, "text 0 of 2")
     assert len(content(table)) == 401
 
 
-def test_a_delete_writes_the_row_group_of_its_keys(tmp_path: Path, copied: Copied) -> None:
+def test_a_delete_writes_the_row_group_of_its_keys(tmp_path: Path) -> None:
     table = make(tmp_path)
     writer = LocalWriter(table)
     writer.bulk_insert(rows(range(400)))
     groups = groups_of(table)
     keys = rows(range(10, 20))
-    assert copied.by(lambda: writer.delete(keys)) == len(groups) - 1
+    assert copies(lambda: writer.delete(keys)) == len(groups) - 1
     assert sorted(content(table)) == [f"k{at:05d}" for at in range(400) if not 10 <= at < 20]
     whole = rows(range(groups[0], groups[0] + groups[1]))
-    assert copied.by(lambda: writer.delete(whole)) == len(groups) - 1
+    assert copies(lambda: writer.delete(whole)) == len(groups) - 1
     assert len(groups_of(table)) == len(groups) - 1
-    assert copied.by(lambda: writer.upsert(rows(range(10, 20), ts=3))) >= len(groups) - 4
+    assert copies(lambda: writer.upsert(rows(range(10, 20), ts=3))) >= len(groups) - 4
     assert content(table)["k00010"][0] == 3
 
 
-def test_a_small_file_is_filled_without_reading_its_rows(tmp_path: Path, copied: Copied) -> None:
+def test_a_small_file_is_filled_without_reading_its_rows(tmp_path: Path) -> None:
     table = make(tmp_path)
     writer = LocalWriter(table)
     writer.bulk_insert(rows(range(200)))
     groups = groups_of(table)
     assert groups[-1] > 3
-    assert copied.by(lambda: writer.upsert(rows(range(1000, 1003)))) == len(groups)
+    assert copies(lambda: writer.upsert(rows(range(1000, 1003)))) == len(groups)
     assert groups_of(table) == [*groups, 3]
-    assert copied.by(lambda: writer.insert(rows(range(2000, 2001)))) == len(groups) + 1
+    assert copies(lambda: writer.insert(rows(range(2000, 2001)))) == len(groups) + 1
     assert groups_of(table) == [*groups, 3, 1]
-    assert copied.by(lambda: writer.insert(rows(range(3000, 3001)))) == len(groups) + 1
+    assert copies(lambda: writer.insert(rows(range(3000, 3001)))) == len(groups) + 1
     assert groups_of(table) == [*groups, 3, 2]
     writer.insert(rows(range(4000, 4002)))
     assert groups_of(table) == [*groups, 3 + 2 + 2]
@@ -175,7 +159,7 @@ def test_many_small_writes_leave_few_small_row_groups(tmp_path: Path) -> None:
         assert small == [1 << bit for bit in reversed(range(6)) if count >> bit & 1]
 
 
-def test_a_compaction_writes_the_row_groups_that_its_logs_change(tmp_path: Path, copied: Copied) -> None:
+def test_a_compaction_writes_the_row_groups_that_its_logs_change(tmp_path: Path) -> None:
     table = make(tmp_path, type=TableType.MERGE_ON_READ)
     writer = LocalWriter(table)
     writer.bulk_insert(rows(range(400)))
@@ -188,13 +172,13 @@ def test_a_compaction_writes_the_row_groups_that_its_logs_change(tmp_path: Path,
         assert schedule_compaction(table.reload()) is not None
         assert execute_pending_compactions(table)
 
-    assert copied.by(compact) == len(groups) - 2
+    assert copies(compact) == len(groups) - 2
     assert content(table) == before
     assert sum(groups_of(table)) == 398
 
 
 @pytest.mark.parametrize("strategy", ["", "SparkBinaryCopyClusteringExecutionStrategy"])
-def test_a_clustering_without_order_copies_large_row_groups(tmp_path: Path, copied: Copied, strategy: str) -> None:
+def test_a_clustering_without_order_copies_large_row_groups(tmp_path: Path, strategy: str) -> None:
     options = {"hoodie.clustering.plan.strategy.target.file.max.bytes": str(1 << 30)}
     if strategy:
         options["hoodie.clustering.execution.strategy.class"] = (
@@ -206,7 +190,7 @@ def test_a_clustering_without_order_copies_large_row_groups(tmp_path: Path, copi
     LocalWriter(table).bulk_insert(rows(range(900, 903)))
     before = content(table)
     assert len(base_files(table)) == 5
-    assert copied.by(lambda: cluster(table)) > 10
+    assert copies(lambda: cluster(table)) > 10
     assert content(table) == before
     (path,) = base_files(table)
     footer = read_footer(table.storage, path)
@@ -215,14 +199,14 @@ def test_a_clustering_without_order_copies_large_row_groups(tmp_path: Path, copi
     assert all(footer.bloom.might_contain(pa.array(sorted(before))).to_pylist())
 
 
-def test_a_file_with_other_columns_is_decoded(tmp_path: Path, copied: Copied) -> None:
+def test_a_file_with_other_columns_is_decoded(tmp_path: Path) -> None:
     table = make(tmp_path)
     writer = LocalWriter(table)
     writer.bulk_insert(rows(range(100)))
     wider = rows(range(5), ts=2).append_column("more", pa.array(range(5), pa.int64()))
-    assert copied.by(lambda: writer.upsert(wider)) == 0
+    assert copies(lambda: writer.upsert(wider)) == 0
     assert len(content(table)) == 100
-    assert copied.by(lambda: LocalWriter(table.reload()).upsert(wider)) > 0
+    assert copies(lambda: LocalWriter(table.reload()).upsert(wider)) > 0
 
 
 def test_positions_that_do_not_fit_the_file_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,10 +332,11 @@ def test_a_history_ends_with_the_same_rows(
         history.run(*step)
 
 
-def test_a_long_history(tmp_path: Path, copied: Copied) -> None:
+def test_a_long_history(tmp_path: Path) -> None:
     """Copies of copies of copies."""
     history = History(tmp_path, "cow")
     history.run("upsert", list(range(300)), 1)
-    for at, step in zip(range(20), itertools.cycle(["upsert", "delete", "upsert"]), strict=False):
-        history.run(step, list(range(at * 13, at * 13 + 5)), at + 2)
-    assert copied.count > 20 * 10
+    with copied_groups() as copied:
+        for at, step in zip(range(20), itertools.cycle(["upsert", "delete", "upsert"]), strict=False):
+            history.run(step, list(range(at * 13, at * 13 + 5)), at + 2)
+    assert len(copied) > 100

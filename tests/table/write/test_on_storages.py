@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from copied_groups import copied_groups
 
 from skep_format.errors import NotATableError, StorageError
 from skep_format.storage import Storage, open_storage
@@ -47,10 +48,12 @@ def test_a_table_lives_there(storage: Storage, s3_options: dict[str, str]) -> No
         HudiTable.open(storage)
     spec = TableSpec(name="t", schema=SCHEMA, record_key=("id",), partition_by=("part",), ordering="ts")
     table = create_table(storage, spec)
-    writer = LocalWriter(table)
+    writer = LocalWriter(table.with_options({"hoodie.parquet.block.size": "1"}))  # each row is a row group
     first = writer.bulk_insert(rows(("a", "x", 1, 1), ("b", "x", 1, 2), ("c", "y", 1, 3)))
-    writer.upsert(rows(("a", "x", 2, 10), ("b", "x", 0, 20), ("d", "y", 1, 4)))
-    writer.delete(rows(("c", "y", 1, 0)).select(["id", "part"]))
+    with copied_groups() as copied:
+        writer.upsert(rows(("a", "x", 2, 10), ("b", "x", 0, 20), ("d", "y", 1, 4)))
+        writer.delete(rows(("c", "y", 1, 0)).select(["id", "part"]))
+    assert len(copied) == 2  # of c, and of d
     assert answer(table) == {"a": 10, "b": 2, "d": 4}
     assert answer(table, query="incremental", since=table.format.reads.time_in_range(first.instant)) == {
         "a": 10,
