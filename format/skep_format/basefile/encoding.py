@@ -8,21 +8,20 @@ and comparing a text for each row: of the meta columns most are one text for all
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
+
+from skep_format.basefile.parquet_metadata import LENGTH_BYTES
 
 _SAMPLED_ROWS = 2048
 # Where Parquet writers give a dictionary up.
 _DICTIONARY_BYTES = 1 << 20
 # A dictionary that saves less than this part of the bytes is not worth its time.
 _WORTH = 0.8
-# Text of which a value takes fewer bytes in a file than the length of plain text is in a dictionary there.
-_LENGTH_BYTES = 4
 ENCODED_TEXT = pa.dictionary(pa.int32(), pa.string())
 """Text with a dictionary: the type in which base files are read and written where that is faster."""
 
@@ -30,23 +29,6 @@ ENCODED_TEXT = pa.dictionary(pa.int32(), pa.string())
 def constant(text: str, rows: int) -> pa.DictionaryArray:
     """A column with the same text in all rows."""
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array([text]))
-
-
-def encoded_columns(metadata: pq.FileMetaData, among: Container[str]) -> list[str]:
-    """Those of the flat columns `among` that a Parquet file holds in dictionaries in all of its row groups."""
-    groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
-    if not groups:
-        return []
-    paths = [(at, groups[0].column(at).path_in_schema) for at in range(groups[0].num_columns)]
-    return [path for at, path in paths if path in among and all(_is_encoded(group.column(at)) for group in groups)]
-
-
-def _is_encoded(column: pq.ColumnChunkMetaData) -> bool:
-    return bool(
-        column.physical_type == "BYTE_ARRAY"
-        and column.has_dictionary_page
-        and column.total_uncompressed_size < _LENGTH_BYTES * column.num_values
-    )
 
 
 def row_group(batches: Sequence[pa.RecordBatch], schema: pa.Schema, started: pa.Schema | None) -> pa.Table:
@@ -83,7 +65,7 @@ def _column(chunks: Sequence[pa.Array], plain: pa.DataType, wanted: pa.DataType 
 
 
 def _is_worth(dictionary: pa.Array, counts: npt.NDArray[np.int64]) -> bool:
-    sizes = pc.binary_length(dictionary).to_numpy().astype(np.int64) + _LENGTH_BYTES
+    sizes = pc.binary_length(dictionary).to_numpy().astype(np.int64) + LENGTH_BYTES
     return _saves(int(sizes[counts > 0].sum()), int((counts > 0).sum()), int(counts.sum()), int(counts @ sizes))
 
 

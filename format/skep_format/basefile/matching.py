@@ -7,15 +7,13 @@ dictionary is decoded for the rows that are left alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-
-from skep_format.basefile.encoding import encoded_columns
 
 _STEP_ROWS: Final = 8192
 # Where more of the rows are left than one of so many, reading all columns at once takes less time.
@@ -90,14 +88,15 @@ class _Left:
 
 def matching_rows(
     file: pq.ParquetFile,
-    source: pa.NativeFile,
     group: int,
     condition: RowCondition,
     columns: Sequence[str],
     batch_rows: int,
+    with_dictionaries: Callable[[Sequence[str]], pq.ParquetFile],
 ) -> Iterator[pa.RecordBatch] | None:
     """The rows of a row group that fulfil the condition, in `columns` of the file; None where it has to be read whole:
-    it is small, too many rows fulfil it, or there is no other column.
+    it is small, too many rows fulfil it, or there is no other column. `with_dictionaries` opens the file for reading
+    text columns with the dictionaries that they have.
     """
     others = [name for name in columns if name not in condition.columns]
     if not others or file.metadata.row_group(group).num_rows <= _STEP_ROWS:
@@ -105,7 +104,11 @@ def matching_rows(
     left = _left(file, group, condition)
     if left is None:
         return None
-    rows = left.rows if not left.rows.num_rows else _joined(left, _others(file, source, group, others, left))
+    rows = (
+        left.rows
+        if not left.rows.num_rows
+        else _joined(left, _others(with_dictionaries(others), file.schema_arrow, group, others, left))
+    )
     return iter(rows.select(columns).to_batches(max_chunksize=batch_rows) if rows.num_rows else ())
 
 
@@ -123,13 +126,12 @@ def _left(file: pq.ParquetFile, group: int, condition: RowCondition) -> _Left | 
 
 
 def _others(
-    file: pq.ParquetFile, source: pa.NativeFile, group: int, columns: Sequence[str], left: _Left
+    file: pq.ParquetFile, plain: pa.Schema, group: int, columns: Sequence[str], left: _Left
 ) -> Iterator[pa.RecordBatch]:
     """The rows that are left, of which there are some, in other columns."""
-    again = parquet_file(source, file.metadata, encoded_columns(file.metadata, columns))
-    schema = pa.schema([file.schema_arrow.field(name) for name in columns])
+    schema = pa.schema([plain.field(name) for name in columns])
     last, start = pc.indices_nonzero(left.mask)[-1].as_py(), 0
-    for batch in again.iter_batches(_STEP_ROWS, row_groups=[group], columns=list(columns)):
+    for batch in file.iter_batches(_STEP_ROWS, row_groups=[group], columns=list(columns)):
         rows = batch.filter(left.mask.slice(start, batch.num_rows))
         start += batch.num_rows
         if rows.num_rows:

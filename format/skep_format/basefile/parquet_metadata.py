@@ -44,7 +44,10 @@ _META_DATA_FIELDS: Final = {
     10: I64, 11: I64, 12: STRUCT, 13: LIST, 14: I64, 15: I32, 16: STRUCT, 17: STRUCT,
 }  # fmt: skip
 # Statistics
-NULL_COUNT: Final = 3
+NULL_COUNT, MAX_VALUE, MIN_VALUE = 3, 5, 6
+_BYTE_ARRAY: Final = 6
+LENGTH_BYTES: Final = 4
+"""What plain text has in front of each value. Text of which a value takes less has a dictionary."""
 # SchemaElement
 _ELEMENT_TYPE, _TYPE_LENGTH, _REPETITION, _NAME, _CHILDREN, _CONVERTED, _SCALE, _PRECISION, _LOGICAL = (
     1, 2, 3, 4, 5, 6, 7, 8, 10,
@@ -223,6 +226,16 @@ def _move(struct: Struct, field: int, by: int) -> None:
     kind, offset = struct.get(field, (I64, 0))
     if offset:
         struct[field] = kind, offset + by
+
+
+def is_encoded_text(chunk: Struct) -> bool:
+    """Whether a column chunk holds text in a dictionary that makes it shorter."""
+    meta = meta_data(chunk)
+    return bool(
+        value_of(meta, PHYSICAL_TYPE) == _BYTE_ARRAY
+        and value_of(meta, DICTIONARY_PAGE)
+        and value_of(meta, UNCOMPRESSED) < LENGTH_BYTES * value_of(meta, NUM_VALUES)
+    )
 
 
 def without_statistics(chunk: Struct) -> Struct:

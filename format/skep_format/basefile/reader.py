@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from skep_format.basefile.calendars import LegacyCalendar
-from skep_format.basefile.encoding import encoded_columns
 from skep_format.basefile.footer import BaseFileFooter, damage_named, opened_footer
 from skep_format.basefile.matching import RowCondition, Statistics, matching_rows, parquet_file
 from skep_format.basefile.row_groups import RowGroups
@@ -22,7 +21,7 @@ from skep_format.schema.types import Schema
 from skep_format.storage import Storage
 
 BATCH_ROWS = 65_536
-# Of row groups that are read together, as they are stored.
+# Of the pages of row groups that are read together, before they are compressed.
 _TOGETHER_BYTES = 32 << 20
 # Rows of one column that are compared at a time.
 _COMPARED_ROWS = 1 << 20
@@ -93,16 +92,15 @@ class OpenBaseFile:
         Without row groups whose statistics exclude all `wanted` values.
         """
         start = 0
-        if self._path.endswith("." + BaseFormat.ORC.extension):
-            for batch in self.rows(columns=[column]):
+        groups = self.row_groups
+        if groups is None or len(groups.rows) < 2:
+            for batch in self.rows(columns=[column], batch_rows=_COMPARED_ROWS):
                 yield start, batch.column(0)
                 start += batch.num_rows
             return
-        if self._metadata is None:
-            self.footer()
-        for number, (rows, low, high) in enumerate(_text_bounds(self._metadata, column)):
+        for number, (rows, bounds) in enumerate(zip(groups.rows, groups.text_bounds(column), strict=True)):
             at, start = start, start + rows
-            if _may_hold(low, high, wanted):
+            if bounds is None or _any_within(wanted, *bounds):
                 for batch in self.rows(columns=[column], batch_rows=_COMPARED_ROWS, groups=(number,)):
                     yield at, batch.column(0)
                     at += batch.num_rows
@@ -145,10 +143,10 @@ class OpenBaseFile:
                 sought = condition if _fits(condition, file.schema_arrow, columns, target) else None
             seen = False
             left = groups if groups is not None else _groups_to_read(file, calendar, statistics, target)
-            for run in [[group] for group in left] if sought is not None else _runs(file.metadata, left, columns):
+            for run in [[group] for group in left] if sought is not None else _runs(file.metadata, left):
                 batches = None
                 if sought is not None and columns is not None:
-                    batches = matching_rows(file, source, run[0], sought, columns, batch_rows)
+                    batches = matching_rows(file, run[0], sought, columns, batch_rows, self._with_dictionaries)
                 if batches is None:
                     batches = file.iter_batches(batch_size=batch_rows, row_groups=run, columns=columns)
                 for batch in batches:
@@ -165,12 +163,12 @@ class OpenBaseFile:
             self._files[encoded] = parquet_file(self._source, self._metadata, encoded)
         return self._files[encoded]
 
+    def _with_dictionaries(self, columns: Sequence[str]) -> pq.ParquetFile:
+        return self._parquet(tuple(self._encoded(columns)))
+
     def _encoded(self, among: Collection[str]) -> Sequence[str]:
-        if not among:
-            return ()
-        if self._metadata is None:
-            self.footer()
-        return encoded_columns(self._metadata, among)
+        groups = self.row_groups if among else None
+        return groups.encoded_columns(among) if groups is not None else ()
 
 
 @contextmanager
@@ -196,23 +194,10 @@ def read_base(
         yield from file.rows(columns=columns, schema=schema, names=names, condition=condition, batch_rows=batch_rows)
 
 
-def _text_bounds(metadata: pq.FileMetaData, column: str) -> Iterator[tuple[int, str | None, str | None]]:
-    """Of each row group how many rows it has, and the bounds of a text column; None where they are not known."""
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        paths = (group.column(at) for at in range(group.num_columns))
-        chunk = next((each for each in paths if each.path_in_schema == column), None)
-        found = chunk.statistics if chunk is not None else None
-        if found is not None and found.has_min_max and isinstance(found.min, str):
-            yield group.num_rows, found.min, found.max
-        else:
-            yield group.num_rows, None, None
-
-
-def _may_hold(low: str | None, high: str | None, wanted: pa.Array) -> bool:
-    if low is None or high is None:
-        return True
-    return bool(pc.any(pc.and_(pc.greater_equal(wanted, low), pc.less_equal(wanted, high))).as_py())
+def _any_within(values: pa.Array, low: bytes, high: bytes) -> bool:
+    """Whether one of some texts lies within bounds, by the order of their bytes."""
+    plain = values.cast(pa.binary())
+    return bool(pc.any(pc.and_(pc.greater_equal(plain, low), pc.less_equal(plain, high))).as_py())
 
 
 def _wanted(columns: Sequence[str] | None, schema: Schema | None, names: SourceNames | None) -> Sequence[str] | None:
@@ -222,13 +207,12 @@ def _wanted(columns: Sequence[str] | None, schema: Schema | None, names: SourceN
     return [source for source in sources if source is not None]
 
 
-def _runs(metadata: pq.FileMetaData, groups: Sequence[int], columns: Sequence[str] | None) -> Iterator[list[int]]:
+def _runs(metadata: pq.FileMetaData, groups: Sequence[int]) -> Iterator[list[int]]:
     """Row groups that are read together: Arrow fetches each run in few requests, and keeps its bytes to the end."""
-    wanted = None if columns is None or len(groups) < 2 else frozenset(columns)
     run: list[int] = []
     size = 0
     for group in groups:
-        own = _stored_bytes(metadata.row_group(group), wanted)
+        own = metadata.row_group(group).total_byte_size
         if run and size + own > _TOGETHER_BYTES:
             yield run
             run, size = [], 0
@@ -236,15 +220,6 @@ def _runs(metadata: pq.FileMetaData, groups: Sequence[int], columns: Sequence[st
         size += own
     if run:
         yield run
-
-
-def _stored_bytes(group: pq.RowGroupMetaData, wanted: frozenset[str] | None) -> int:
-    chunks = (group.column(at) for at in range(group.num_columns))
-    return sum(
-        chunk.total_compressed_size
-        for chunk in chunks
-        if wanted is None or chunk.path_in_schema.partition(".")[0] in wanted
-    )
 
 
 def _groups_to_read(

@@ -8,7 +8,7 @@ contradicts itself or its file is CorruptFileError.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -99,12 +99,39 @@ class RowGroups:
         """How many bytes the pages of each take before they are compressed."""
         return [value_of(group, parquet.TOTAL_BYTES) for group in self.groups]
 
+    def text_bounds(self, name: str) -> list[tuple[bytes, bytes] | None]:
+        """Of each row group the bounds of a text column, None where they are not known."""
+        return [self._bounds(group, name) for group in self.groups]
+
+    def _bounds(self, group: Struct, name: str) -> tuple[bytes, bytes] | None:
+        if not self._can_be_read or not self._is_sound:
+            return None
+        for chunk in parquet.chunks_of(group):
+            if parquet.name_of(chunk) == name:
+                stated = value_of(parquet.meta_data(chunk), parquet.STATISTICS) or {}
+                low, high = value_of(stated, parquet.MIN_VALUE), value_of(stated, parquet.MAX_VALUE)
+                return (low, high) if isinstance(low, bytes) and isinstance(high, bytes) else None
+        return None
+
+    def encoded_columns(self, among: Container[str]) -> list[str]:
+        """Those of the flat columns `among` that hold text in dictionaries in all row groups, where that is shorter."""
+        if not self._can_be_read or not self.groups:
+            return []
+        columns = zip(*map(parquet.chunks_of, self.groups), strict=False)
+        encoded = [chunks[0] for chunks in columns if all(map(parquet.is_encoded_text, chunks))]
+        return [name for name in map(parquet.name_of, encoded) if name in among]
+
+    @cached_property
+    def _can_be_read(self) -> bool:
+        """Arrow ends the process at some damaged footers when it is asked for what they state of columns."""
+        return parquet.is_known(self._footer)
+
     def can_be_copied(self, into: Struct, codec: int, filters: Collection[str]) -> bool:
         """Whether a file with the footer `into` may take them: its columns, its codec, a filter of values on each of
         the columns `filters`. CorruptFileError where the footer contradicts itself.
         """
         if (
-            not parquet.is_known(self._footer)
+            not self._can_be_read
             or not self._is_sound
             or parquet.COLUMN_ORDERS not in self._footer
             or not parquet.same_columns(self._footer, into)

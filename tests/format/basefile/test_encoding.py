@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from skep_format.basefile import open_base
-from skep_format.basefile.encoding import ENCODED_TEXT, dictionary_columns, encoded_columns
+from skep_format.basefile.encoding import ENCODED_TEXT, dictionary_columns
 from skep_format.basefile.options import BaseFileOptions
+from skep_format.basefile.row_groups import RowGroups
 from skep_format.basefile.writer import BaseFileWriter
 from skep_format.schema.arrow import from_arrow
 from skep_format.storage import LocalStorage
@@ -85,6 +86,11 @@ def written(folder: Path, *batches: pa.RecordBatch, **options: Any) -> pq.Parque
     return pq.ParquetFile(folder / "f.parquet")
 
 
+def encoded_columns(folder: Path) -> list[str]:
+    with pa.OSFile(str(folder / "f.parquet")) as source:
+        return RowGroups(source, "f.parquet").encoded_columns(TEXTS.names)
+
+
 def test_text_with_dictionaries_is_written_as_plain_text_is(tmp_path: Path) -> None:
     many = ["Oslo", None, "Rome"] * 1000
     first, second = encoded(*many), pa.array(["Rome", "Bonn"])
@@ -94,7 +100,7 @@ def test_text_with_dictionaries_is_written_as_plain_text_is(tmp_path: Path) -> N
     column = file.metadata.row_group(0).column(1)
     assert column.has_dictionary_page
     assert (column.statistics.min, column.statistics.max) == ("Bonn", "Rome")
-    assert encoded_columns(file.metadata, TEXTS.names) == ["city"]
+    assert encoded_columns(tmp_path) == ["city"]
 
 
 def test_later_row_groups_have_the_columns_of_the_first(tmp_path: Path) -> None:
@@ -118,7 +124,7 @@ def test_a_dictionary_that_saves_nothing_is_not_written(tmp_path: Path) -> None:
     different = encoded(*(f"city {number}" for number in range(3000)))
     file = written(tmp_path, batch(range(3000), different))
     assert not file.metadata.row_group(0).column(1).has_dictionary_page
-    assert encoded_columns(file.metadata, TEXTS.names) == []
+    assert encoded_columns(tmp_path) == []
 
 
 def test_an_option_turns_all_dictionaries_off(tmp_path: Path) -> None:
