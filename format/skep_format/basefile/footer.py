@@ -5,12 +5,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from skep_format.basefile import keys
+from skep_format.basefile.parquet_metadata import MAGIC
 from skep_format.bloom import BloomFilter
 from skep_format.errors import CorruptFileError, SchemaError, SkepError
 from skep_format.names import BaseFormat
@@ -19,8 +20,6 @@ from skep_format.schema.avro import parse_avro
 from skep_format.schema.types import Schema
 from skep_format.storage import Storage
 from skep_format.storage.ranged import TAIL_BYTES
-
-_PARQUET_MAGIC = b"PAR1"
 
 
 class BaseFileFooter:
@@ -77,12 +76,14 @@ def opened_footer(source: pa.NativeFile, path: str) -> tuple[BaseFileFooter, pq.
     if path.endswith("." + BaseFormat.ORC.extension):
         return _orc_footer(source, path), None
 
-    def suffix(length: int) -> bytes:
-        size = source.size()
-        data: bytes = source.read_at(min(length, size), max(0, size - length))
-        return data
+    return _parquet_footer(partial(read_end, source), path)
 
-    return _parquet_footer(suffix, path)
+
+def read_end(source: pa.NativeFile, length: int) -> bytes:
+    """At most so many bytes from the end of an opened file."""
+    size = source.size()
+    data: bytes = source.read_at(min(length, size), max(0, size - length))
+    return data
 
 
 def share_of_columns(storage: Storage, path: str, columns: Container[str]) -> float:
@@ -113,9 +114,9 @@ def _parquet_footer(suffix: Callable[[int], bytes], path: str) -> tuple[BaseFile
 def parquet_tail(suffix: Callable[[int], bytes], path: str) -> bytes:
     """The end of the file with the whole footer. CorruptFileError when the file is cut or is no Parquet."""
     tail = suffix(TAIL_BYTES)
-    if len(tail) < 12 or tail[-4:] != _PARQUET_MAGIC:
+    if len(tail) < 12 or tail[-4:] != MAGIC:
         raise CorruptFileError(
-            f"{path}: no Parquet footer at the end", path=path, found=tail[-4:].hex(), expected=_PARQUET_MAGIC.hex()
+            f"{path}: no Parquet footer at the end", path=path, found=tail[-4:].hex(), expected=MAGIC.hex()
         )
     needed: int = struct.unpack("<I", tail[-8:-4])[0] + 8
     if needed > len(tail):

@@ -104,12 +104,10 @@ def matching_rows(
     left = _left(file, group, condition)
     if left is None:
         return None
-    rows = (
-        left.rows
-        if not left.rows.num_rows
-        else _joined(left, _others(with_dictionaries(others), file.schema_arrow, group, others, left))
-    )
-    return iter(rows.select(columns).to_batches(max_chunksize=batch_rows) if rows.num_rows else ())
+    if not left.rows.num_rows:
+        return iter(())
+    rows = _joined(left, _others(with_dictionaries(others), file.schema_arrow, group, others, left))
+    return iter(rows.select(columns).to_batches(max_chunksize=batch_rows))
 
 
 def _left(file: pq.ParquetFile, group: int, condition: RowCondition) -> _Left | None:

@@ -92,8 +92,8 @@ class OpenBaseFile:
         Without row groups whose statistics exclude all `wanted` values.
         """
         start = 0
-        groups = self.row_groups
-        if groups is None or len(groups.rows) < 2:
+        groups = self.row_groups if self._has_several_groups() else None
+        if groups is None:
             for batch in self.rows(columns=[column], batch_rows=_COMPARED_ROWS):
                 yield start, batch.column(0)
                 start += batch.num_rows
@@ -156,6 +156,12 @@ class OpenBaseFile:
             if not seen:
                 schema = file.schema_arrow.remove_metadata()
                 yield _empty(schema if columns is None else pa.schema([schema.field(name) for name in columns]))
+
+    def _has_several_groups(self) -> bool:
+        """Of a file with one there is nothing to leave out, and no footer to be read for it."""
+        if self._metadata is None:
+            self.footer()
+        return self._metadata is not None and self._metadata.num_row_groups > 1
 
     def _parquet(self, encoded: tuple[str, ...]) -> pq.ParquetFile:
         """Made once: Arrow looks at all columns for it."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Container, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final
 
 import pyarrow as pa
 
 from skep_format.basefile import keys
 from skep_format.basefile import parquet_metadata as parquet
-from skep_format.basefile.footer import damage_named, parquet_tail
+from skep_format.basefile.footer import damage_named, parquet_tail, read_end
 from skep_format.basefile.thrift import I32, I64, LIST, Struct, parse_struct, required, struct_bytes, value_of
 from skep_format.errors import CorruptFileError
 
@@ -77,12 +77,10 @@ class RowGroups:
     """The row groups of an open Parquet file, in their order."""
 
     def __init__(self, source: pa.NativeFile, path: str) -> None:
-        size = source.size()
         with damage_named(path):
-            tail = parquet_tail(lambda length: _bytes_at(source, max(0, size - length), min(length, size)), path)
-            self._footer, _ = parquet.footer_of(tail)
+            self._footer, _ = parquet.footer_of(parquet_tail(partial(read_end, source), path))
         self._source, self._path = source, path
-        self._size = size
+        self._size = source.size()
 
     @cached_property
     def groups(self) -> Sequence[Struct]:
@@ -220,7 +218,8 @@ class RowGroups:
     def _bytes(self, start: int, length: int) -> bytes:
         if start < 0 or length < 0 or start + length > self._size:
             raise self._wrong(f"bytes {start} to {start + length}", f"a file of {self._size} bytes")
-        return _bytes_at(self._source, start, length)
+        data: bytes = self._source.read_at(length, start)
+        return data
 
     def _expect(self, found: object, expected: object, what: str) -> None:
         if found != expected:
@@ -242,8 +241,3 @@ def moved_index(index: Struct, by: int) -> bytes:
         for location, offset in zip(locations, offsets, strict=True)
     ]
     return struct_bytes(index | {parquet.PAGE_LOCATIONS: (LIST, (kind, moved))})
-
-
-def _bytes_at(source: pa.NativeFile, start: int, length: int) -> bytes:
-    data: bytes = source.read_at(length, start)
-    return data
