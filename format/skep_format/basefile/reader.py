@@ -14,6 +14,7 @@ from skep_format.basefile.calendars import LegacyCalendar
 from skep_format.basefile.footer import BaseFileFooter, damage_named, opened_footer
 from skep_format.basefile.matching import RowCondition, Statistics, matching_rows, parquet_file
 from skep_format.basefile.row_groups import RowGroups
+from skep_format.batching import in_groups
 from skep_format.names import BaseFormat
 from skep_format.schema.arrow import to_arrow
 from skep_format.schema.evolve import SourceNames, project
@@ -215,17 +216,7 @@ def _wanted(columns: Sequence[str] | None, schema: Schema | None, names: SourceN
 
 def _runs(metadata: pq.FileMetaData, groups: Sequence[int]) -> Iterator[list[int]]:
     """Row groups that are read together: Arrow fetches each run in few requests, and keeps its bytes to the end."""
-    run: list[int] = []
-    size = 0
-    for group in groups:
-        own = metadata.row_group(group).total_byte_size
-        if run and size + own > _TOGETHER_BYTES:
-            yield run
-            run, size = [], 0
-        run.append(group)
-        size += own
-    if run:
-        yield run
+    return in_groups(groups, lambda group: metadata.row_group(group).total_byte_size, _TOGETHER_BYTES)
 
 
 def _groups_to_read(

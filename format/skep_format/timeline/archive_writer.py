@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from skep_format.batching import in_groups
 from skep_format.errors import FormatError
 from skep_format.runner import Runner
 from skep_format.storage import FileStatus, Storage
@@ -19,7 +20,7 @@ from skep_format.timeline.codec import is_json
 from skep_format.timeline.instant import Action, Instant, State
 from skep_format.timeline.layout import TimelineLayout
 from skep_format.timeline.lsm_history import LsmHistory
-from skep_format.timeline.lsm_rows import HistoryRow, in_groups
+from skep_format.timeline.lsm_rows import HistoryRow
 from skep_format.timeline.ocf import check_whole
 
 _PLANNED: Final = {Action.CLEAN, Action.COMPACTION, Action.LOG_COMPACTION, Action.REPLACE_COMMIT, Action.CLUSTERING}

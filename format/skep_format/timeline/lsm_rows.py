@@ -6,9 +6,10 @@ import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from skep_format.avro_schemas import schema_of
+from skep_format.batching import in_groups
 from skep_format.errors import CorruptFileError
 from skep_format.instant_time import CompletionTime, InstantTime
 from skep_format.storage import Storage
@@ -22,7 +23,6 @@ TIMES: Final = ("instantTime", "completionTime", "action")
 CONTENTS: Final = ("metadata", "plan")
 _RECORD: Final = "HoodieLSMTimelineInstant"
 _VERSION: Final = 1
-T = TypeVar("T")
 _GROUP_BYTES: Final = 8 << 20
 _GROUP_ROWS: Final = 1_000
 """Of one row group: it is what is read for the content of a single instant."""
@@ -44,21 +44,6 @@ def write_rows(storage: Storage, path: str, rows: Iterable[HistoryRow], release:
 
 def _size(row: HistoryRow) -> int:
     return len(row.metadata) + len(row.plan or b"")
-
-
-def in_groups(each: Iterable[T], size_of: Callable[[T], int], most_bytes: int, most: int) -> Iterator[list[T]]:
-    """In their order, so many together as do not exceed `most_bytes`, or one."""
-    group: list[T] = []
-    size = 0
-    for one in each:
-        more = size_of(one)
-        if group and (size + more > most_bytes or len(group) == most):
-            yield group
-            group, size = [], 0
-        group.append(one)
-        size += more
-    if group:
-        yield group
 
 
 def _table(rows: Sequence[HistoryRow]) -> pa.Table:
