@@ -121,7 +121,7 @@ class RowGroups:
 
     @cached_property
     def _can_be_read(self) -> bool:
-        """Arrow ends the process at some damaged footers when it is asked for what they state of columns."""
+        """Whether what it states of columns is read here at all. Arrow is not asked: some damaged footers abort it."""
         return parquet.is_known(self._footer)
 
     def can_be_copied(self, into: Struct, codec: int, filters: Collection[str]) -> bool:
