@@ -8,7 +8,21 @@ from functools import partial
 
 from rich.console import Console
 
-from benchmarks import index, lock, look_up, object_store, read, services, spark_reads, sql, stream, sync, upsert, write
+from benchmarks import (
+    index,
+    lock,
+    look_up,
+    object_store,
+    read,
+    server,
+    services,
+    spark_reads,
+    sql,
+    stream,
+    sync,
+    upsert,
+    write,
+)
 from benchmarks.peers.bundle import WRITERS
 
 BENCHMARKS = {
@@ -19,6 +33,7 @@ BENCHMARKS = {
     "sql": sql.measure,
     "stream": stream.measure,
     "sync": sync.measure,
+    "server": server.measure,
     "services": services.measure,
     "lock": lock.measure,
     "look-up": look_up.measure,

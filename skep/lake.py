@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from skep.base.arguments import checked as with_checks
 from skep.base.arguments import checks_arguments
-from skep.handles.lake_tables import LakeTables
+from skep.handles.lake_tables import BATCHED, LakeTables
 from skep.query.spark import SparkHolder
 from skep_catalog.client import Metastore
 from skep_format.options import Options
@@ -138,7 +138,11 @@ class Lake(LakeTables):
         return self._sql
 
     def for_client(self) -> Self:
-        """The same lake with an own current database and own SQL settings. It ends with this one: close only this."""
+        """The same lake with an own current database and own SQL settings. It ends with this one: close only this.
+
+        Its writes are batched, unless an option of the lake excludes it.
+        """
         other = copy(self)
         other._sql = other._embedded = None
+        other._batches_writes = self._batches_writes or not self.options.is_set(BATCHED)
         return other

@@ -179,6 +179,13 @@ class Metastore:
         except NoSuchTableError:
             return None
 
+    def find_tables(self, database: str, names: Sequence[str]) -> dict[str, TableEntry | None]:
+        """Each of a few tables, None for those that are not there: several by one call."""
+        if len(names) == 1:
+            return {name: self.find_table(database, name) for name in names}
+        found = {entry.name: entry for entry in self.tables_of(database, names)}
+        return {name: found.get(name.lower()) for name in names}
+
     def tables_of(self, database: str, names: Sequence[str] | None = None) -> Iterator[TableEntry]:
         """The tables of these names (None: all), in batches: cheaper than one by one. Missing ones are passed over."""
         from skep_catalog.connection import UnknownMethodError

@@ -7,5 +7,11 @@ from __future__ import annotations
 
 from skep_format.options import REGISTRY
 
-REGISTRY.add_later("skep.handles.writing", "skep_table.services.automatic", "skep_table.upgrade", "skep_sync.feed")
+REGISTRY.add_later(
+    "skep.handles.writing",
+    "skep.handles.lake_tables",
+    "skep_table.services.automatic",
+    "skep_table.upgrade",
+    "skep_sync.feed",
+)
 REGISTRY.add_later("skep_stream.metrics_options")

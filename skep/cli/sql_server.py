@@ -36,7 +36,7 @@ class Access:
     anonymous_writes: Annotated[
         bool, typer.Option("--anonymous-writes", help="Without users: everybody on this machine may write by SQL.")
     ] = False
-    statements: Annotated[int, typer.Option(help="SQL statements that run at once.", min=1)] = 8
+    statements: Annotated[int, typer.Option(help="SQL statements that run at once.", min=1)] = 32
     connections: Annotated[int, typer.Option(help="Connections for SQL at once.", min=1)] = 200
 
 

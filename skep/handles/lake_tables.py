@@ -15,6 +15,7 @@ from skep.base.names import TableName
 from skep.base.schemas import SchemaLike
 from skep.base.specs import Text, check_same, table_spec
 from skep.handles.new_tables import SIGN, is_left_over, new_table, remove_unwritten
+from skep.handles.snapshots import Snapshots
 from skep.handles.table import Table
 from skep.metastore.entries import VIEWS, hudi_entries, named_entry
 from skep.metastore.locking import checked, lock_of
@@ -25,7 +26,7 @@ from skep.services.runner import Services
 from skep_catalog.client import Metastore
 from skep_catalog.entries import View, is_hudi, view_of
 from skep_format.errors import InputError, NotATableError, SkepError, TableExistsError, TableMismatchError
-from skep_format.options import Options
+from skep_format.options import Options, boolean, option
 from skep_format.storage import Storage, open_storage
 from skep_sync.planning.locations import registered_there, same_location
 from skep_sync.targets import Clients, targets_of
@@ -45,6 +46,14 @@ if TYPE_CHECKING:
     from skep_catalog.embedded import EmbeddedWhenNeeded
     from skep_catalog.entities import TableEntry as Entry
     from skep_sync.sync import SyncReport
+
+
+BATCHED = option(
+    "skep.write.batched",
+    boolean,
+    False,
+    "Writes of one process to one table queue, and small ones that wait are committed together. Servers set it to true",
+)
 
 
 @checks_arguments
@@ -68,6 +77,8 @@ class LakeTables:
         self._spark = spark or SparkHolder()
         self._embedded: EmbeddedWhenNeeded | None = None  # which ends with it
         self._closed = False
+        self._snapshots = Snapshots()
+        self._batches_writes = self.options.value(BATCHED)
         queue = partial(open_queue, self.options, self.warehouse)
         self._syncs = TableSyncs(targets_of(self.options), Clients(metastore), queue, self.events)
 
@@ -132,18 +143,18 @@ class LakeTables:
         self._ensure_open()
         return hudi_entries(self.metastore, database)
 
-    def table(self, name: str, *, as_view: bool = False) -> Table:
+    def table(self, name: str, *, as_view: bool = False, entry: Entry | None = None) -> Table:
         """A table by its name. NoSuchTableError when the metastore has none; NotATableError when it is not Hudi's.
 
         By the name of a view (`t_ro`, `t_rt`) it is the same table; reads of `t_ro` are read-optimized unless they
         name another query type. With `as_view` those of `t` are too, where the sync gave the read-optimized view that
-        name: as engines answer.
+        name: as engines answer. `entry` is the metastore's, where it was just looked up.
         """
         self._ensure_open()
         full = TableName.parse(name, self.database)
-        entry = named_entry(self.metastore, full)
+        entry = entry or named_entry(self.metastore, full)
         options = Options(path_settings(entry.parameters)).with_values(self.options)
-        hudi = HudiTable.open(self._location(full, entry), options)
+        hudi = self._snapshots.newest(self._location(full, entry), options)
         own = self._own_name(full, entry, hudi)
         is_optimized = (as_view or own != full) and view_of(entry, hudi.config) is View.READ_OPTIMIZED
         query = QueryType.READ_OPTIMIZED if is_optimized else QueryType.SNAPSHOT
@@ -373,7 +384,9 @@ class LakeTables:
         hooks = [self._after_commit(name, check)] if self.options.value(SYNC) else []
         hudi = hudi.with_context(events=self.events)
         services = Services(self._lock_of(name, hudi, check), self._spark, hooks)
-        return Table(hudi, services, name=str(name), sync=partial(self._sync_now, name, hudi, check), query=query)
+        sync, owner = partial(self._sync_now, name, hudi, check), (id(self._syncs), str(name))
+        table = Table(hudi, services, name=str(name), sync=sync, query=query, owner=owner)
+        return table.batched() if self._batches_writes else table
 
     def _check_of(self, name: TableName, hudi: HudiTable) -> Callable[[], None]:
         """A check for handles under this name: raises when the table has another name, or the lake is closed."""

@@ -19,7 +19,7 @@ from skep.query.path_rows import files_at
 from skep.query.result import Result, SqlResult
 from skep.query.rows import EMBEDDED_BYTES, Rows
 from skep.query.views import drop_view, put_view, view_names, view_of_entry
-from skep_catalog.entities import Database
+from skep_catalog.entities import Database, TableEntry
 from skep_format.errors import InputError, NoSuchTableError, NotATableError
 from skep_format.storage import open_storage
 from skep_sql.answer import Answer
@@ -143,6 +143,23 @@ class LakeCatalog:
 
     def __init__(self, lake: LakeTables) -> None:
         self._lake = lake
+        self._seen: dict[TableName, TableEntry | None] | None = None
+
+    @contextmanager
+    def looking_once(self) -> Iterator[None]:
+        """Entries of the metastore are looked up once, each."""
+        before, self._seen = self._seen, self._seen or {}
+        try:
+            yield
+        finally:
+            self._seen = before
+
+    def _entry(self, name: TableName) -> TableEntry | None:
+        if self._seen is None:
+            return self._lake.metastore.find_table(name.database, name.name)
+        if name not in self._seen:
+            self._seen[name] = self._lake.metastore.find_table(name.database, name.name)
+        return self._seen[name]
 
     @property
     def database(self) -> str:
@@ -158,7 +175,7 @@ class LakeCatalog:
 
     def table(self, name: str) -> Table:
         """NoSuchTableError when there is none."""
-        return self._lake.table(name, as_view=True)
+        return self._lake.table(name, as_view=True, entry=self._entry(self._full(name)))
 
     def table_at(self, path: str, as_of: str | None) -> Relation:
         """The rows of a Hudi table at a path."""
@@ -172,7 +189,7 @@ class LakeCatalog:
     def facts(self, name: str) -> EntryFacts | None:
         """What the metastore has of a table."""
         full = self._full(name)
-        entry = self._lake.metastore.find_table(full.database, full.name)
+        entry = self._entry(full)
         if entry is None:
             return None
         managed = entry.table_type == "MANAGED_TABLE" or entry.parameters.get(_MANAGED) == "true"
@@ -202,7 +219,7 @@ class LakeCatalog:
             full = self._full(name)
         except InputError:  # no name that a metastore could hold
             return None
-        return view_of_entry(self._lake.metastore.find_table(full.database, full.name))
+        return view_of_entry(self._entry(full))
 
     def view_names(self, database: str | None) -> list[str]:
         """The views of a database."""

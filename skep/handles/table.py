@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import skep.base.known_options  # noqa: F401 - the options that reading does not need are known all the same
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
     from pyspark.sql import DataFrame, SparkSession
 
+    from skep.handles.batches import Batches
     from skep.handles.changes import MergeBuilder
     from skep_sync.feed import Fed
     from skep_sync.sync import SyncReport
@@ -63,8 +65,11 @@ class Table(ServiceMethods, MetadataMethods):
         name: str | None = None,
         sync: Callable[[], SyncReport] | None = None,
         query: QueryType = QueryType.SNAPSHOT,
+        batches: Batches | None = None,
+        owner: Hashable = None,
     ) -> None:
         self._query = query
+        self._batches, self._owner = batches, owner
         self._hudi = hudi
         self._services = services
         self._sync = sync
@@ -232,6 +237,10 @@ class Table(ServiceMethods, MetadataMethods):
         if dry_run:
             table = self._on_services(options)
             return plan_delete_where(table, where) if compute is None else plan_delete_computed(table, compute)
+        if batch_id is None:
+            from skep_table.write.joint import RemovalPart, RemovalWherePart
+
+            return self.commit(RemovalWherePart(where) if compute is None else RemovalPart(compute), options)
         if compute is None:
             return self.commit(lambda writer: writer.delete_where(where, batch_id=batch_id), options)
         return self.commit(lambda writer: writer.delete_computed(compute, batch_id=batch_id), options)
@@ -332,7 +341,8 @@ class Table(ServiceMethods, MetadataMethods):
     def rows(self, snapshot: HudiTable | None = None, **request: Any) -> Rows:
         """The rows of a snapshot, None for the newest; `request` are fields of a ReadRequest."""
         request.setdefault("query", self._query)
-        return Rows(snapshot or self.hudi, ReadRequest(**request), self._services.spark)
+        is_shared = snapshot is self._hudi
+        return Rows(snapshot or self.hudi, ReadRequest(**request), self._services.spark, is_shared=is_shared)
 
     def write(
         self,
@@ -350,6 +360,11 @@ class Table(ServiceMethods, MetadataMethods):
 
             frame = with_constants(frame, partitions, self.hudi)
         how: Any = {"partitions": partitions, "partial": partial, "batch_id": batch_id}
+        if self._batches is not None and not any(how.values()):
+            from skep.handles.writing import part_of
+
+            if (part := part_of(operation, frame)) is not None:
+                return self.commit(part, options, part.frame)
         return self.commit(lambda writer: writer.write(operation, frame, **how), options, frame)
 
     def commit(
@@ -358,13 +373,19 @@ class Table(ServiceMethods, MetadataMethods):
         """One commit, by what `write` does with a writer of this table, which is one for rows of `frame`.
 
         The next write of this handle plans on the snapshot that this one ended with, while that is recent. What Spark
-        raises of a frame or of its own is an error of skep, see `engine_errors`.
+        raises of a frame or of its own is an error of skep, see `engine_errors`. Where writes are batched, one that is
+        a `Part` may be committed together with others.
         """
         from skep.handles.writing import writer_for
 
-        writer = writer_for(frame, self._hudi.with_options(options), self._services)
+        def alone() -> WriteResult:
+            return write(writer_for(frame, self._hudi.with_options(options), self._services))
+
         try:
-            result = write(writer)
+            if self._batches is None:
+                result = alone()
+            else:
+                result = self._batches.commit(self._hudi, self._services, write, options, alone)
         except SkepError:
             raise
         except Exception:
@@ -392,7 +413,30 @@ class Table(ServiceMethods, MetadataMethods):
 
     def with_services(self, services: Services) -> Table:
         """The same table, whose services run in another way."""
-        return Table(self._hudi, services, name=self.name, sync=self._sync, query=self._query)
+        batches = None if self._batches is None else replace(self._batches, owner=(self._batches.owner, id(services)))
+        return self._with(services, batches)
+
+    def batched(self) -> Table:
+        """The same table, for many threads that write a little each: their writes queue, and small ones that wait while
+        another is committed are one commit, in which each call has its own counts and its own error.
+
+        All batched tables of this process share the queue of their path, in the order of their calls: none fails since
+        another changed the same rows. Writes with options, a `batch_id`, or by Spark are commits of their own.
+        """
+        from skep.handles.batches import Batches
+
+        return self._with(self._services, Batches.of(self._hudi, self._owner))
+
+    def _with(self, services: Services, batches: Batches | None) -> Table:
+        return Table(
+            self._hudi,
+            services,
+            name=self.name,
+            sync=self._sync,
+            query=self._query,
+            batches=batches,
+            owner=self._owner,
+        )
 
     # -- reading
 

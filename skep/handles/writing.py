@@ -12,6 +12,7 @@ from skep.services.runner import Services
 from skep_format.errors import InputError
 from skep_format.options import Options
 from skep_format.schema.arrow import to_arrow
+from skep_format.timeline.metadata import WriteOperation
 from skep_sync.callbacks import callback_hook
 from skep_sync.callbacks.options import ON
 from skep_sync.callbacks.senders import sender_of
@@ -22,6 +23,7 @@ from skep_table.write.context import Memory
 from skep_table.write.flow import TableWriter
 from skep_table.write.input.given import row_input
 from skep_table.write.input.row_input import RereadInput
+from skep_table.write.joint import FramePart
 from skep_table.write.local import LocalWriter
 from skep_table.write.planning.settings import AUTO_UPGRADE, TABLE_VERSION
 
@@ -50,6 +52,13 @@ def writer_for(
     from skep_writer import SparkWriter
 
     return SparkWriter(locked, session, hooks, create)
+
+
+def part_of(operation: WriteOperation, frame: object) -> FramePart | None:
+    """A write of a frame as a part of a commit with others; None of a frame of Spark."""
+    from skep_writer.session import is_spark_frame
+
+    return None if is_spark_frame(frame) else FramePart(operation, frame)
 
 
 def held(frame: object, options: Options) -> object:

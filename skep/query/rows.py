@@ -74,10 +74,11 @@ class Rows(ReadResult):
     A notebook shows the first rows, which it reads; so does `show`.
     """
 
-    def __init__(self, table: HudiTable, request: ReadRequest, spark: SparkHolder) -> None:
+    def __init__(self, table: HudiTable, request: ReadRequest, spark: SparkHolder, *, is_shared: bool = False) -> None:
+        """`is_shared`: of a snapshot that other reads have, too."""
         inner = read(table, request)
         super().__init__(inner.schema, inner.to_batches, inner.count)
-        self._table, self._request, self._spark = table, request, spark
+        self._table, self._request, self._spark, self._is_shared = table, request, spark, is_shared
 
     def __repr__(self) -> str:
         return f"Rows({', '.join(self.schema.names)})"
@@ -88,6 +89,22 @@ class Rows(ReadResult):
     def show(self, limit: int = ROWS_SHOWN) -> None:
         """Prints the first rows."""
         print_table(first_rows(self.to_reader(), limit)[0])
+
+    @property
+    def snapshot(self) -> HudiTable:
+        """The table that is read."""
+        return self._table
+
+    def whole_of(self) -> tuple[object, ...] | None:
+        """What reads of the same rows of a snapshot have in common: its path, the kind of query and options.
+
+        None for reads of a part of a table, of changes, and of a snapshot that no other read has.
+        """
+        request, table = self._request, self._table
+        plain = ReadRequest(query=request.query)
+        if not self._is_shared or request.query not in (QueryType.SNAPSHOT, QueryType.READ_OPTIMIZED):
+            return None
+        return (table.storage.root, request.query, *sorted(table.options.items())) if request == plain else None
 
     @property
     def where(self) -> str | None:

@@ -26,6 +26,7 @@ from skep.query.reads import bytes_read, reads, reads_needed, rows_needed, why_b
 from skep.query.result import SqlResult, engine_line
 from skep.query.rows import Rows
 from skep.query.sail_server import SERVER, SailMissingError, run, started
+from skep.query.shared import SHARED, SharedView, rows_of
 from skep_format.errors import InputError, SkepError, UnsupportedError
 from skep_format.schema.types import quoted
 from skep_format.schema.untyped import untyped
@@ -86,7 +87,7 @@ class SailPlan:
 
     def scans(self) -> list[str]:
         """How many files are read of each table."""
-        return [str(rows.files_chosen()) for rows in reads(self.relations)]
+        return [str(rows.files_chosen()) for rows in reads({n: rows_of(each) for n, each in self.relations.items()})]
 
     def explained(self) -> str:
         """Sail's plan. Reads nothing."""
@@ -143,9 +144,13 @@ class SailEngine:
 
     def planned(self, query: exp.Query, relations: Mapping[str, Relation]) -> SailPlan:
         """The query as Sail takes it. LeftToSpark, with the reason, where it may not mean the same."""
-        needed = reads_needed(query, relations, in_utc=True)
-        inputs = {id(each): each if isinstance(each, Rows) else row_input(each) for each in needed.values()}
-        names = {name.lower(): f"rows_{next(_NUMBERS)}" for name in needed}
+        needed = {**reads_needed(query, relations, in_utc=True), **_shared(relations)}
+        held = (Rows, SharedView)
+        inputs = {id(each): each if isinstance(each, held) else row_input(each) for each in needed.values()}
+        names = {
+            name.lower(): each.name if isinstance(each, SharedView) else f"rows_{next(_NUMBERS)}"
+            for name, each in needed.items()
+        }
         given = {names[name.lower()]: inputs[id(each)] for name, each in needed.items()}
         try:
             made = engine_query(_renamed(query, names), {name: each.schema for name, each in given.items()})
@@ -294,9 +299,25 @@ def _next(reader: flight.FlightStreamReader) -> pa.RecordBatch | None:
 # -- rows for the server
 
 
+def _shared(relations: Mapping[str, Relation]) -> dict[str, SharedView]:
+    """The views that are kept of relations."""
+    found = {}
+    for name, relation in relations.items():
+        if isinstance(relation, Rows):
+            with _sail_errors():
+                view = SHARED.view_of(relation, partial(_write, most_rows=None, stop=_STOP.get()))
+            if view is not None:
+                found[name] = view
+    return found
+
+
 @contextmanager
 def _views(relations: Mapping[str, Relation], most_rows: int | None, stop: Event | None = None) -> Iterator[None]:
-    """Each relation as a view of a file that has its rows, once for all names of it."""
+    """Each relation as a view of a file that has its rows, once for all names of it. Shared views are there."""
+    relations = {name: each for name, each in relations.items() if not isinstance(each, SharedView)}
+    if not relations:
+        yield
+        return
     with _folder() as folder:
         files: dict[int, Path] = {}
         try:

@@ -57,6 +57,8 @@ class _Server:
         self._readers: dict[int, flight.FlightStreamReader] = {}
         self._at_exit: list[Callable[..., object]] = []
         self._why_none: str | None = None
+        self.generation = 0
+        """How many servers were lost, with the views that they had."""
         os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
@@ -70,6 +72,7 @@ class _Server:
         if self._server is not None:
             self._why_none = "this process is a fork of one with Sail"
         self._lock, self._server, self._client, self._readers = Lock(), None, None, {}
+        self.generation += 1
 
     def why_missing(self) -> str | None:
         """Why Sail can't be used; None where it can."""
@@ -120,6 +123,7 @@ class _Server:
         """The connection is broken: the next query starts a server."""
         with self._lock:
             self._server = self._client = None
+            self.generation += 1
 
     @contextmanager
     def reading(self, reader: flight.FlightStreamReader) -> Iterator[None]:

@@ -256,7 +256,8 @@ def opened_view(name: str, stored: StoredView) -> NamedQuery:
 def table_to_change(scope: Scope, name: Name) -> TargetTable:
     """The table that a statement changes. NotATableError for what is none of Hudi's, before anything happens."""
     refuse_view(scope.views, name)
-    return scope.catalog.table(look_up(scope.catalog, name))
+    with scope.catalog.looking_once():
+        return scope.catalog.table(look_up(scope.catalog, name))
 
 
 def refuse_view(views: Collection[str], name: Name) -> None:
@@ -306,7 +307,7 @@ def _table(node: Node, scope: Scope, opened: dict[str, Relation]) -> Relation:
         return opened[full]
     target = scope.catalog.table(full)
     if version is None:
-        opened[full] = target.rows(scope.pinned.get(target.name))
+        opened[full] = target.rows(scope.pinned.get(target.name) or target.snapshot)
         return opened[full]
     return target.rows(as_of=_instant(version))
 

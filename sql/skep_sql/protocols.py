@@ -70,6 +70,10 @@ class TargetTable(Protocol):
     def hudi(self) -> HudiTable:
         """A new snapshot."""
 
+    @property
+    def snapshot(self) -> HudiTable:
+        """That with which it was looked up."""
+
     def rows(self, snapshot: HudiTable | None = None, **request: Any) -> Relation:
         """The rows of a snapshot, None for the newest; the keywords are those of a read.
 
@@ -144,6 +148,9 @@ class TableCatalog(Protocol):
     """Tables and databases by name: `table` or `database.table`, in any case."""
 
     database: str
+
+    def looking_once(self) -> AbstractContextManager[None]:
+        """Within it, what was looked up of a name is not looked up again: for blocks that change nothing."""
 
     def table(self, name: str) -> TargetTable:
         """NoSuchTableError when there is none."""

@@ -34,4 +34,5 @@ class Session:
 
     def bound(self, query: exp.Query) -> Bound:
         """The query with its tables looked up."""
-        return bind(query, self.scope)
+        with self.catalog.looking_once():
+            return bind(query, self.scope)

@@ -114,5 +114,5 @@ def _is_current(plan: SyncPlan, table: HudiTable, metastore: Metastore) -> bool:
         plan.seen is not None
         and plan.point == TimelineState.of(table).point
         and (last is None or table.storage.exists(table.layout.path(last)))
-        and all(metastore.find_table(plan.database, name) == entry for name, entry in plan.seen.items())
+        and metastore.find_tables(plan.database, list(plan.seen)) == dict(plan.seen)
     )

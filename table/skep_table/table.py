@@ -28,6 +28,7 @@ from skep_table.context import ContextChanges, TableContext
 from skep_table.view import FileView, Listing, StorageListing, StorageListings
 
 if TYPE_CHECKING:  # what looking at the timeline alone does not need is imported where it is used
+    import pyarrow as pa
     from typing_extensions import Unpack
 
     from skep_format.timeline.plans import Plan, SavepointMetadata
@@ -80,11 +81,15 @@ class HudiTable:
         self._properties: FileStatus | None = None  # the file that `config` was read from, when a change would show
         self._folders: frozenset[str] | None = None  # in `.hoodie`, once they were listed
         self._taken = context.clock.monotonic()
+        self.unwritten: pa.Table | None = None
+        """Changes that reads of this snapshot see, and that no file holds; see `query/unwritten.py`."""
 
     def __repr__(self) -> str:
         return f"HudiTable({self.config.name!r} at {self.storage.root}, {self.timeline!r})"
 
     def __reduce__(self) -> tuple[object, ...]:
+        if self.unwritten is not None:
+            raise TypeError("a snapshot with changes that are not written can't be read in another process")
         return HudiTable, (self.context, self.config, self.timeline)
 
     @classmethod
@@ -151,6 +156,14 @@ class HudiTable:
         fresh._properties = files.properties if files.properties_are_settled else None
         return fresh._with_contents_of(self)
 
+    def newest(self) -> HudiTable:
+        """This snapshot, with all that was read of it, where a new listing shows the same timeline; else a new one."""
+        fresh = self.reload()
+        if fresh.timeline.instants != self.timeline.instants or fresh.config != self.config:
+            return fresh
+        self._properties, self._taken = fresh._properties, fresh._taken
+        return self
+
     def completing(self, instant: Instant, metadata: CommitMetadata | None = None) -> HudiTable:
         """The snapshot after `instant` of this timeline completed; nothing is listed. `metadata` is that of a write."""
         after = HudiTable(self.context, self.config, self.timeline.completing(instant))._with_contents_of(self)
@@ -196,10 +209,16 @@ class HudiTable:
         """The same snapshot with other settings, which no reload keeps."""
         return self._in(self.context, config)
 
+    def with_unwritten(self, changes: pa.Table | None) -> HudiTable:
+        """The same snapshot, whose reads see changes that no file holds; None takes them out."""
+        same = self._in(self.context)
+        same.unwritten = changes
+        return same
+
     def _in(self, context: TableContext, config: TableConfig | None = None) -> HudiTable:
         same = HudiTable(context, config or self.config, self.timeline)._with_contents_of(self)
         same._listings, same._states, same._folders = self._listings, self._states, self._folders
-        same._properties, same._taken = self._properties, self._taken
+        same._properties, same._taken, same.unwritten = self._properties, self._taken, self.unwritten
         return same
 
     def _with_contents_of(self, other: HudiTable) -> HudiTable:

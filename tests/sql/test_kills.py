@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from faulty_storage import FaultyStorage
 
@@ -17,7 +18,13 @@ from skep.handles.destination import create_at
 from skep.handles.table import Table
 from skep.services.runner import Services
 from skep_format.errors import SkepError
+from skep_format.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
+from skep_table.merge.rows import DELETED
+from skep_table.query import ReadRequest, read
 from skep_table.table import HudiTable
+from skep_table.write.joint import ChangePart
+from skep_table.write.local import LocalWriter
+from skep_table.write.result import WriteResult
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("value", pa.int64())])
 Content = list[tuple[str, str, int, int]]
@@ -37,6 +44,22 @@ def merge(table: Table) -> None:
     found.when_matched_update_all().when_not_matched_insert_all().when_not_matched_by_source_delete().execute()
 
 
+def joint(table: Table) -> None:
+    """Two callers' statements in one commit: c is deleted by neither of them, and a is changed by both."""
+
+    def computed(where: str) -> ChangePart:
+        def compute(snapshot: HudiTable) -> pa.Table:
+            columns = (RECORD_KEY, PARTITION_PATH, FILE_NAME, *SCHEMA.names)
+            found = read(snapshot, ReadRequest(columns=columns, where=where)).to_arrow().select(columns)
+            changed = found.set_column(found.schema.get_field_index("value"), "value", pc.add(found["value"], 1))
+            return changed.append_column(DELETED, pa.array([False] * found.num_rows))
+
+        return ChangePart(compute)
+
+    outcomes = LocalWriter(table.hudi).together([computed("id = 'a'"), computed("id <> 'c'")])
+    assert all(isinstance(each, WriteResult) for each in outcomes)
+
+
 STATEMENTS: dict[str, tuple[Callable[[Table], object], Content]] = {
     "merge": (merge, [("a", "p", 2, 20), ("x", "new", 2, 5)]),
     "update": (
@@ -53,7 +76,7 @@ def cases() -> list[Any]:
         for name in STATEMENTS:
             for dies in (True, False):
                 how = "dies" if dies else "fails"
-                if dies and (name, kind) in {("merge", "cow"), ("update", "mor"), ("delete", "mor")}:
+                if dies and (name, kind) in {("merge", "cow"), ("joint", "mor"), ("delete", "mor")}:
                     found.append(pytest.param(kind, name, dies, QUICK_STEP, id=f"{kind}-{name}-{how}-at-some"))
                 found.append(
                     pytest.param(kind, name, dies, 1, id=f"{kind}-{name}-{how}-at-each", marks=pytest.mark.slow)

@@ -19,7 +19,7 @@ class Limits:
     connections: int = 200
     sessions: int = 500
     operations: int = 100
-    statements: int = 8
+    statements: int = 32
     page_rows: int = 10_000
     page_bytes: int = 8 << 20
     result_bytes: int = 16 << 30

@@ -26,6 +26,7 @@ from skep_table.query.filters.predicate import Predicate
 from skep_table.query.filters.text import parse_predicate
 from skep_table.query.options import QueryType
 from skep_table.table import HudiTable
+from skep_table.write.joint import ChangePart, RemovalPart, RemovalWherePart
 from skep_table.write.planning.merge_options import merged_by
 from skep_table.write.result import WriteResult
 
@@ -102,7 +103,7 @@ def update_rows(
         return changed
 
     sets = frozenset(value.column for value in values)
-    return target.commit(lambda writer: writer.change(compute, sets), options)
+    return target.commit(ChangePart(compute, sets), options)
 
 
 def run_delete(statement: Delete, scope: Scope, engine: QueryEngine, options: Mapping[str, object]) -> WriteResult:
@@ -111,9 +112,9 @@ def run_delete(statement: Delete, scope: Scope, engine: QueryEngine, options: Ma
     alias = statement.alias or statement.name.parts[-1]
     condition = own_condition(statement.where or exp.true(), target.hudi, alias, engine)
     if condition is not None:
-        return target.commit(lambda writer: writer.delete_where(condition), options)
+        return target.commit(RemovalWherePart(condition), options)
     compute = matching(target, statement.where, scope, engine, alias)
-    return target.commit(lambda writer: writer.delete_computed(compute), options)
+    return target.commit(RemovalPart(compute), options)
 
 
 def matching(

@@ -24,6 +24,7 @@ from skep_table.merge.rows import DELETED, PARTIAL
 from skep_table.query.options import QueryType
 from skep_table.table import HudiTable
 from skep_table.write.indexes import index_of
+from skep_table.write.joint import ChangePart
 from skep_table.write.result import WriteResult
 
 _CLAUSE: Final = "_skep_clause"
@@ -79,7 +80,7 @@ def merge_rows(merge: MergeInto, scope: Scope, engine: QueryEngine, options: Map
         joined = bind(plan.query(), replace(pinned, functions={**scope.functions, **functions}))
         return plan.changes(engine.rows(joined.query, joined.relations))
 
-    return merge.target.commit(lambda writer: writer.change(compute, sets), options)
+    return merge.target.commit(ChangePart(compute, sets), options)
 
 
 def _check_order(clauses: Sequence[MergeClause], name: str) -> None:

@@ -71,9 +71,7 @@ class Planner:
     def plan(self) -> SyncPlan:
         """The plan. NoSuchTableError for a missing database, TableMismatchError for another table under the name."""
         history, wanted = self.look()
-        actual = {
-            entry.table.name: self.metastore.find_table(self.database, entry.table.name) for entry in wanted.entries
-        }
+        actual = self.metastore.find_tables(self.database, [entry.table.name for entry in wanted.entries])
         if any(self._is_ahead(entry, history) for entry in actual.values()):
             # Another sync included a later commit than this snapshot has.
             self.table = self.table.reload()

@@ -15,6 +15,7 @@ from skep_table.query.options import QueryType
 from skep_table.query.plan import ReadTask, plan, scan_of
 from skep_table.query.request import ReadRequest
 from skep_table.query.result import ReadResult
+from skep_table.query.unwritten import check_readable, overlaid
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
 
@@ -44,9 +45,12 @@ def read_schema(table: HudiTable, request: ReadRequest = SNAPSHOT) -> pa.Schema:
 
 def read_batches(table: HudiTable, request: ReadRequest = SNAPSHOT) -> Iterator[pa.RecordBatch]:
     """The rows of the answer, in the order of partitions and file groups; none of the batches is empty."""
-    left = request.limit
-    if left == 0:
+    if request.limit == 0:
         return
+    if table.unwritten is not None:
+        yield from _with_unwritten(table, table.unwritten, request)
+        return
+    left = request.limit
     with files_there(table):
         batches: Generator[pa.RecordBatch, None, None]
         if request.query is QueryType.CDC:
@@ -63,6 +67,15 @@ def read_batches(table: HudiTable, request: ReadRequest = SNAPSHOT) -> Iterator[
             left = None if left is None else left - batch.num_rows
 
 
+def _with_unwritten(table: HudiTable, changes: pa.Table, request: ReadRequest) -> Iterator[pa.RecordBatch]:
+    """UnwrittenRowsError where the answer is not known before the changes are written."""
+    schema = read_schema(table, request)
+    check_readable(changes, request, schema)
+    stored = table.with_unwritten(None)
+    predicate = scan_of(stored, request).predicate
+    yield from overlaid(changes, request, schema, predicate, lambda asked: read_batches(stored, asked))
+
+
 def _is_small(tasks: Sequence[ReadTask]) -> bool:
     """Whether one file is read, in less time than threads take. With a limit the first slice is likely to do, too."""
     if len(tasks) != 1 or tasks[0].slice.log_files:
@@ -75,7 +88,7 @@ def _size(found: FileSlice) -> int:
 
 
 def _count(table: HudiTable, request: ReadRequest, runner: Runner) -> int:
-    if request.query is QueryType.CDC or request.limit is not None:
+    if request.query is QueryType.CDC or request.limit is not None or table.unwritten is not None:
         return sum(batch.num_rows for batch in read_batches(table, request))
     with files_there(table):
         return sum(runner.map(execute.count, plan(table, request)))

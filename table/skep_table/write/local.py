@@ -20,10 +20,13 @@ from skep_table.write.context import Memory, WriteContext
 from skep_table.write.flow import TableWriter
 from skep_table.write.input.given import matched_schema, row_input
 from skep_table.write.input.row_input import RenamedInput, RowInput, pieces
+from skep_table.write.joint import NothingToCommitError, Part, source_of
 from skep_table.write.keyed import Keyer
 from skep_table.write.output.bucket import BucketResult
 from skep_table.write.output.streamed import BulkInsert
+from skep_table.write.planning.operation import deletion_of
 from skep_table.write.planning.write_settings import WriteSettings
+from skep_table.write.result import WriteResult
 from skep_table.write.rows import PIECE_BYTES, ArrowRows, KeyedBatch, KeyedRows
 
 
@@ -95,4 +98,24 @@ class LocalWriter(TableWriter):
         context = table.context
         runner = ReportingRunner(context.runner, partial(context.events.progress, "write.tasks"))
         settings = WriteSettings.of(context.options)
+        self._runner = runner
         super().__init__(table, ArrowEngine(runner, settings), settings, hooks, create)
+
+    def together(self, parts: Sequence[Part]) -> list[WriteResult | Exception | None]:
+        """One commit of parts of one kind. For each its result, its error, or None where it waits for the next commit.
+
+        Raises what a write raises for all of them: then none is committed.
+        """
+        operation, source = source_of(self._engine, parts, self._runner, self._settings.memory)
+        if self._settings.deletes_rows:
+            operation = deletion_of(operation)
+        try:
+            result = self._run(operation, source)
+            source.count()
+        except NothingToCommitError:
+            return [part.error for part in parts]
+        is_shared = sum(part.counts is not None for part in parts) > 1
+        return [
+            part.error if part.counts is None else replace(result, own=part.counts) if is_shared else result
+            for part in parts
+        ]

@@ -11,6 +11,15 @@ from skep_table.table import HudiTable
 
 
 @dataclass(frozen=True, slots=True)
+class RowCounts:
+    """What one of several writes that are one commit did."""
+
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class WriteResult:
     """A commit. `repeated`: the batch had been committed before by this instant, and nothing was written now.
 
@@ -18,6 +27,9 @@ class WriteResult:
     duration of the whole call.
 
     `table` is the snapshot that the commit ended with; None where nothing was committed.
+
+    `own`: the rows of this write, where others are in the same commit (`Table.batched`): `inserted`, `updated` and
+    `deleted` are these, and the metadata counts all.
 
     `inserted`, `updated` and `deleted` are what the commit's metadata counts, as Hudi counts it. They are exact
     where the index looked every key up. With the `BUCKET` index (and `INMEMORY`) on a merge-on-read table no row is
@@ -32,6 +44,7 @@ class WriteResult:
     repeated: bool = False
     empty: bool = False
     table: HudiTable | None = field(default=None, repr=False, compare=False)
+    own: RowCounts | None = None
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{count:,} {name}" for name, count in self.counts.items() if count and name != "bytes")
@@ -56,17 +69,17 @@ class WriteResult:
     @property
     def inserted(self) -> int:
         """Rows with new keys."""
-        return sum(stat.num_inserts for stat in self.metadata.stats)
+        return sum(stat.num_inserts for stat in self.metadata.stats) if self.own is None else self.own.inserted
 
     @property
     def updated(self) -> int:
         """Rows whose key was in the table."""
-        return sum(stat.num_update_writes for stat in self.metadata.stats)
+        return sum(stat.num_update_writes for stat in self.metadata.stats) if self.own is None else self.own.updated
 
     @property
     def deleted(self) -> int:
         """Rows that were deleted."""
-        return sum(stat.num_deletes for stat in self.metadata.stats)
+        return sum(stat.num_deletes for stat in self.metadata.stats) if self.own is None else self.own.deleted
 
     @property
     def errors(self) -> int:

@@ -31,7 +31,7 @@ from skep_table.write.output.bucket import BucketResult, write_bucket
 from skep_table.write.output.files import announce
 from skep_table.write.planning.profile import Bucket, BucketPlan
 from skep_table.write.row_store import ARRIVAL, RowStore
-from skep_table.write.tags import Located, Positions
+from skep_table.write.tags import Located, Positions, Tags
 
 PIECE_BYTES: Final = 32 << 20  # rows that pass a kernel at once
 _TASKS_AT_ONCE: Final = 4
@@ -112,6 +112,13 @@ class ArrowRows:
             found = self._located(tagging) if tagging.relocation is None else self._relocated(tagging)
             self._found = {path: Located.joined(parts) for path, parts in found.items()}
         return {path: count_tags(located.tags) for path, located in self._found.items()}
+
+    def tags_of(self, path: str) -> Tags:
+        """The tags of the rows of a partition, in the order in which they came, once they have some.
+
+        Not where a global index has put rows elsewhere.
+        """
+        return self._found[path].tags
 
     def _located(self, tagging: Tagging) -> dict[str, list[Located]]:
         """Each candidate file is read once, where the keys of all rows fit into memory; else once in each turn."""

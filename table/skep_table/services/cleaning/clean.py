@@ -62,21 +62,31 @@ class CleanResult:
 
 def clean(table: HudiTable) -> list[CleanResult]:
     """Finishes pending cleans, then plans one and executes it. Returns those that completed."""
-    done = execute_pending_cleans(table)
-    return done + execute_each(table, [schedule_clean(table)], execute_clean)
+    done: list[CleanResult] = []
+    with table.context.locked():
+        table = prepared(table)
+        pending = table.timeline.pending().of(Action.CLEAN).instants
+        planned = None if pending else _schedule(table)
+    if pending:
+        done, planned = execute_each(table, pending, execute_clean), schedule_clean(table)
+    return done + execute_each(table, [planned], execute_clean)
 
 
 def schedule_clean(table: HudiTable) -> Instant | None:
     """Writes a plan onto the timeline; None when there is nothing to delete."""
     with table.context.locked():
-        table = prepared(table)
-        if Concurrency.of(table.options).failed_writes is FailedWritesPolicy.LAZY:
-            table = roll_back_failed(table)
-        plan = plan_clean(table)
-        if not plan.file_paths_to_be_deleted_per_partition and not _moves_on(table, plan, table.options):
-            return None
-        table.context.lock.ensure_held()
-        return request_plan(table, Action.CLEAN, plan)
+        return _schedule(prepared(table))
+
+
+def _schedule(table: HudiTable) -> Instant | None:
+    """The same with the lock held, on a table that is prepared."""
+    if Concurrency.of(table.options).failed_writes is FailedWritesPolicy.LAZY:
+        table = roll_back_failed(table)
+    plan = plan_clean(table)
+    if not plan.file_paths_to_be_deleted_per_partition and not _moves_on(table, plan, table.options):
+        return None
+    table.context.lock.ensure_held()
+    return request_plan(table, Action.CLEAN, plan)
 
 
 def is_clean_due(table: HudiTable) -> bool:
