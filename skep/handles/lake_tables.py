@@ -13,6 +13,7 @@ from skep.base.arguments import checks_arguments
 from skep.base.background import wait_for
 from skep.base.names import TableName
 from skep.base.schemas import SchemaLike
+from skep.base.shared_calls import SharedCalls
 from skep.base.specs import Text, check_same, table_spec
 from skep.handles.new_tables import SIGN, is_left_over, new_table, remove_unwritten
 from skep.handles.snapshots import Snapshots
@@ -78,6 +79,7 @@ class LakeTables:
         self._embedded: EmbeddedWhenNeeded | None = None  # which ends with it
         self._closed = False
         self._snapshots = Snapshots()
+        self._lookups: SharedCalls[Entry | None] = SharedCalls()
         self._batches_writes = self.options.value(BATCHED)
         queue = partial(open_queue, self.options, self.warehouse)
         self._syncs = TableSyncs(targets_of(self.options), Clients(metastore), queue, self.events)
@@ -159,6 +161,10 @@ class LakeTables:
         is_optimized = (as_view or own != full) and view_of(entry, hudi.config) is View.READ_OPTIMIZED
         query = QueryType.READ_OPTIMIZED if is_optimized else QueryType.SNAPSHOT
         return self._table(own, hudi, registered=True if own == full else None, query=query)
+
+    def entry(self, name: TableName) -> Entry | None:
+        """The metastore's entry; None where there is none. Threads that look for one at the same time share calls."""
+        return self._lookups.get(name, lambda: self.metastore.find_table(name.database, name.name))
 
     def _own_name(self, name: TableName, entry: Entry, hudi: HudiTable) -> TableName:
         """That of the table whose view an entry is: locks and syncs use it."""

@@ -156,9 +156,9 @@ class LakeCatalog:
 
     def _entry(self, name: TableName) -> TableEntry | None:
         if self._seen is None:
-            return self._lake.metastore.find_table(name.database, name.name)
+            return self._lake.entry(name)
         if name not in self._seen:
-            self._seen[name] = self._lake.metastore.find_table(name.database, name.name)
+            self._seen[name] = self._lake.entry(name)
         return self._seen[name]
 
     @property

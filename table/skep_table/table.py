@@ -28,11 +28,11 @@ from skep_table.context import ContextChanges, TableContext
 from skep_table.view import FileView, Listing, StorageListing, StorageListings
 
 if TYPE_CHECKING:  # what looking at the timeline alone does not need is imported where it is used
-    import pyarrow as pa
     from typing_extensions import Unpack
 
     from skep_format.timeline.plans import Plan, SavepointMetadata
     from skep_table.metadata_table import MetadataTable
+    from skep_table.query.unwritten import Unwritten
     from skep_table.view.slicing import InstantStates
 
 P = TypeVar("P")
@@ -81,8 +81,8 @@ class HudiTable:
         self._properties: FileStatus | None = None  # the file that `config` was read from, when a change would show
         self._folders: frozenset[str] | None = None  # in `.hoodie`, once they were listed
         self._taken = context.clock.monotonic()
-        self.unwritten: pa.Table | None = None
-        """Changes that reads of this snapshot see, and that no file holds; see `query/unwritten.py`."""
+        self.unwritten: Unwritten | None = None
+        """What reads of this snapshot see, and no file holds."""
 
     def __repr__(self) -> str:
         return f"HudiTable({self.config.name!r} at {self.storage.root}, {self.timeline!r})"
@@ -209,10 +209,10 @@ class HudiTable:
         """The same snapshot with other settings, which no reload keeps."""
         return self._in(self.context, config)
 
-    def with_unwritten(self, changes: pa.Table | None) -> HudiTable:
-        """The same snapshot, whose reads see changes that no file holds; None takes them out."""
+    def with_unwritten(self, found: Unwritten | None) -> HudiTable:
+        """The same snapshot, whose reads see what no file holds; None for its files alone."""
         same = self._in(self.context)
-        same.unwritten = changes
+        same.unwritten = found
         return same
 
     def _in(self, context: TableContext, config: TableConfig | None = None) -> HudiTable:

@@ -15,7 +15,7 @@ from skep_table.query.options import QueryType
 from skep_table.query.plan import ReadTask, plan, scan_of
 from skep_table.query.request import ReadRequest
 from skep_table.query.result import ReadResult
-from skep_table.query.unwritten import check_readable, overlaid
+from skep_table.query.unwritten import Unwritten, check_readable, overlaid
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
 
@@ -67,13 +67,16 @@ def read_batches(table: HudiTable, request: ReadRequest = SNAPSHOT) -> Iterator[
             left = None if left is None else left - batch.num_rows
 
 
-def _with_unwritten(table: HudiTable, changes: pa.Table, request: ReadRequest) -> Iterator[pa.RecordBatch]:
+def _with_unwritten(table: HudiTable, found: Unwritten, request: ReadRequest) -> Iterator[pa.RecordBatch]:
     """UnwrittenRowsError where the answer is not known before the changes are written."""
-    schema = read_schema(table, request)
-    check_readable(changes, request, schema)
-    stored = table.with_unwritten(None)
+    schema, stored = read_schema(table, request), table.with_unwritten(None)
     predicate = scan_of(stored, request).predicate
-    yield from overlaid(changes, request, schema, predicate, lambda asked: read_batches(stored, asked))
+    if found.changes is not None:
+        check_readable(found.changes, request, schema)
+    elif not found.holds(request, (*schema.names, *(predicate.columns if predicate else ()))):
+        yield from read_batches(stored, request)
+        return
+    yield from overlaid(found, request, schema, predicate, lambda asked: read_batches(stored, asked))
 
 
 def _is_small(tasks: Sequence[ReadTask]) -> bool:

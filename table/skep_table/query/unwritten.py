@@ -6,8 +6,8 @@ those to be deleted; see `Computed` of the writes. They are few, and in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
@@ -22,6 +22,19 @@ from skep_table.query.options import QueryType
 from skep_table.query.request import ReadRequest
 
 _PLACE: Final = (PARTITION_PATH, RECORD_KEY)
+
+
+@dataclass(frozen=True, slots=True)
+class Unwritten:
+    """What reads of a snapshot see beside its files: `changes`, and instead of the files `held`, all rows of these."""
+
+    changes: pa.Table | None = None
+    held: pa.Table | None = None
+
+    def holds(self, request: ReadRequest, columns: Iterable[str]) -> bool:
+        """Whether the rows that are held answer a request, which needs these columns."""
+        plain = request.query is QueryType.SNAPSHOT and request.as_of is None
+        return plain and self.held is not None and set(columns) <= set(self.held.schema.names)
 
 
 class UnwrittenRowsError(SkepError):
@@ -52,30 +65,29 @@ def check_readable(changes: pa.Table, request: ReadRequest, schema: pa.Schema) -
 
 
 def overlaid(
-    changes: pa.Table,
+    found: Unwritten,
     request: ReadRequest,
     schema: pa.Schema,
     predicate: Predicate | None,
     stored: Callable[[ReadRequest], Iterator[pa.RecordBatch]],
 ) -> Iterator[pa.RecordBatch]:
     """The answer to a request of this schema: stored rows that are not changed, then the changed ones."""
-    changed, left = places(changes), request.limit
-    extra = tuple(name for name in _PLACE if name not in schema.names)
+    changes, left = found.changes, request.limit
+    changed = None if changes is None else places(changes)
 
-    def batches() -> Iterator[pa.RecordBatch]:
-        columns = (*extra, *schema.names)
-        for batch in stored(replace(request, columns=columns, limit=None)):
-            found = batch.filter(pc.invert(pc.is_in(places(batch), changed)))
-            yield found.select(schema.names)
-        rows = changes
-        if DELETED in rows.schema.names:
-            rows = rows.filter(pc.invert(rows.column(DELETED)))
-        for batch in rows.combine_chunks().to_batches() if rows.num_rows else ():
-            found = batch if predicate is None else predicate.filter(batch)
-            made = [found.column(field.name).cast(field.type) for field in schema]
-            yield pa.RecordBatch.from_arrays(made, schema=schema)
+    def kept() -> Iterator[pa.RecordBatch]:
+        columns = (*(name for name in _PLACE if name not in schema.names), *schema.names)
+        asked = replace(request, columns=columns, limit=None)
+        for batch in stored(asked) if found.held is None else _matching(found.held, predicate):
+            yield batch if changed is None else batch.filter(pc.invert(pc.is_in(places(batch), changed)))
+        if changes is not None:
+            there = changes
+            if DELETED in changes.schema.names:
+                there = changes.filter(pc.invert(changes.column(DELETED)))
+            yield from _matching(there, predicate)
 
-    for batch in batches():
+    for each in kept():
+        batch = pa.RecordBatch.from_arrays([each.column(f.name).cast(f.type) for f in schema], schema=schema)
         if left is not None:
             batch = batch.slice(0, left)
             left -= batch.num_rows
@@ -83,3 +95,8 @@ def overlaid(
             yield batch
         if left == 0:
             return
+
+
+def _matching(rows: pa.Table, predicate: Predicate | None) -> Iterator[pa.RecordBatch]:
+    for batch in rows.combine_chunks().to_batches() if rows.num_rows else ():
+        yield batch if predicate is None else predicate.filter(batch)

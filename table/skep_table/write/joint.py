@@ -18,11 +18,13 @@ import pyarrow.compute as pc
 
 from skep_format.errors import InputError
 from skep_format.runner import Runner
-from skep_format.schema.types import FILE_NAME
+from skep_format.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from skep_format.timeline.metadata import WriteOperation
 from skep_table.merge.rows import DELETED, PARTIAL, mark_deleted
-from skep_table.query.request import Where
-from skep_table.query.unwritten import UnwrittenRowsError, places, with_later
+from skep_table.query.plan import plan
+from skep_table.query.read import read
+from skep_table.query.request import ReadRequest, Where
+from skep_table.query.unwritten import Unwritten, UnwrittenRowsError, places, with_later
 from skep_table.table import HudiTable
 from skep_table.write.context import Memory
 from skep_table.write.input.given import row_input
@@ -36,6 +38,7 @@ from skep_table.write.rows import ArrowRows, KeyedBatch, KeyedRows
 if TYPE_CHECKING:
     from skep_table.write.flow import TableWriter
 
+_SMALL_BYTES: Final = 4 << 20
 _FRAMES: Final = (WriteOperation.UPSERT, WriteOperation.INSERT, WriteOperation.DELETE)
 
 
@@ -154,11 +157,12 @@ class JointChanges(Computed):
     def _all(self, table: HudiTable) -> pa.Table:
         """NothingToCommitError where every part failed."""
         changes: pa.Table | None = None
+        held = _small(table) if len(self._parts) > 1 else None
         for part in self._parts:
             part.clear()
             before = mark_deleted(changes) if changes is not None and self._deletes else changes
             try:
-                rows = part.context.run(part.compute, table.with_unwritten(before))
+                rows = part.context.run(part.compute, table.with_unwritten(Unwritten(before, held)))
                 changes, part.counts = self._joined(changes, rows), _counts(rows, deletes=self._deletes)
             except UnwrittenRowsError:
                 continue
@@ -245,6 +249,20 @@ class NothingToCommitError(InputError):
 
     def __init__(self) -> None:
         super().__init__("no part of the commit can be committed")
+
+
+def _small(table: HudiTable) -> pa.Table | None:
+    """The rows of a small table, which each of many statements would else read by itself.
+
+    Without partitions: one folder is listed, and not those that no statement names.
+    """
+    if table.config.partition_fields:
+        return None
+    tasks = plan(table, ReadRequest())
+    if sum(task.slice.size_bytes for task in tasks) > _SMALL_BYTES:
+        return None
+    columns = (RECORD_KEY, PARTITION_PATH, FILE_NAME, *table.schema().names())
+    return read(table, ReadRequest(columns=columns)).to_arrow()
 
 
 def _counts(rows: pa.Table, *, deletes: bool) -> RowCounts:

@@ -138,6 +138,8 @@ def _carry_out(group: Sequence[_Turn], together: Together) -> None:
         raise
     for each, outcome in zip(group, outcomes, strict=True):
         each.outcome = outcome
+    if group[0].outcome is None:  # the first never waits for the next commit, whatever it is
+        _alone(group[0])
 
 
 def _alone(turn: _Turn) -> None:
