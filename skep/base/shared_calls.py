@@ -17,7 +17,7 @@ class _Calls(Generic[T]):
 
     running: Lock = field(default_factory=Lock)
     next: Future[T] | None = None
-    """That for which no call has begun yet."""
+    """The answer for which no call runs yet."""
     users: int = 0
 
 
@@ -53,7 +53,7 @@ class SharedCalls(Generic[T]):
                     self._calls.pop(key, None)
 
     def _begin(self, calls: _Calls[T], answer: Future[T]) -> None:
-        """Who comes from now on gets another answer."""
+        """Callers from now on get another answer."""
         with self._guard:
             if calls.next is answer:
                 calls.next = None

@@ -163,7 +163,7 @@ class LakeTables:
         return self._table(own, hudi, registered=True if own == full else None, query=query)
 
     def entry(self, name: TableName) -> Entry | None:
-        """The metastore's entry; None where there is none. Threads that look for one at the same time share calls."""
+        """The metastore's entry; None where it has none. Threads share a look-up."""
         return self._lookups.get(name, lambda: self.metastore.find_table(name.database, name.name))
 
     def _own_name(self, name: TableName, entry: Entry, hudi: HudiTable) -> TableName:

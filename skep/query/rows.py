@@ -34,6 +34,14 @@ EMBEDDED_BYTES: Final = option(
     accepts="a number of bytes",
 )
 
+SHARED_BYTES: Final = option(
+    "skep.sql.shared.max.bytes",
+    at_least(0),
+    8 << 20,
+    doc="The rows of tables whose files have at most this many bytes are kept for the next queries of the snapshot.",
+    accepts="a number of bytes",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class FilesChosen:

@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from skep.query.rows import Rows
+from skep.query.rows import SHARED_BYTES, Rows
 from skep.query.sail_server import SERVER, SailMissingError, run
-from skep_format.options import at_least, option
 from skep_format.schema.types import quoted
 
 if TYPE_CHECKING:
@@ -31,13 +30,6 @@ if TYPE_CHECKING:
 
     from skep_format.timeline.instant import Instant
 
-SHARED_BYTES: Final = option(
-    "skep.sql.shared.max.bytes",
-    at_least(0),
-    8 << 20,
-    doc="The rows of tables whose files have at most this many bytes are kept for the next queries of the snapshot.",
-    accepts="a number of bytes",
-)
 _MOST_VIEWS: Final = 32
 _MOST_BYTES: Final = 512 << 20  # of the files of all views
 _NUMBERS: Final = count(1)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # what looking at the timeline alone does not need is importe
 
     from skep_format.timeline.plans import Plan, SavepointMetadata
     from skep_table.metadata_table import MetadataTable
-    from skep_table.query.unwritten import Unwritten
+    from skep_table.unwritten import Unwritten
     from skep_table.view.slicing import InstantStates
 
 P = TypeVar("P")

@@ -887,6 +887,23 @@ class TestBadClients:
         assert "Invalid SessionHandle" in raw.execute("select 1").status.errorMessage
 
     @pytest.mark.slow
+    def test_no_client_fails_by_another(self, start: Start, shared: Lake) -> None:
+        server = start()
+        shared.create_table("hot", pa.schema([("id", pa.int64()), ("n", pa.int64())]), key="id", type="mor")
+        ask(pyhive(server, "NONE", database=shared.database), "insert into hot values (1, 0), (2, 0)")
+
+        def client(number: int) -> None:
+            with contextlib.closing(pyhive(server, "NONE", database=shared.database)) as connection:
+                for _ in range(3):
+                    ask(connection, f"update hot set n = n + 1 where id <= {1 + number % 2}")
+                    ask(connection, f"insert into hot values ({10 + number}, 0)")
+
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(client, range(6)))
+        counts = pyhive(server, "NONE", database=shared.database)
+        assert ask(counts, "select id, n from hot where id < 10 order by id") == [(1, 18), (2, 9)]
+        assert ask(counts, "select count(distinct id) from hot where id >= 10") == [(6,)]
+
     def test_fifty_clients_at_once(self, start: Start, shared: Lake) -> None:
         server = start(limits=Limits(statements=2))
         process = psutil.Process()

@@ -15,8 +15,9 @@ from skep_table.query.options import QueryType
 from skep_table.query.plan import ReadTask, plan, scan_of
 from skep_table.query.request import ReadRequest
 from skep_table.query.result import ReadResult
-from skep_table.query.unwritten import Unwritten, check_readable, overlaid
+from skep_table.query.unwritten import check_readable, holds, overlaid
 from skep_table.table import HudiTable
+from skep_table.unwritten import Unwritten
 from skep_table.view import FileSlice
 
 SNAPSHOT = ReadRequest()
@@ -73,7 +74,7 @@ def _with_unwritten(table: HudiTable, found: Unwritten, request: ReadRequest) ->
     predicate = scan_of(stored, request).predicate
     if found.changes is not None:
         check_readable(found.changes, request, schema)
-    elif not found.holds(request, (*schema.names, *(predicate.columns if predicate else ()))):
+    elif not holds(found, request, (*schema.names, *(predicate.columns if predicate else ()))):
         yield from read_batches(stored, request)
         return
     yield from overlaid(found, request, schema, predicate, lambda asked: read_batches(stored, asked))

@@ -7,7 +7,7 @@ those to be deleted; see `Computed` of the writes. They are few, and in memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
@@ -20,21 +20,9 @@ from skep_table.merge.rows import DELETED
 from skep_table.query.filters.predicate import Predicate
 from skep_table.query.options import QueryType
 from skep_table.query.request import ReadRequest
+from skep_table.unwritten import Unwritten
 
 _PLACE: Final = (PARTITION_PATH, RECORD_KEY)
-
-
-@dataclass(frozen=True, slots=True)
-class Unwritten:
-    """What reads of a snapshot see beside its files: `changes`, and instead of the files `held`, all rows of these."""
-
-    changes: pa.Table | None = None
-    held: pa.Table | None = None
-
-    def holds(self, request: ReadRequest, columns: Iterable[str]) -> bool:
-        """Whether the rows that are held answer a request, which needs these columns."""
-        plain = request.query is QueryType.SNAPSHOT and request.as_of is None
-        return plain and self.held is not None and set(columns) <= set(self.held.schema.names)
 
 
 class UnwrittenRowsError(SkepError):
@@ -51,6 +39,12 @@ def with_later(earlier: pa.Table, later: pa.Table) -> pa.Table:
     """Both changes as one: of a row that both change, what the later ones make of it."""
     stays = pc.invert(pc.is_in(places(earlier), places(later)))
     return pa.concat_tables([earlier.filter(stays), later]).combine_chunks()
+
+
+def holds(found: Unwritten, request: ReadRequest, columns: Iterable[str]) -> bool:
+    """Whether the rows that are held answer a request, which needs these columns."""
+    plain = request.query is QueryType.SNAPSHOT and request.as_of is None
+    return plain and found.held is not None and set(columns) <= set(found.held.schema.names)
 
 
 def check_readable(changes: pa.Table, request: ReadRequest, schema: pa.Schema) -> None:
