@@ -8,7 +8,21 @@ from functools import partial
 
 from rich.console import Console
 
-from benchmarks import index, lock, look_up, object_store, read, services, spark_reads, sql, stream, sync, upsert, write
+from benchmarks import (
+    growth,
+    index,
+    lock,
+    look_up,
+    object_store,
+    read,
+    services,
+    spark_reads,
+    sql,
+    stream,
+    sync,
+    upsert,
+    write,
+)
 from benchmarks.peers.bundle import WRITERS
 
 BENCHMARKS = {
@@ -24,6 +38,7 @@ BENCHMARKS = {
     "look-up": look_up.measure,
     "index": index.measure,
     "object-store": object_store.measure,
+    "growth": growth.measure,
 }
 
 
