@@ -9,6 +9,7 @@ from functools import partial
 from rich.console import Console
 
 from benchmarks import (
+    growth,
     index,
     lock,
     look_up,
@@ -39,6 +40,7 @@ BENCHMARKS = {
     "look-up": look_up.measure,
     "index": index.measure,
     "object-store": object_store.measure,
+    "growth": growth.measure,
 }
 
 

@@ -74,7 +74,12 @@ def drop(
         typer.echo(f"dropped {table}; {'deleted' if purge else 'its files stay at'} {location}", err=True)
 
 
-def show(table: TableTarget, *, given: Given) -> None:
+def show(
+    table: TableTarget,
+    count: Annotated[bool, typer.Option("--count", help="Its number of rows, too: each of its files is read.")] = False,
+    *,
+    given: Given,
+) -> None:
     """Print what a table is: where, keys, columns, last commits, and its views where the metastore knows it."""
     with given.tables(table) as chosen:
         (opened,) = chosen.openers.values()
@@ -91,7 +96,7 @@ def show(table: TableTarget, *, given: Given) -> None:
             "partitioned by": ", ".join(config.partition_fields) or "nothing",
             "columns": ", ".join(hudi.schema().names()),
             **(_registered(chosen.lake, one.name) if chosen.lake is not None else {}),
-            "rows": one.read().count(),
+            **({"rows": one.read().count()} if count else {}),
             **{f"commit {one.instant}": _facts_of(one) for one in one.history(5)},
         }
         rows = [{"fact": key, "value": str(value)} for key, value in facts.items()]

@@ -22,7 +22,7 @@ from skep_format.timeline.half_moved import refuse_half_moved
 from skep_format.timeline.instant import Action, Instant, State
 from skep_format.timeline.layout import TimelineLayout
 from skep_format.timeline.metadata import BaseFilesWritten, CommitMetadata, WriteStat
-from skep_format.timeline.timeline import Archive, Timeline, load_timeline
+from skep_format.timeline.timeline import Timeline, load_timeline
 from skep_format.versions import TableFormat, format_of
 from skep_table.context import ContextChanges, TableContext
 from skep_table.view import FileView, Listing, StorageListing, StorageListings
@@ -141,7 +141,7 @@ class HudiTable:
 
         The settings are read again unless the listing of the timeline shows that their file is the same.
         """
-        timeline = _timeline(self.storage, self.config, self.timeline.archive)
+        timeline = _timeline(self.storage, self.config, self.timeline)
         files = timeline.files
         if files.properties is not None and files.properties == self._properties:
             refuse_half_moved(self.storage, timeline, self.config.name)
@@ -191,7 +191,7 @@ class HudiTable:
 
     def timeline_now(self) -> Timeline:
         """The active timeline by a fresh listing."""
-        return load_timeline(self.storage, self.layout, self.config.timezone)
+        return load_timeline(self.storage, self.layout, self.config.timezone, known=self.timeline)
 
     def with_context(self, **changes: Unpack[ContextChanges]) -> HudiTable:
         """The same snapshot in a context in which these fields are replaced."""
@@ -308,10 +308,11 @@ class HudiTable:
         The newest `_NEWEST_COMMITS` are read at the same time, as far as they have no more than `_NEWEST_BYTES`.
         """
         completed = list(self._completed_commits(None))
-        sizes, left, wanted = self.timeline.files.completed_bytes, _NEWEST_BYTES, []
+        files, left, wanted = self.timeline.files.completed, _NEWEST_BYTES, []
         for instant in completed[:_NEWEST_COMMITS]:
             if self._commits.get(instant) is None:
-                left -= sizes.get(instant.requested_time, _NEWEST_BYTES)
+                file = files.get(instant.requested_time)
+                left -= _NEWEST_BYTES if file is None else file.size_bytes
                 if left < 0:
                     break
                 wanted.append(instant)
@@ -536,10 +537,11 @@ class _Cache(Generic[T]):
                 self._stats -= self._kept.popitem(last=False)[1][1]
 
 
-def _timeline(storage: Storage, config: TableConfig, known: Archive | None = None) -> Timeline:
+def _timeline(storage: Storage, config: TableConfig, known: Timeline | None = None) -> Timeline:
     table_format = format_of(config)
-    archive = known.reopened() if known is not None else table_format.open_archive(storage, config)
-    return load_timeline(storage, table_format.timeline_layout(config), config.timezone, archive)
+    archive = None if known is None else known.archive
+    archive = archive.reopened() if archive is not None else table_format.open_archive(storage, config)
+    return load_timeline(storage, table_format.timeline_layout(config), config.timezone, archive, known)
 
 
 _parsed = lru_cache(maxsize=32)(parse_avro)  # a write asks for the schema of a commit at each of its steps

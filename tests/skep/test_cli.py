@@ -154,7 +154,7 @@ def test_ls_and_show(connected: Run, lake: Lake, orders: Orders) -> None:
     code, out, _ = connected("ls", lake.database, "--output", "jsonl")
     assert code == 0
     assert json.loads(out)["table"] == f"{lake.database}.orders"
-    code, out, _ = connected("show", "orders", "--output", "csv")
+    code, out, _ = connected("show", "orders", "--count", "--output", "csv")
     facts = dict(csv.reader(out.splitlines()))
     assert facts["rows"] == "2"
     assert facts["record key"] == "id"

@@ -11,6 +11,7 @@ import click
 import pyarrow as pa
 import pytest
 import typer
+from counting_storage import Calls
 from typer.testing import CliRunner
 
 import skep
@@ -18,6 +19,9 @@ from skep.base.names import is_path
 from skep.cli.main import app
 from skep.lake import Lake
 from skep_catalog.client import Metastore
+from skep_format.storage import LocalStorage
+from skep_table.commit.create import TableSpec, create_table
+from skep_table.write.local import LocalWriter
 
 Orders = Callable[..., pa.Table]
 # What a command needs besides its table.
@@ -141,7 +145,7 @@ def test_looks_at_a_table_by_name_path_and_folder(
         assert by_path.exit_code == 0, by_path.stderr
         if command == "show":
             facts = {row["fact"]: row["value"] for row in json.loads(by_path.stdout)}
-            assert facts["rows"] == "1"
+            assert "rows" not in facts
             assert "registered as" not in facts
         else:
             assert json.loads(by_path.stdout) == rows
@@ -149,6 +153,24 @@ def test_looks_at_a_table_by_name_path_and_folder(
         registered = run(command, path, "-m", metastore.uri, "-o", "json")
         assert json.loads(registered.stdout) == rows
         assert {"fact": "registered as", "value": "orders"} in rows
+
+
+@pytest.mark.parametrize("commits", [1, 8])
+def test_show_looks_at_no_more_than_it_shows(
+    commits: int, tmp_path: Path, orders: Orders, storage_calls: Calls
+) -> None:
+    """Whatever the number of files and commits: no partition, no data file, and no more than the newest commits."""
+    spec = TableSpec(name="t", schema=orders().schema, record_key=("id",), partition_by=("day",), ordering="ts")
+    table = create_table(LocalStorage(str(tmp_path)), spec)
+    done = [LocalWriter(table.reload()).upsert(orders(number)).instant.requested_time for number in range(commits)]
+    storage_calls.clear()
+    shown = run("show", tmp_path, "-o", "json")
+    assert shown.exit_code == 0, shown.stderr
+    facts = [row["fact"] for row in json.loads(shown.stdout) if row["fact"].startswith("commit ")]
+    assert facts == [f"commit {time}" for time in done[-5:]]
+    assert storage_calls.partition_listings() == []
+    assert [path for path in storage_calls.paths() if path.endswith(".parquet")] == []
+    assert len({path for path in storage_calls.paths("read") if path.endswith("commit")}) == min(commits, 5)
 
 
 @pytest.mark.metastore

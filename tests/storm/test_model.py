@@ -164,7 +164,7 @@ class Files:
     def list_prefix(self, path: str, *, recursive: bool = False) -> list[FileStatus]:
         return self._do(lambda: self._list(path, recursive))
 
-    def list_folder(self, path: str) -> FolderListing:
+    def list_folder(self, path: str, *, known: Collection[FileStatus] = ()) -> FolderListing:
         prefix = path + "/" if path else ""
 
         def found() -> FolderListing:

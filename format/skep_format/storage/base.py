@@ -74,10 +74,11 @@ class Storage(Protocol):
         """Files (never folders) in folder `path`, or below it. A folder that is not there is empty. Sorted by path."""
         ...
 
-    def list_folder(self, path: str) -> FolderListing:
+    def list_folder(self, path: str, *, known: Collection[FileStatus] = ()) -> FolderListing:
         """The files and folders directly in folder `path`, in one request (one per 1,000 entries on object stores).
 
-        A missing folder is empty. Object stores have no empty folders.
+        A missing folder is empty. Object stores have no empty folders. `known`: files of an earlier listing that never
+        change while they are there; a storage that has to look at each file may answer with those that still are.
         """
         ...
 

@@ -43,7 +43,7 @@ class FolderStorage:
     def list_prefix(self, path: str, *, recursive: bool = False) -> list[FileStatus]:
         return self._inner(self._storage.list_prefix(self._outer(path), recursive=recursive))
 
-    def list_folder(self, path: str) -> FolderListing:
+    def list_folder(self, path: str, *, known: Collection[FileStatus] = ()) -> FolderListing:  # noqa: ARG002
         found = self._storage.list_folder(self._outer(path))
         return FolderListing(self._inner(found.files), found.folders)
 

@@ -86,7 +86,7 @@ class HdfsStorage(RemoteStorage):
     def list_prefix(self, path: str, *, recursive: bool = False) -> list[FileStatus]:
         return self._files(self._entries(path, recursive))
 
-    def list_folder(self, path: str) -> FolderListing:
+    def list_folder(self, path: str, *, known: Collection[FileStatus] = ()) -> FolderListing:  # noqa: ARG002
         entries = self._entries(path, False)
         return FolderListing(
             self._files(entries), sorted(entry.path.rpartition("/")[2] for entry in entries if entry.isdir)

@@ -11,10 +11,11 @@ import os
 import shutil
 import threading
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from skep_format.clock import retried, within
@@ -147,12 +148,14 @@ class LocalStorage:
         found.sort(key=lambda status: status.path)
         return found
 
-    def list_folder(self, path: str) -> FolderListing:
+    def list_folder(self, path: str, *, known: Collection[FileStatus] = ()) -> FolderListing:
         with self.mapped("list", path):
-            files, folders = self._entries(path)
+            files, folders = self._entries(path, {status.path: status for status in known})
         return FolderListing(sorted(files, key=lambda status: status.path), sorted(folders))
 
-    def _entries(self, folder: str) -> tuple[list[FileStatus], list[str]]:
+    def _entries(
+        self, folder: str, known: Mapping[str, FileStatus] = MappingProxyType({})
+    ) -> tuple[list[FileStatus], list[str]]:
         """Files, and names of folders, directly in a folder; none when it is missing."""
         files: list[FileStatus] = []
         folders: list[str] = []
@@ -165,12 +168,15 @@ class LocalStorage:
                 if entry.is_dir():
                     folders.append(entry.name)
                     continue
-                try:
-                    status = entry.stat()
-                except FileNotFoundError:
-                    continue  # deleted since the folder was read
-                name = f"{folder}/{entry.name}" if folder else entry.name
-                files.append(FileStatus(name, status.st_size, status.st_mtime_ns // 1_000_000))
+                path = f"{folder}/{entry.name}" if folder else entry.name
+                found = known.get(path)
+                if found is None:
+                    try:
+                        status = entry.stat()
+                    except FileNotFoundError:
+                        continue  # deleted since the folder was read
+                    found = FileStatus(path, status.st_size, status.st_mtime_ns // 1_000_000)
+                files.append(found)
         return files, folders
 
     def exists(self, path: str) -> bool:

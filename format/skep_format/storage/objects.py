@@ -93,7 +93,7 @@ class ObjectStorage(RemoteStorage):
             chunks = self._obstore.list(self._store, path + "/" if path else None)
             return _files(meta for chunk in chunks for meta in chunk)
 
-    def list_folder(self, path: str) -> FolderListing:
+    def list_folder(self, path: str, *, known: Collection[FileStatus] = ()) -> FolderListing:  # noqa: ARG002
         with self._mapped("list", path):
             found = self._obstore.list_with_delimiter(self._store, path + "/" if path else None)
         folders = (prefix.rstrip("/").rpartition("/")[2] for prefix in found["common_prefixes"])

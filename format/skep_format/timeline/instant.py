@@ -49,8 +49,11 @@ class State(Enum):
     INFLIGHT = 1
     COMPLETED = 2
 
+    def __init__(self, rank: int) -> None:
+        self.rank = rank  # the value of a member is looked up by Python's code, ten times as slow
+
     def __lt__(self, other: State) -> bool:
-        return self.value < other.value
+        return self.rank < other.rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,4 +87,4 @@ class Instant:
     @property
     def sort_key(self) -> tuple[InstantTime, int, str]:
         """The order of the timeline: requested time, then state, then action."""
-        return self.requested_time, self.state.value, self.action.value
+        return self.requested_time, self.state.rank, self.action

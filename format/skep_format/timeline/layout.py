@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from skep_format.instant_time import CompletionTime, InstantTime
 from skep_format.names import META_FOLDER
@@ -30,25 +29,32 @@ MOVED: Final = "timeline.moved"
 """A file in the folder of a timeline that is being copied or deleted: the settings name the one that the table has."""
 
 T = TypeVar("T")
-_Suffixed = tuple[Action, State]
 
 
-def _suffixes(clustering_is_an_action: bool) -> dict[str, _Suffixed]:
+class Suffixed(NamedTuple):
+    """What the part of an instant's file name after the time states."""
+
+    action: Action
+    state: State
+
+
+NamedInstant = tuple[str, str | None, Suffixed]
+"""What the name of an instant's file states: when it was requested, when it completed, and what follows."""
+
+
+def _suffixes(clustering_is_an_action: bool) -> dict[str, Suffixed]:
     """The part of an instant's file name after the time: one table for both directions."""
-    found: dict[str, _Suffixed] = {}
+    found: dict[str, Suffixed] = {}
     for action in Action:
         if action is Action.CLUSTERING and not clustering_is_an_action:
             continue
         inflight = ".inflight" if action is Action.COMMIT else f".{action.value}.inflight"
-        found[inflight] = (action, State.INFLIGHT)
+        found[inflight] = Suffixed(action, State.INFLIGHT)
         if action is not Action.SAVEPOINT:
-            found[f".{action.value}.requested"] = (action, State.REQUESTED)
+            found[f".{action.value}.requested"] = Suffixed(action, State.REQUESTED)
         if action.completed_as is action:
-            found[f".{action.value}"] = (action, State.COMPLETED)
+            found[f".{action.value}"] = Suffixed(action, State.COMPLETED)
     return found
-
-
-_FILE_NAME = re.compile(r"(\d+)(?:_(\d+))?(\.\D+)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +109,8 @@ class TimelineLayout:
     clustering: Action
     repeats_clean_plan: bool
     codec: CommitCodec
-    _action_of: Mapping[str, _Suffixed]
-    _suffix_of: Mapping[_Suffixed, str]
+    _action_of: Mapping[str, Suffixed]
+    _suffix_of: Mapping[tuple[Action, State], str]
 
     @property
     def one_completed_name(self) -> bool:
@@ -113,18 +119,21 @@ class TimelineLayout:
 
     def parse(self, file_name: str) -> Instant | None:
         """The instant of a file in the timeline's folder; None for any other file."""
-        match = _FILE_NAME.fullmatch(file_name)
-        if match is None:
+        named = self.parse_name(file_name)
+        return None if named is None else instant_of(named)
+
+    def parse_name(self, file_name: str) -> NamedInstant | None:
+        """The same without the types of an instant: a timeline may have very many names, three of each instant."""
+        times, dot, suffix = file_name.partition(".")
+        found = self._action_of.get(dot + suffix)
+        if found is None or not times.isascii():
             return None
-        time, completion_time, text = match.groups()
-        found = self._action_of.get(text)
-        if found is None:
+        if times.isdecimal():
+            return times, None, found
+        requested, _, completed = times.partition("_")
+        if not (requested.isdecimal() and completed.isdecimal()):
             return None
-        action, state = found
-        if completion_time is not None and not (self.has_completion_times and state is State.COMPLETED):
-            return None
-        completed = None if completion_time is None else CompletionTime(completion_time)
-        return Instant(InstantTime(time), action, state, completed)
+        return (requested, completed, found) if self.has_completion_times and found.state is State.COMPLETED else None
 
     def file_name(self, instant: Instant) -> str:
         """The name of an instant's file in its state; that of a completed compaction is a commit's."""
@@ -160,6 +169,12 @@ class TimelineLayout:
     def encode_commit(self, metadata: CommitMetadata) -> bytes:
         """The bytes of an instant file with commit metadata."""
         return self.codec.encode(metadata, self.release)
+
+
+def instant_of(named: NamedInstant) -> Instant:
+    """The instant that a name states."""
+    requested, completed, (action, state) = named
+    return Instant(InstantTime(requested), action, state, None if completed is None else CompletionTime(completed))
 
 
 _SUFFIXES_1: Final = _suffixes(clustering_is_an_action=False)

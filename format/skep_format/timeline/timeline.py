@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from operator import attrgetter
 from typing import Final, Protocol
 
-from skep_format.instant_time import BEFORE_ALL, DIGITS, CompletionTime, InstantTime
+from skep_format.instant_time import AFTER_ALL, BEFORE_ALL, DIGITS, CompletionTime, InstantTime
 from skep_format.names import META_FOLDER
 from skep_format.storage import FileStatus, Storage
 from skep_format.table_config import TimelineZone
 from skep_format.table_config.keys import PROPERTIES_PATH
-from skep_format.timeline.instant import DATA_ACTIONS, Action, Instant
-from skep_format.timeline.layout import MOVED, TimelineLayout
+from skep_format.timeline.instant import DATA_ACTIONS, Action, Instant, State
+from skep_format.timeline.layout import MOVED, NamedInstant, TimelineLayout, instant_of
 
 _SETTLED_MS: Final = 2_000
+_REQUESTED: Final = attrgetter("requested_time")
+_ORDER: Final = attrgetter("sort_key")
+_COMPLETED_AS: Final = {action: action.completed_as.value for action in Action}
 WRITE_ACTIONS: Final = DATA_ACTIONS | {Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING}
 """Actions that write data files, in all states of these actions."""
 
@@ -54,20 +59,25 @@ class Archive(Protocol):
 class TimelineFiles:
     """What the listing of a timeline's folder shows beside the names of instants.
 
-    `completed_ms`: when the completed file of each write was modified, in milliseconds; in layout 1 that is when it
-    completed. `completed_bytes`: how large it is. `properties`: the table's property file, None in layouts that keep
-    the timeline in another folder. `folders` are the names of the folders in `.hoodie`, None in those layouts.
-    `log_compactions` are the requested times of the log compactions, pending ones and those completed as delta
-    commits. `moved`: the table may have another timeline by now.
+    `completed`: the completed file of each write; in layout 1 the write completed when that was modified.
+    `properties`: the table's property file, None in layouts that keep the timeline in another folder. `folders` are the
+    names of the folders in `.hoodie`, None in those layouts. `log_compactions` are the requested times of the log
+    compactions, pending ones and those completed as delta commits. `moved`: the table may have another timeline by now.
+    `listed`: the files of all instants, by name, and `instants` what they show.
     """
 
-    completed_ms: Mapping[InstantTime, int] = field(default_factory=dict)
+    completed: Mapping[InstantTime, FileStatus] = field(default_factory=dict)
     properties: FileStatus | None = None
     latest_ms: int = 0
     folders: frozenset[str] | None = None
     log_compactions: frozenset[InstantTime] = frozenset()
     moved: bool = False
-    completed_bytes: Mapping[InstantTime, int] = field(default_factory=dict)
+    listed: Sequence[FileStatus] = ()
+    instants: tuple[Instant, ...] = ()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        shown = (self.completed, self.properties, self.latest_ms, self.folders, self.log_compactions, self.moved)
+        return TimelineFiles, shown  # what is listed serves the next listing, which another process seldom makes
 
     @property
     def properties_are_settled(self) -> bool:
@@ -97,10 +107,9 @@ class Timeline:
         *,
         active: Timeline | None = None,
         files: TimelineFiles = _NO_FILES,
+        ordered: bool = False,
     ) -> None:
-        # A part of a timeline is in its order.
-        ordered = instants if active is not None else sorted(instants, key=lambda instant: instant.sort_key)
-        self.instants = tuple(ordered)
+        self.instants = tuple(instants if ordered else sorted(instants, key=_ORDER))
         self.layout = layout
         self.archive = archive
         self._active = active or self
@@ -115,17 +124,20 @@ class Timeline:
     def __iter__(self) -> Iterator[Instant]:
         return iter(self.instants)
 
+    def _part(self, instants: Iterable[Instant]) -> Timeline:
+        return Timeline(instants, self.layout, self.archive, active=self._active, ordered=True)
+
     def filter(self, keep: Callable[[Instant], bool]) -> Timeline:
         """The instants for which `keep` returns true."""
-        return Timeline(filter(keep, self.instants), self.layout, self.archive, active=self._active)
+        return self._part(filter(keep, self.instants))
 
     def completed(self) -> Timeline:
         """Completed instants."""
-        return self.filter(lambda instant: instant.is_completed)
+        return self._part([instant for instant in self.instants if instant.state is State.COMPLETED])
 
     def pending(self) -> Timeline:
         """Requested and inflight instants."""
-        return self.filter(lambda instant: not instant.is_completed)
+        return self._part([instant for instant in self.instants if instant.state is not State.COMPLETED])
 
     def pending_changes(self) -> Timeline:
         """Pending instants of actions that change files: no savepoints, which have the time of a completed commit, and
@@ -134,27 +146,28 @@ class Timeline:
 
     def data(self) -> Timeline:
         """Commits, delta commits and replace commits in any state (Hudi: the commits timeline)."""
-        return self.filter(lambda instant: instant.action in DATA_ACTIONS)
+        return self.of(Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT)
 
     def until(self, time: InstantTime) -> Timeline:
         """Instants requested at `time` or before."""
-        return self.filter(lambda instant: instant.requested_time.is_at_or_before(time))
+        return self._part(self.instants[: bisect_right(self.instants, time, key=_REQUESTED)])
 
     def before(self, time: InstantTime) -> Timeline:
         """Instants requested before `time`."""
-        return self.filter(lambda instant: instant.requested_time.is_before(time))
+        return self._part(self.instants[: bisect_left(self.instants, time, key=_REQUESTED)])
 
     def after(self, time: InstantTime) -> Timeline:
         """Instants requested after `time`."""
-        return self.filter(lambda instant: instant.requested_time.is_after(time))
+        return self._part(self.instants[bisect_right(self.instants, time, key=_REQUESTED) :])
 
     def since(self, time: InstantTime) -> Timeline:
         """Instants requested at `time` or after."""
-        return self.filter(lambda instant: instant.requested_time.is_at_or_after(time))
+        return self._part(self.instants[bisect_left(self.instants, time, key=_REQUESTED) :])
 
     def of(self, *actions: Action) -> Timeline:
         """Instants of these actions."""
-        return self.filter(lambda instant: instant.action in actions)
+        # In a tuple members are found by identity: a set would call Python's code for the hash of each.
+        return self._part([instant for instant in self.instants if instant.action in actions])
 
     def last(self) -> Instant | None:
         """The instant requested last; None for an empty timeline."""
@@ -168,8 +181,9 @@ class Timeline:
     def completing(self, done: Instant) -> Timeline:
         """This timeline with an instant completed, without a listing."""
         time, action = done.requested_time, done.action.completed_as
-        others = [i for i in self.instants if (i.requested_time, i.action.completed_as) != (time, action)]
-        return Timeline([*others, done], self.layout, self.archive, files=self.files)
+        others = [i for i in self.since(time).until(time) if i.action.completed_as is not action]
+        instants = (*self.before(time), *sorted([*others, done], key=_ORDER), *self.after(time))
+        return Timeline(instants, self.layout, self.archive, files=self.files, ordered=True)
 
     @property
     def first_time(self) -> InstantTime | None:
@@ -184,6 +198,11 @@ class Timeline:
         savepoints = {instant.requested_time for instant in self.instants if instant.action is Action.SAVEPOINT}
         writes = [instant.requested_time for instant in self.instants if instant.action in WRITE_ACTIONS]
         return next((time for time in writes if time not in savepoints), writes[0] if writes else None)
+
+    @functools.cached_property
+    def latest_time(self) -> InstantTime:
+        """The last time of all at which an instant was requested or completed; before all of an empty timeline."""
+        return max((instant.latest_time for instant in self.instants), default=BEFORE_ALL)
 
     @functools.cached_property
     def _times(self) -> frozenset[InstantTime]:
@@ -240,38 +259,76 @@ class Timeline:
 
 
 def load_timeline(
-    storage: Storage, layout: TimelineLayout, zone: TimelineZone, archive: Archive | None = None
+    storage: Storage,
+    layout: TimelineLayout,
+    zone: TimelineZone,
+    archive: Archive | None = None,
+    known: Timeline | None = None,
 ) -> Timeline:
-    """The active timeline by one listing of its folder; no instant file is opened."""
-    furthest: dict[tuple[InstantTime, Action], Instant] = {}
-    properties, latest, completed_ms, moved = None, 0, {}, False
-    completed_bytes = {}
-    log_compactions = set()
-    listed = storage.list_folder(layout.folder)
-    for file in listed.files:
-        latest = max(latest, file.modified_ms)
-        instant = layout.parse(file.name)
-        if instant is None:
-            properties = file if file.path == PROPERTIES_PATH else properties
-            moved = moved or file.name == MOVED
+    """The active timeline by one listing of its folder; no instant file is opened.
+
+    `known` is an earlier timeline of the table. What its files showed is not found out again, but for instants of which
+    a file has been created or deleted since, and all after them: under its name a file of an instant never changes.
+    """
+    before = known.files if known is not None and known.layout == layout else _NO_FILES
+    listed = storage.list_folder(layout.folder, known=before.listed)
+    begin = len(layout.folder) + 1
+    files: list[FileStatus] = []
+    others: list[FileStatus] = []
+    for file in listed.files:  # names of instants begin with a digit
+        (files if "0" <= file.path[begin] <= "9" else others).append(file)
+    since = _first_change(before.listed, files, begin)
+    same = bisect_left(before.instants, since, key=_REQUESTED)
+    completed = dict(before.completed)
+    for instant in before.instants[same:]:
+        completed.pop(instant.requested_time, None)
+    log_compactions = {time for time in before.log_compactions if time.is_before(since)}
+    furthest: dict[tuple[str, str], tuple[State, NamedInstant, FileStatus]] = {}
+    for file in files[bisect_left(files, str(since), key=lambda file: file.path[begin:]) :]:
+        named = layout.parse_name(file.path[begin:])
+        if named is None:
             continue
-        if instant.action is Action.LOG_COMPACTION:
-            log_compactions.add(instant.requested_time)
-        if instant.is_completed and instant.action in DATA_ACTIONS:
-            completed_ms[instant.requested_time] = file.modified_ms
-            completed_bytes[instant.requested_time] = file.size_bytes
-        if layout.has_completion_times and instant.is_completed and instant.completion_time is None:
-            # Files of layout 1 that were moved as they were.
-            completed = time_of_modification(file.modified_ms, zone)
-            instant = replace(instant, completion_time=completed, by_modification=True)
+        requested, _, (action, state) = named
+        if action is Action.LOG_COMPACTION:
+            log_compactions.add(InstantTime(requested))
         # A compaction is requested under another action than it completes with: both are one instant.
-        key = instant.requested_time, instant.action.completed_as
-        known = furthest.get(key)
-        if known is None or known.state < instant.state:
-            furthest[key] = instant
-    folders = frozenset(listed.folders) if layout.folder == META_FOLDER else None
-    files = TimelineFiles(completed_ms, properties, latest, folders, frozenset(log_compactions), moved, completed_bytes)
-    return Timeline(furthest.values(), layout, archive, files=files)
+        key = requested, _COMPLETED_AS[action]
+        found = furthest.get(key)
+        if found is None or found[0].rank < state.rank:
+            furthest[key] = state, named, file
+    changed: list[Instant] = []
+    for state, named, file in furthest.values():
+        instant = instant_of(named)
+        if instant.requested_time.is_before(since):
+            continue  # a longer time begins with it, and the names of the two mingle
+        if state is State.COMPLETED:
+            if instant.action in DATA_ACTIONS:
+                completed[instant.requested_time] = file
+            if layout.has_completion_times and instant.completion_time is None:
+                # Files of layout 1 that were moved as they were.
+                moment = time_of_modification(file.modified_ms, zone)
+                instant = replace(instant, completion_time=moment, by_modification=True)
+        changed.append(instant)
+    facts = TimelineFiles(
+        completed,
+        properties=next((file for file in others if file.path == PROPERTIES_PATH), None),
+        latest_ms=max((file.modified_ms for file in listed.files), default=0),
+        folders=frozenset(listed.folders) if layout.folder == META_FOLDER else None,
+        log_compactions=frozenset(log_compactions),
+        moved=any(file.name == MOVED for file in others),
+        listed=files,
+        instants=(*before.instants[:same], *sorted(changed, key=_ORDER)),
+    )
+    return Timeline(facts.instants, layout, archive, files=facts, ordered=True)
+
+
+def _first_change(before: Sequence[FileStatus], now: Sequence[FileStatus], begin: int) -> InstantTime:
+    """The first requested time of which two listings have other files. `begin`: where names begin in their paths."""
+    pairs = enumerate(zip(before, now, strict=False))
+    differ = (place for place, (one, other) in pairs if one is not other and one != other)
+    place = next(differ, min(len(before), len(now)))
+    names = (file.path[begin:] for file in (*before[place:], *now[place:]))
+    return InstantTime(min((name.partition(".")[0].partition("_")[0] for name in names), default=AFTER_ALL))
 
 
 def completion_times(storage: Storage, timeline: Timeline, zone: TimelineZone) -> dict[InstantTime, CompletionTime]:
@@ -283,7 +340,7 @@ def completion_times(storage: Storage, timeline: Timeline, zone: TimelineZone) -
     if layout.has_completion_times:
         completed = timeline.data().completed()
         return {each.requested_time: each.completion_time for each in completed if each.completion_time is not None}
-    listed = dict(timeline.files.completed_ms)
+    listed = {time: file.modified_ms for time, file in timeline.files.completed.items()}
     for instant in timeline.data().completed():
         if instant.requested_time not in listed:  # completed after the timeline was listed
             with contextlib.suppress(FileNotFoundError):

@@ -87,7 +87,7 @@ def request_instant(
             raise
         try:
             archive = timeline.archive.reopened() if timeline.archive else None
-            timeline = load_timeline(table.storage, timeline.layout, table.config.timezone, archive)
+            timeline = load_timeline(table.storage, timeline.layout, table.config.timezone, archive, timeline)
         except BaseException:  # interrupts as well
             if created:
                 with contextlib.suppress(StorageError):
@@ -238,13 +238,11 @@ def _encode(table: Seen, content: Content) -> bytes:
 
 def _keeps(instant: Instant, timeline: Timeline) -> bool:
     """Whether a new instant may stay: its file exists, no other has its time, and none is later."""
-    at_or_after = [other for other in timeline.instants if other.requested_time.is_at_or_after(instant.requested_time)]
-    return at_or_after == [instant]
+    return timeline.since(instant.requested_time).instants == (instant,)
 
 
 def _time_after(timeline: Timeline, config: TableConfig, clock: Clock, also: InstantTime = BEFORE_ALL) -> InstantTime:
     """Now, or a millisecond after the latest requested or completion time where the clock is behind it."""
-    latest = max((instant.latest_time for instant in timeline.instants), default=BEFORE_ALL)
-    latest = max(latest, also)
+    latest = max(timeline.latest_time, also)
     now = format_instant_time(clock.now(), config.timezone)
     return now if now.is_after(latest) else latest.plus_milliseconds(1)

@@ -153,8 +153,11 @@ class MetadataTable:
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
-    def partitions(self, within: FolderFilter | None = None) -> list[str]:  # noqa: ARG002 - one look-up has all
-        """The data table's partition paths, sorted."""
+    def partitions(self, within: FolderFilter | None = None) -> list[str]:
+        """The data table's partition paths, sorted: all of them, by one look-up, or those wanted that have files."""
+        if within is not None and within.exact:
+            self.prefetch(within.start)
+            return sorted(path for path in within.start if self.files(path))
         found = merged_files(self._lookup(FILES, [spelling.ALL_PARTITIONS], FILES_MEMBER))
         names = found.column("name").to_pylist()
         return sorted("" if name == spelling.NON_PARTITIONED else name for name in names)

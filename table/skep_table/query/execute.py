@@ -12,8 +12,9 @@ from skep_format.basefile.reader import open_base
 from skep_format.logfile import read_blocks
 from skep_format.schema.exact import cast_exactly
 from skep_format.schema.types import COMMIT_TIME, RECORD_KEY
-from skep_table.query.filters.predicate import Predicate
+from skep_table.query.filters.predicate import ColumnRef, IsIn, Predicate
 from skep_table.query.plan import ReadTask, Scan
+from skep_table.query.pruning.slices import record_keys
 from skep_table.slices import read_slice
 from skep_table.slices.bootstrap import METADATA_BOOTSTRAP
 from skep_table.view import FileSlice
@@ -32,6 +33,7 @@ def run(task: ReadTask) -> Iterator[pa.RecordBatch]:
         as_of=scan.as_of,
         commit_times=None if completed or scan.commits_after_merge else scan.commit_times,
         condition=_pushed(scan, constants),
+        of_keys=_of_keys(scan) if task.slice.log_files else None,
         options=scan.options,
         history=scan.history,
     )
@@ -78,6 +80,17 @@ def _pushed(scan: Scan, constants: dict[str, pa.Scalar]) -> Predicate | None:
     """What rows of files can be left out by: conditions on columns that have the same type there."""
     from_file = scan.typed_as_in_files - constants.keys()
     return None if scan.predicate is None else scan.predicate.weakened(from_file)
+
+
+def _of_keys(scan: Scan) -> Predicate | None:
+    """The record keys that rows of the answer can have, where the filter binds them to a few and files state them."""
+    config = scan.table.config
+    if scan.predicate is None or not config.populate_meta_fields:
+        return None
+    keys = record_keys(scan.predicate, config)
+    if keys is None:
+        return None
+    return Predicate(IsIn(ColumnRef((RECORD_KEY,), pa.string()), keys.drop_null()), str(scan.predicate))
 
 
 def _columns_of_files(scan: Scan, constants: dict[str, pa.Scalar]) -> tuple[str, ...]:

@@ -37,6 +37,7 @@ def read_slice(
     schema: Schema | None = None,
     as_of: InstantTime | None = None,
     condition: RowCondition | None = None,
+    of_keys: RowCondition | None = None,
     commit_times: CommitTimes | None = None,
     options: Mapping[str, str] | None = None,
     history: tuple[SchemaVersion, ...] | None = None,
@@ -47,13 +48,14 @@ def read_slice(
     """The rows of a slice in the reader's `schema` (the table's, with meta columns, when None), only `columns` of it.
 
     `as_of` leaves out log blocks of later instants. `condition` spares reading rows of a slice without logs: rows
-    that fail it may still come. `commit_times` reads as if no other commit had written to the slice: rows of others
-    are left out before the merge. `options` win over the table's; log entries above `hoodie.memory.merge.max.size`
-    bytes spill to disk. `history` is the table's schema history where it is known already. `counts` is filled while
-    the rows are read, and `watch` is passed those that differ from the base file's. `changed_rows` gets the updates,
-    where memory holds them, and returns the rows of the base file that these may change, with all columns: only they
-    and what the logs add are then returned. Raises CorruptFileError and FormatError naming the file, SchemaError naming
-    the column.
+    that fail it may still come. `of_keys`, a condition on the record key alone, does so for the base file under logs;
+    what logs hold of other keys may then come unmerged. `commit_times` reads as if no other commit had written to the
+    slice: rows of others are left out before the merge. `options` win over the table's; log entries above
+    `hoodie.memory.merge.max.size` bytes spill to disk. `history` is the table's schema history where it is known
+    already. `counts` is filled while the rows are read, and `watch` is passed those that differ from the base file's.
+    `changed_rows` gets the updates, where memory holds them, and returns the rows of the base file that these may
+    change, with all columns: only they and what the logs add are then returned. Raises CorruptFileError and FormatError
+    naming the file, SchemaError naming the column.
     """
     if schema is None:
         schema = table.schema(as_of)
@@ -70,7 +72,7 @@ def read_slice(
             return
         positions = BlockPositions.of(context, slice, blocks)
         entries = log_rows(context, blocks, positions)
-        yield from _merged(context, slice, entries, positions is not None, changed_rows)
+        yield from _merged(context, slice, entries, positions is not None, of_keys, changed_rows)
 
 
 def _merged(
@@ -78,6 +80,7 @@ def _merged(
     slice: FileSlice,
     entries: Iterator[pa.RecordBatch],
     by_position: bool,
+    of_keys: RowCondition | None,
     changed_rows: Callable[[Updates], Iterator[pa.RecordBatch]] | None,
 ) -> Iterator[pa.RecordBatch]:
     limit = context.options.value(MERGE_BYTES)
@@ -87,7 +90,7 @@ def _merged(
         held.append(batch)
         size += batch.nbytes
         if size > limit:
-            base_rows = _keyed_base_rows(context, slice, BATCH_ROWS)
+            base_rows = _keyed_base_rows(context, slice, of_keys, BATCH_ROWS)
             yield from _merged_on_disk(context, itertools.chain(_drained(held), entries), base_rows, limit)
             return
     rows = as_table(held)
@@ -105,7 +108,7 @@ def _merged(
             yield _answer(context, updates.apply(_loose(base), start))
             start += base.num_rows
     else:
-        for base in _keyed_base_rows(context, slice, batch_rows):
+        for base in _keyed_base_rows(context, slice, of_keys, batch_rows):
             yield _answer(context, updates.apply(base))
     yield from _rest(context, updates)
 
@@ -157,10 +160,12 @@ def _answer(context: SliceContext, rows: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([rows.column(name) for name in context.columns], schema=schema)
 
 
-def _keyed_base_rows(context: SliceContext, slice: FileSlice, batch_rows: int) -> Iterator[pa.RecordBatch]:
+def _keyed_base_rows(
+    context: SliceContext, slice: FileSlice, of_keys: RowCondition | None, batch_rows: int
+) -> Iterator[pa.RecordBatch]:
     names = list(context.keyed.names())
     loose = pa.schema([field.with_nullable(True) for field in to_arrow(context.keyed)])
-    for batch in _base_rows(context, slice, context.merged, None, batch_rows):
+    for batch in _base_rows(context, slice, context.merged, of_keys, batch_rows):
         rows = context.stored_keys.filled(batch)
         yield pa.RecordBatch.from_arrays([rows.column(name) for name in names], schema=loose)
 

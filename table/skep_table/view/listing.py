@@ -25,11 +25,13 @@ _WALKED_MOST: Final = 16  # of an object store: a recursive listing has 1,000 fi
 class FolderFilter:
     """Where wanted partitions may be: in or below the folders `start` (paths relative to the table).
 
-    `keep` takes folders below those and returns the ones in or below which a wanted partition may be.
+    `keep` takes folders below those and returns the ones in or below which a wanted partition may be. `exact`: no
+    other than the folders `start` themselves is wanted.
     """
 
     start: tuple[str, ...]
     keep: Callable[[Sequence[str]], list[str]]
+    exact: bool = False
 
 
 class Listing(Protocol):

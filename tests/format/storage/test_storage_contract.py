@@ -39,6 +39,15 @@ class StorageContract:
             with pytest.raises(FileNotFoundError):
                 storage.status(missing)
 
+    def test_what_is_known_of_files_does_not_hide_which_are_there(self, storage):
+        for name in ("f/a", "f/b", "f/c"):
+            storage.create_exclusive(name, b"1")
+        known = storage.list_folder("f").files
+        storage.delete("f/b")
+        storage.create_exclusive("f/d", b"22")
+        assert storage.list_folder("f", known=known) == storage.list_folder("f")
+        assert [file.path for file in storage.list_folder("f", known=known).files] == ["f/a", "f/c", "f/d"]
+
     def test_an_opened_file_reads_alike_with_and_without_its_size(self, storage):
         data = bytes(range(251)) * 4_000  # longer than what is fetched of the end at once
         storage.replace_atomic("f", data)

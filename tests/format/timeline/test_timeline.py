@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from skep_format.errors import FormatError
 from skep_format.instant_time import BEFORE_ALL, CompletionTime, InstantTime
-from skep_format.storage import LocalStorage
+from skep_format.storage import FileStatus, LocalStorage, local
 from skep_format.table_config import TableConfig, TimelineZone
 from skep_format.timeline.archive import ArchivedLog
 from skep_format.timeline.instant import Action, Instant, State
-from skep_format.timeline.layout import layout_1, layout_2
+from skep_format.timeline.layout import TimelineLayout, layout_1, layout_2
 from skep_format.timeline.lsm_archive import LsmArchive
 from skep_format.timeline.metadata import CommitMetadata
 from skep_format.timeline.plans import CleanMetadata
@@ -87,6 +92,65 @@ def test_a_compaction_of_layout_2_is_one_instant_with_its_commit(tmp_path: Path)
         Instant(t(1), Action.COMMIT, State.COMPLETED, CompletionTime(t(2))),
         pending(3, Action.CLUSTERING),
     )
+
+
+SHORT, LONG = f"{t(3)}"[:14], f"{t(3)}001"
+TIMES = (t(1), t(2), SHORT, t(3), LONG, t(4))  # one is the beginning of the next, as in old and in metadata tables
+ENDINGS = {
+    6: (".commit", ".inflight", ".commit.requested", ".logcompaction.requested", ".clean", ".savepoint", ".x"),
+    9: ("_{}.commit", "_{}.deltacommit", ".commit", ".inflight", ".logcompaction.requested", ".clean.inflight"),
+}
+
+
+@given(st.data())
+@pytest.mark.parametrize("config", [V6, V9], ids=["6", "9"])
+def test_by_an_earlier_timeline_it_is_the_same(config: TableConfig, data: st.DataObject) -> None:
+    names = [f"{time}{ending.format(t(9))}" for time in TIMES for ending in ENDINGS[config.version]]
+    some = st.sets(st.sampled_from([*names, "hoodie.properties", "timeline.moved", ".1.crc"]))
+    layout = format_of(config).timeline_layout(config)
+    with tempfile.TemporaryDirectory() as folder:
+        storage = LocalStorage(folder)
+        known = None
+        for wanted in data.draw(st.lists(some, min_size=2, max_size=4)):
+            for name in wanted:
+                if not storage.exists(f"{layout.folder}/{name}"):
+                    storage.replace_atomic(f"{layout.folder}/{name}", b"")
+            for file in storage.list_folder(layout.folder).files:
+                if file.name not in wanted:
+                    storage.delete(file.path)
+            fresh = loaded(storage, config)
+            known = load_timeline(storage, layout, config.timezone, known=known)
+            assert known.instants == fresh.instants
+            assert known.files == fresh.files
+
+
+def test_what_an_earlier_timeline_shows_is_not_found_out_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"{t(number)}{ending}" for number in range(20) for ending in (".commit", ".inflight", ".commit.requested")]
+    known = load(tmp_path, V6, *names)
+    storage, layout = LocalStorage(str(tmp_path)), known.layout
+    storage.replace_atomic(f".hoodie/{t(20)}.commit.requested", b"")
+    parsed, looked_at = [], []
+    monkeypatch.setattr(local, "FileStatus", lambda path, *facts: looked_at.append(path) or FileStatus(path, *facts))
+    real = TimelineLayout.parse_name
+    monkeypatch.setattr(TimelineLayout, "parse_name", lambda self, name: parsed.append(name) or real(self, name))
+    now = load_timeline(storage, layout, V6.timezone, known=known)
+    assert now.instants == (*known.instants, pending(20, state=State.REQUESTED))
+    assert parsed == [f"{t(20)}.commit.requested"]
+    assert looked_at == [f".hoodie/{t(20)}.commit.requested"]
+
+
+def test_a_completion_that_was_not_listed_is_not_taken_for_listed(tmp_path: Path) -> None:
+    known = load(tmp_path, V6, f"{t(1)}.commit", f"{t(2)}.inflight")
+    after = known.completing(done(2))
+    now = load_timeline(LocalStorage(str(tmp_path)), known.layout, V6.timezone, known=after)
+    assert now.instants == known.instants
+
+
+def test_a_pickled_timeline_leaves_its_listing_behind(tmp_path: Path) -> None:
+    known = load(tmp_path, V6, f"{t(1)}.commit", f"{t(2)}.inflight")
+    copy = pickle.loads(pickle.dumps(known))
+    assert copy.instants == known.instants
+    assert copy.files == replace(known.files, listed=(), instants=())
 
 
 def test_completed_means_completed_or_older_than_the_timeline() -> None:

@@ -22,6 +22,7 @@ from skep_format.storage import LocalStorage, Storage, open_storage
 from skep_format.table_config import TableConfig, TableType, load_table_config
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.keys.partition_path import join_values
+from skep_table.metadata_table import MetadataTable
 from skep_table.query import ReadRequest, plan, read
 from skep_table.query.filters.text import parse_predicate
 from skep_table.query.options import QueryType
@@ -127,13 +128,15 @@ def test_every_partition_of_a_row_that_matches_is_found(
         values = partition_values(config, schema, QueryType.SNAPSHOT)
         every = listing_of(scratch).partitions()
         walk = listing_of(scratch)
-        found = walk.partitions(values.folder_filter(predicate))
+        wanted = values.folder_filter(predicate)
+        found = walk.partitions(wanted)
         matching = {
             path
             for path, matches in zip(paths, predicate.mask(pa.table(read_back)).to_pylist(), strict=True)
             if matches
         }
         assert matching <= set(found) <= set(every)
+        assert wanted is None or not wanted.exact or matching <= set(wanted.start)
         assert matching <= set(values.select(every, predicate))
         assert values.select(found, predicate) == [path for path in values.select(every, predicate) if path in found]
         assert all(walk.files(path) for path in found)
@@ -184,6 +187,36 @@ def test_only_folders_that_can_match_are_listed(
     else:
         assert sorted(plain) == sorted(folders)
         assert {task.slice.partition_path for task in tasks} == {path for path in listed if path.count("/") == 1}
+
+
+@pytest.mark.parametrize(
+    ("where", "sought", "found"),
+    [
+        ("part = 'p7'", [["p7"]], [7]),
+        ("part in ('p7', 'p9', 'none') and v > 7", [["p7", "p9", "none"]], [9]),
+        ("part = 'none'", [["none"]], []),
+        ("part < 'p1'", [["__all_partitions__"], ["p0"]], [0]),
+    ],
+)
+def test_of_a_metadata_table_the_partitions_that_are_named_are_looked_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, sought: list[list[str]], found: list[int]
+) -> None:
+    """Not the list of all partitions, and of each of these what the filter makes of its name."""
+    rows = pa.table({"id": [f"k{n}" for n in range(10)], "part": [f"p{n}" for n in range(10)], "v": list(range(10))})
+    spec = TableSpec(name="t", schema=rows.schema, record_key=("id",), partition_by=("part",), version=9)
+    made = create_table(open_storage(tmp_path), spec)
+    LocalWriter(made.with_options({"hoodie.metadata.enable": "true"})).bulk_insert(rows)
+    looked_up: list[list[str]] = []
+    real = MetadataTable._lookup
+
+    def lookup(self: MetadataTable, partition: str, keys: Sequence[str], member: str) -> pa.Table:
+        looked_up.append(list(keys))
+        return real(self, partition, keys, member)
+
+    monkeypatch.setattr(MetadataTable, "_lookup", lookup)
+    answer = read(HudiTable.open(tmp_path), ReadRequest(columns=("v",), where=where)).to_arrow()
+    assert sorted(answer["v"].to_pylist()) == found
+    assert looked_up == sought
 
 
 @pytest.mark.parametrize("table_version", [6, 9], indirect=True)

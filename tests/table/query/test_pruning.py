@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,11 +14,15 @@ from pyarrow.compute import field
 
 from skep_format.errors import InputError, PredicateError, UnsupportedError
 from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
+from skep_table.commit.create import TableSpec, create_table
 from skep_table.metadata_table import MetadataTable
 from skep_table.query import ReadRequest, execute, plan, read
 from skep_table.query.explain import explain
 from skep_table.query.pruning.slices import bounds_of_slices
+from skep_table.slices import read as slices_read
 from skep_table.table import HudiTable
+from skep_table.write.local import LocalWriter
 
 VERSIONS = ["0.15.0", "1.0.2", "1.1.1"]
 Counting = Callable[[str, str], Any]
@@ -317,3 +322,43 @@ def test_unknown_names(golden: Any) -> None:
         read(table, ReadRequest(where="price_eur > 1"))
     with pytest.raises(InputError, match="cdc query"):
         read(table, ReadRequest(query="cdc", columns=("order_id",)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("table_version", [6, 9], indirect=True)
+def test_of_a_base_file_under_logs_the_rows_of_the_key_are_read(
+    table_version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the logs hold of it: an update, a deletion, a new row, nothing."""
+    count = 20_000
+    rows = pa.table({"id": [f"k{n:05}" for n in range(count)], "ts": [1] * count, "v": ["before"] * count})
+    spec = TableSpec(name="t", schema=rows.schema, record_key=("id",), ordering="ts", type=TableType.MERGE_ON_READ)
+    create_table(LocalStorage(str(tmp_path)), spec)
+    small = {"hoodie.parquet.block.size": "100000", "hoodie.parquet.small.file.limit": "0"}
+    LocalWriter(HudiTable.open(tmp_path, small)).bulk_insert(rows)
+    changed = pa.table({"id": ["k00007", "k15000"], "ts": [2, 2], "v": ["after", "after"]})
+    LocalWriter(HudiTable.open(tmp_path, small)).upsert(changed)
+    LocalWriter(HudiTable.open(tmp_path, small)).delete(rows.slice(9, 1).select(["id"]))
+    read_rows = []
+    real = slices_read.read_base
+
+    def counted(*arguments: Any, **named: Any) -> Iterator[pa.RecordBatch]:
+        for batch in real(*arguments, **named):
+            read_rows.append(batch.num_rows)
+            yield batch
+
+    monkeypatch.setattr(slices_read, "read_base", counted)
+    for where, values in {
+        "id = 'k00007'": ["after"],
+        "id = 'k00009'": [],
+        "id = 'k00010'": ["before"],
+        "id in ('k15000', 'k15001', 'none')": ["after", "before"],
+        "id = 'k15000' and v = 'before'": [],
+        "_hoodie_record_key = 'k15000'": ["after"],
+    }.items():
+        read_rows.clear()
+        answer = read(HudiTable.open(tmp_path), ReadRequest(columns=("v",), where=where)).to_arrow()
+        assert sorted(answer["v"].to_pylist()) == values, where
+        assert sum(read_rows) < count // 2, where
+    read_rows.clear()
+    assert read(HudiTable.open(tmp_path), ReadRequest(where="v = 'after'")).to_arrow().num_rows == 2
+    assert sum(read_rows) == count

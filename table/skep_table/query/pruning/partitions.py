@@ -92,20 +92,22 @@ class PartitionValues:
         if weaker is None:
             return None
         columns = [column for column in self.pruned_by if column.name in weaker.columns]
-        return FolderFilter(self._start(weaker, columns), partial(self._folders, weaker, columns))
+        start, exact = self._start(weaker, columns)
+        return FolderFilter(start, partial(self._folders, weaker, columns), exact)
 
-    def _start(self, predicate: Predicate, columns: Sequence[pa.Field]) -> tuple[str, ...]:
-        """The folders of the first fields, as far as the filter binds them to texts that have one folder each."""
+    def _start(self, predicate: Predicate, columns: Sequence[pa.Field]) -> tuple[tuple[str, ...], bool]:
+        """The folders of the first fields, as far as the filter binds them to texts that have one folder each; and
+        whether these are all fields, so that a partition in which a row can match is one of the folders."""
         folders = [""]
         kinds = {column.name: column.type for column in columns}
         for name in self.fields:
             values = predicate.equal_values((name,)) if pa.types.is_string(kinds.get(name, pa.null())) else None
             texts = None if values is None else values.drop_null().unique().to_pylist()
             if texts is None or len(folders) * len(texts) > _MOST_STARTS or not all(map(self._has_one_folder, texts)):
-                break
+                return tuple(folders), False
             prefix = f"{name}=" if self.hive_style else ""
             folders = [join(folder, prefix + text) for folder in folders for text in texts]
-        return tuple(folders)
+        return tuple(folders), bool(self.fields)
 
     def _has_one_folder(self, text: str) -> bool:
         """Whether all writers name the folder of a value by the value. Releases differ in which characters they encode,
