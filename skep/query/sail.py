@@ -6,16 +6,17 @@ import atexit
 import os
 import re
 import shutil
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
 from tempfile import mkdtemp
-from threading import Event
+from threading import Event, Lock
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
@@ -30,7 +31,7 @@ from skep.query.shared import SHARED, SharedView, rows_of
 from skep_format.errors import InputError, SkepError, UnsupportedError
 from skep_format.schema.types import quoted
 from skep_format.schema.untyped import untyped
-from skep_sql.parsing.written import replaced
+from skep_sql.parsing.written import replaced, spark_text
 from skep_sql.protocols import Relation
 from skep_sql.translation.queries import DiffersError, EngineQuery, engine_query
 from skep_sql.translation.spark_types import spark_type
@@ -144,7 +145,9 @@ class SailEngine:
 
     def planned(self, query: exp.Query, relations: Mapping[str, Relation]) -> SailPlan:
         """The query as Sail takes it. LeftToSpark, with the reason, where it may not mean the same."""
-        needed = {**reads_needed(query, relations, in_utc=True), **_shared(relations)}
+        shared = _shared(relations)
+        others = {name: each for name, each in relations.items() if name not in shared}
+        needed = {**(reads_needed(query, others, in_utc=True) if others else {}), **shared}
         held = (Rows, SharedView)
         inputs = {id(each): each if isinstance(each, held) else row_input(each) for each in needed.values()}
         names = {
@@ -153,7 +156,7 @@ class SailEngine:
         }
         given = {names[name.lower()]: inputs[id(each)] for name, each in needed.items()}
         try:
-            made = engine_query(_renamed(query, names), {name: each.schema for name, each in given.items()})
+            made = _translated(query, names, {name: each.schema for name, each in given.items()})
         except DiffersError as error:
             raise LeftToSpark(str(error)) from error
         except RecursionError as error:
@@ -273,6 +276,52 @@ def _all(first: pa.RecordBatch | None, others: Iterator[pa.RecordBatch]) -> Iter
         yield from others
     except LeftToSpark as error:
         raise InputError(f"a part of the rows is left to Spark: {error}", hint="name the engine spark") from error
+
+
+def _translated(query: exp.Query, names: Mapping[str, str], schemas: Mapping[str, pa.Schema]) -> EngineQuery:
+    """The query over views of these names. Its translation is kept, for those with the same text and columns."""
+    text = spark_text(query)
+    if _MARK in text:
+        return engine_query(_renamed(query, names), schemas)
+    marks = {name: f"{_MARK}{at}_" for at, name in enumerate(sorted(names))}
+    for name, mark in marks.items():
+        if _OF_ONE_QUERY.fullmatch(name):
+            text = text.replace(name, mark)
+    key = text, *(schemas[names[name]] for name in marks)
+    found = _TRANSLATIONS.get(key)
+    if found is None:
+        found = engine_query(_renamed(query, marks), {marks[name]: schemas[names[name]] for name in names})
+        _TRANSLATIONS.put(key, found)
+    made = found.text
+    for name, mark in marks.items():
+        made = made.replace(quoted(mark), quoted(names[name]))
+    return replace(found, text=made)
+
+
+class _Translations:
+    """The translations that were used last."""
+
+    def __init__(self) -> None:
+        self._guard = Lock()
+        self._kept: OrderedDict[tuple[object, ...], EngineQuery] = OrderedDict()
+
+    def get(self, key: tuple[object, ...]) -> EngineQuery | None:
+        with self._guard:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+            return self._kept.get(key)
+
+    def put(self, key: tuple[object, ...], found: EngineQuery) -> None:
+        with self._guard:
+            self._kept[key] = found
+            if len(self._kept) > _MOST_TRANSLATIONS:
+                self._kept.popitem(last=False)
+
+
+_OF_ONE_QUERY: Final = re.compile(r"skep_\d+_[0-9a-f]{8}")  # names of relations that no other query has
+_MARK: Final = "skep_rows_"  # of names that are replaced in a translation
+_MOST_TRANSLATIONS: Final = 512
+_TRANSLATIONS: Final = _Translations()
 
 
 def _renamed(query: exp.Query, names: Mapping[str, str]) -> exp.Query:

@@ -72,14 +72,14 @@ class StorageListings:
         self._count = 0
         self._all: Listed | ReferenceType[Listed] | None = None
         self._lock = threading.Lock()
-        self._at_once = [threading.Lock() for _ in range(_STRIPES)]
+        self._at_once: dict[int, threading.Lock] = {}  # made when they are used: most snapshots list little
 
     def __reduce__(self) -> tuple[object, ...]:
         return _listings_of, (self._storage,)
 
     def files(self, partition_path: str) -> list[FileStatus]:
         """The files of one partition by one call, unless they are known."""
-        with self._at_once[hash(partition_path) % _STRIPES]:
+        with self._at_once.setdefault(hash(partition_path) % _STRIPES, threading.Lock()):
             with self._lock:
                 whole = self._whole()
                 if whole is not None:
