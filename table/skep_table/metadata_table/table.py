@@ -24,7 +24,7 @@ from skep_format.timeline.instant import Action, Instant
 from skep_format.timeline.write import Seen
 from skep_table.metadata_table import keys as spelling
 from skep_table.metadata_table.definitions import IndexDefinition, definitions_path, read_definitions
-from skep_table.metadata_table.entries import Entries, GroupReader, alive, latest
+from skep_table.metadata_table.entries import Entries, GroupReader, alive, entries_of, latest
 from skep_table.metadata_table.partitions import (
     BLOOM_FILTERS,
     BLOOM_MEMBER,
@@ -75,6 +75,7 @@ class MetadataTable:
         self._view = own.view(metadata=False)
         self._lock = threading.RLock()
         self._groups: dict[str, list[GroupReader]] = {}
+        self._earlier: dict[str, list[GroupReader]] = {}  # of an earlier snapshot, which has other log files
         self._looked_up: dict[str, list[FileStatus]] = {}
         self._all: dict[str, list[FileStatus]] | None = None
         self._single = 0
@@ -91,8 +92,12 @@ class MetadataTable:
         if FILES not in data.config.metadata_partitions:
             return None
         opened = cls(data, data.open(FolderStorage(data.storage, FOLDER)))
-        if before is not None and opened._has_records_of(before):
+        if before is not None:
+            same = opened._has_records_of(before)
             with before._lock:
+                opened._earlier = dict(before._earlier) if same else {**before._earlier, **before._groups}
+                if not same:
+                    return opened
                 opened._groups, opened._looked_up = dict(before._groups), dict(before._looked_up)
                 opened._all, opened._single = before._all, before._single
         return opened
@@ -329,12 +334,6 @@ class MetadataTable:
         slices = sorted(self._view.slices(RECORD_INDEX), key=lambda slice_: slice_.file_id)
         return tuple(RecordIndexGroup.of(slice_) for slice_ in slices)
 
-    def record_index_in(self, group: int, keys: pa.Array) -> pa.Table:
-        """As `record_index`, by one file group alone: its number in `record_index_groups`."""
-        column = RECORD_INDEX_MEMBER
-        reader = self.group_readers(RECORD_INDEX)[group]
-        return file_ids(*latest(reader.entries(keys, column=column, newest=True), column))
-
     def group(self, slice_: FileSlice) -> GroupReader:
         """What a file group holds by one slice of it."""
         return GroupReader(self._own.storage, slice_, self._counts())
@@ -364,8 +363,12 @@ class MetadataTable:
                         f"{self._own.storage.root}: no files in partition {partition}, which the table's settings name",
                         path=f"{FOLDER}/{partition}", expected="at least one file group",
                     )  # fmt: skip
-                counts = self._counts()
-                self._groups[partition] = [GroupReader(self._own.storage, slice_, counts) for slice_ in slices]
+                counts, files = self._counts(), {file.path: file for file in self._view.listing.files(partition)}
+                before = {reader.file_id: reader for reader in self._earlier.pop(partition, ())}
+                self._groups[partition] = [
+                    GroupReader(self._own.storage, slice_, counts, files, before.get(slice_.file_id))
+                    for slice_ in slices
+                ]
             return self._groups[partition]
 
     def _slices(self, partition: str) -> list[FileSlice]:
@@ -402,11 +405,9 @@ class MetadataTable:
 def _entries_in(groups: Sequence[GroupReader], keys: pa.Array, column: str, *, newest: bool = False) -> list[Entries]:
     """What the groups hold for keys that are spread over them."""
     number = spelling.group_numbers(keys, len(groups))
-    return [
-        entries
-        for at in np.unique(number).tolist()
-        for entries in groups[at].entries(keys.filter(pa.array(number == at)), column=column, newest=newest)
-    ]
+    numbers = np.unique(number).tolist()
+    parts = [(groups[at], keys if len(numbers) == 1 else keys.filter(pa.array(number == at))) for at in numbers]
+    return list(entries_of(parts, column, newest=newest))
 
 
 def _by_partition(rows: pa.Table) -> dict[str, list[FileStatus]]:
