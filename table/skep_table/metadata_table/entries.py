@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Final
 
@@ -180,7 +180,8 @@ class GroupReader:
             known, status = self._logs.get(log.path), self._files.get(log.path)
             if known is None or known.status != status or not known.counts(self._counts):
                 data = pa.BufferReader(self._storage.read_range(log.path, 0, log.size_bytes))
-                known = self._logs[log.path] = _SmallLog(status, tuple(read_blocks(data, log.path, log.size_bytes)))
+                blocks = tuple(read_blocks(data, log.path, log.size_bytes))
+                known = self._logs[log.path] = _SmallLog(status, blocks, {})
             yield from known.blocks
 
     def _settled(self) -> tuple[_Base | None, dict[str, _SmallLog]]:
@@ -207,7 +208,7 @@ class _SmallLog:
 
     status: FileStatus | None
     blocks: tuple[LogBlock, ...]
-    sources: dict[int, _Source | None] = field(default_factory=dict)
+    sources: dict[int, _Source | None]
 
     def counts(self, counts: Callable[[InstantTime], bool]) -> bool:
         """Whether all blocks are of entries that count."""

@@ -21,7 +21,7 @@ from skep_format.timeline.write import complete, create_requested, transition_to
 from skep_table.metadata_table.keys import group_id, group_set
 from skep_table.metadata_table.records import PartitionUpdate
 from skep_table.metadata_write.compaction.base_file import FIRST_TOKEN
-from skep_table.metadata_write.records import RecordSchema, check_keys, entries_of, hfile_of, record_schema
+from skep_table.metadata_write.records import RecordSchema, check_keys, entries_of_each, hfile_of, record_schema
 from skep_table.metadata_write.rollback import roll_back_delta_commit
 from skep_table.metadata_write.unfinished import without_unfinished
 from skep_table.table import HudiTable
@@ -49,7 +49,12 @@ def write_delta_commit(own: HudiTable, time: InstantTime, updates: Sequence[Part
         roll_back_delta_commit(own, time)
         own = own.reload()
     schema = record_schema(own.format.metadata.release)
-    appends = [append for update in updates for append in _appends(own, time, update, schema)]
+    entries = entries_of_each([update.puts for update in updates], schema)
+    appends = [
+        append
+        for update, puts in zip(updates, entries, strict=True)
+        for append in _appends(own, time, update, puts, schema)
+    ]
     planned = _metadata([append.planned for append in appends])
     requested = create_requested(own, Instant(time, Action.DELTA_COMMIT, State.REQUESTED))
     inflight = transition_to_inflight(own, requested, planned, durable=False)
@@ -71,8 +76,10 @@ def _metadata(stats: Sequence[WriteStat]) -> CommitMetadata:
     )
 
 
-def _appends(own: HudiTable, time: InstantTime, update: PartitionUpdate, schema: RecordSchema) -> Iterator[_Append]:
-    """One log file for each file group that has one of the keys."""
+def _appends(
+    own: HudiTable, time: InstantTime, update: PartitionUpdate, puts: pa.RecordBatch, schema: RecordSchema
+) -> Iterator[_Append]:
+    """One log file for each file group that has one of the keys. `puts` are the entries of the update."""
     slices = sorted(own.view(metadata=False).slices(update.partition), key=lambda slice_: slice_.file_id)
     if not slices:
         raise FormatError(
@@ -91,7 +98,6 @@ def _appends(own: HudiTable, time: InstantTime, update: PartitionUpdate, schema:
     if not slices:
         return  # deletes of keys that are not there
     check_keys(own, update.partition, update.puts["key"])
-    puts = entries_of(update.puts, schema)
     put_to = update.groups_of(puts["key"], len(slices))
     deleted_from = update.groups_of(update.deletes, len(slices))
     for number in np.union1d(put_to, deleted_from).tolist():
