@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from typing import TypeVar
 
 from skep_format.instant_time import CompletionTime, InstantTime
 from skep_format.names import BaseFileName, LogFileName
@@ -15,6 +16,8 @@ from skep_format.timeline.timeline import Timeline
 from skep_format.versions import TableFormat
 from skep_table.table import HudiTable
 from skep_table.view import FileView, FolderFilter, Listing
+
+T = TypeVar("T")
 
 
 class Preview(HudiTable):
@@ -40,6 +43,14 @@ class Preview(HudiTable):
         if instant.requested_time == self._instant.requested_time:
             return self._metadata
         return self._before.commit_metadata(instant)
+
+    def may_have_folder(self, path: str) -> bool:
+        return self._before.may_have_folder(path)
+
+    def _part_of(self, instant: Instant, decode: Callable[[bytes, str], T], part: Callable[[CommitMetadata], T]) -> T:
+        if instant.requested_time == self._instant.requested_time:
+            return part(self._metadata)
+        return self._before._part_of(instant, decode, part)
 
     def view(self, *, as_of: InstantTime | None = None, metadata: bool = True) -> FileView:
         listing = _Listed(self._before.view(metadata=metadata).listing, self._is_own, self._metadata)

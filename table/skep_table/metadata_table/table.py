@@ -112,6 +112,11 @@ class MetadataTable:
         with other._lock:
             return all(self._slices(name) == [each.slice for each in read] for name, read in other._groups.items())
 
+    @property
+    def own(self) -> OpenedTable:
+        """The snapshot of the metadata table as a table of its own."""
+        return self._own
+
     def is_current(self) -> bool:
         """Whether every completed write of the data table has its delta commit here.
 
