@@ -16,7 +16,7 @@ from skep_format.hfile import layout
 from skep_format.hfile.layout import Checksum, Codec, TrailerField
 
 _BLOCK_BYTES: Final = 64 * 1024
-_GZIP_LEVEL: Final = 3  # the highest takes several times as long and saves few of the bytes
+_GZIP_LEVEL: Final = 1  # others take up to several times as long, and save few of the bytes
 MAX_KEY_BYTES: Final = 0x7FFF
 """Java reads the length as a signed number."""
 
