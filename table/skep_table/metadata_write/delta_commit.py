@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ from skep_format.instant_time import InstantTime
 from skep_format.logfile import BlockType, HeaderKey
 from skep_format.logfile.writer import delete_content, format_block
 from skep_format.names import LogFileName, join
+from skep_format.runner import ThreadRunner
 from skep_format.timeline.instant import Action, Instant, State
 from skep_format.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
 from skep_format.timeline.write import complete, create_requested, transition_to_inflight
@@ -26,6 +28,8 @@ from skep_table.metadata_write.rollback import roll_back_delta_commit
 from skep_table.metadata_write.unfinished import without_unfinished
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice, LogFile
+
+_MANY_BYTES: Final = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -50,11 +54,13 @@ def write_delta_commit(own: HudiTable, time: InstantTime, updates: Sequence[Part
         own = own.reload()
     schema = record_schema(own.format.metadata.release)
     entries = entries_of_each([update.puts for update in updates], schema)
-    appends = [
-        append
-        for update, puts in zip(updates, entries, strict=True)
-        for append in _appends(own, time, update, puts, schema)
-    ]
+
+    def appended(update: tuple[PartitionUpdate, pa.RecordBatch]) -> list[_Append]:
+        return list(_appends(own, time, *update, schema))
+
+    # compressing large ones takes most of the time, and is done beside others
+    threads = own.context.threads if sum(each.nbytes for each in entries) > _MANY_BYTES else ThreadRunner(1)
+    appends = [append for each in threads.map(appended, zip(updates, entries, strict=True)) for append in each]
     planned = _metadata([append.planned for append in appends])
     requested = create_requested(own, Instant(time, Action.DELTA_COMMIT, State.REQUESTED))
     inflight = transition_to_inflight(own, requested, planned, durable=False)

@@ -199,5 +199,10 @@ def _merge(rows: pa.Table) -> pa.Table:
 
 def _sizes(live: pa.Table) -> pa.Table:
     """Each file once, with the greatest of the sizes that are stated of it."""
-    sizes = live.group_by(["key", "name"], use_threads=False).aggregate([("size", "max")])
-    return sizes.rename_columns(["key", "name", "size"]).sort_by([("key", "ascending"), ("name", "ascending")])
+    rows = live.select(["key", "name", "size"])
+    rows = rows.sort_by([(name, "ascending") for name in rows.column_names]).combine_chunks()
+    keys, names = rows["key"], rows["name"]
+    again = pc.and_(pc.equal(keys[1:], keys[:-1]), pc.equal(names[1:], names[:-1]))
+    if not pc.any(again, min_count=0).as_py():
+        return rows
+    return rows.filter(pa.chunked_array([*pc.invert(again).chunks, pa.array([True])]))
