@@ -9,9 +9,10 @@ import functools
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -206,19 +207,13 @@ class MetadataTable:
             group.has_prefix(prefix) for group in self.group_readers(COLUMN_STATS)
         )
 
-    def partition_stats_records(self, pairs: Sequence[tuple[str, str]]) -> list[list[dict[str, Any]]]:
-        """The records of statistics of data columns in partitions, given as column and partition path, as stored."""
-        if PARTITION_STATS not in self.indexes:
-            return [[] for _ in pairs]
-        keys = [spelling.column_key(column) + spelling.path_key(path) for column, path in pairs]
-        newest = _entries_in(
-            self.group_readers(PARTITION_STATS), pa.array(keys, pa.string()), STATS_MEMBER, newest=True
-        )
-        found, records = statistics_records(newest)
-        by_key: dict[str, list[dict[str, Any]]] = {key: [] for key in keys}
-        for key, record in zip(found.to_pylist(), records.to_pylist(), strict=True):
-            by_key[key].append(record)
-        return [by_key[key] for key in keys]
+    def partition_stats_records(self, pairs: Sequence[tuple[str, str]]) -> tuple[npt.NDArray[np.int64], pa.StructArray]:
+        """The records of statistics of data columns in partitions, as stored, behind the number of the pair that each
+        is of: those are given as column and partition path."""
+        keys = pa.array([spelling.column_key(c) + spelling.path_key(path) for c, path in pairs], pa.string())
+        groups = self.group_readers(PARTITION_STATS) if PARTITION_STATS in self.indexes else ()
+        found, records = statistics_records(_entries_in(groups, keys, STATS_MEMBER, newest=True) if groups else ())
+        return pc.index_in(found, value_set=keys).to_numpy().astype(np.int64), records
 
     def statistics_of_files(
         self, column: str, kind: pa.DataType, files: Sequence[tuple[str, str]], index: str = COLUMN_STATS
