@@ -131,9 +131,8 @@ def _slot(field: Field, values: Any, rows: Mask, path: str) -> Pieces:
         return _value(field.type, values, rows, path)
     null_at = null_branch(field)
     if not valid.any():
-        return [_varints(np.full(len(values), null_at), rows)]
-    branch = np.where(valid, 1 - null_at, null_at)
-    return [_varints(branch, rows), *_value(field.type, values, valid, path)]
+        return [_branches(null_at, null_at, valid, rows)]
+    return [_branches(1 - null_at, null_at, valid, rows), *_value(field.type, values, valid, path)]
 
 
 def _among(rows: Mask, values: Any) -> Mask:
@@ -226,6 +225,15 @@ def _varints(values: I64, rows: Mask) -> Any:
         group = (unsigned >> np.uint64(7 * i)).astype(np.uint8) & np.uint8(0x7F)
         matrix[:, i] = group | ((size > i + 1).astype(np.uint8) << np.uint8(7))
     return _ragged(matrix, np.where(rows, size, 0))
+
+
+def _branches(value_at: int, null_at: int, valid: Mask, rows: Mask) -> Any:
+    """The numbers of the branches of a value that may be null; `valid` are those of `rows` that are not."""
+    everywhere = bool(rows.all())
+    if everywhere and (valid is rows or value_at == null_at) and len(rows) > 1:
+        return _constant(value_at)
+    number = np.where(valid, np.uint8(2 * value_at), np.uint8(2 * null_at))  # as zig-zag varints
+    return _of_width(number.reshape(-1, 1), rows, everywhere=everywhere)
 
 
 @lru_cache(maxsize=1024)
