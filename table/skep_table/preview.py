@@ -30,6 +30,11 @@ class Preview(HudiTable):
         self._instant = done
         self._metadata = metadata
 
+    @property
+    def before(self) -> HudiTable:
+        """The table without the write."""
+        return self._before
+
     def __reduce__(self) -> tuple[object, ...]:
         return Preview, (self._before, self._instant, self._metadata)
 
