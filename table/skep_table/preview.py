@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from typing import TypeVar
 
 from skep_format.instant_time import CompletionTime, InstantTime
 from skep_format.names import BaseFileName, LogFileName
@@ -16,6 +17,8 @@ from skep_format.versions import TableFormat
 from skep_table.table import HudiTable
 from skep_table.view import FileView, FolderFilter, Listing
 
+T = TypeVar("T")
+
 
 class Preview(HudiTable):
     """`table` with the files that `metadata` names. Files that other attempts of its tasks left are hidden."""
@@ -26,6 +29,11 @@ class Preview(HudiTable):
         self._before = table
         self._instant = done
         self._metadata = metadata
+
+    @property
+    def before(self) -> HudiTable:
+        """The table without the write."""
+        return self._before
 
     def __reduce__(self) -> tuple[object, ...]:
         return Preview, (self._before, self._instant, self._metadata)
@@ -40,6 +48,14 @@ class Preview(HudiTable):
         if instant.requested_time == self._instant.requested_time:
             return self._metadata
         return self._before.commit_metadata(instant)
+
+    def may_have_folder(self, path: str) -> bool:
+        return self._before.may_have_folder(path)
+
+    def _part_of(self, instant: Instant, decode: Callable[[bytes, str], T], part: Callable[[CommitMetadata], T]) -> T:
+        if instant.requested_time == self._instant.requested_time:
+            return part(self._metadata)
+        return self._before._part_of(instant, decode, part)
 
     def view(self, *, as_of: InstantTime | None = None, metadata: bool = True) -> FileView:
         listing = _Listed(self._before.view(metadata=metadata).listing, self._is_own, self._metadata)

@@ -6,7 +6,7 @@ all rows. Arrow's own joins put the pieces of a row, and the elements of a list,
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from itertools import groupby
 from typing import Any
 
@@ -131,9 +131,8 @@ def _slot(field: Field, values: Any, rows: Mask, path: str) -> Pieces:
         return _value(field.type, values, rows, path)
     null_at = null_branch(field)
     if not valid.any():
-        return [_varints(np.full(len(values), null_at), rows)]
-    branch = np.where(valid, 1 - null_at, null_at)
-    return [_varints(branch, rows), *_value(field.type, values, valid, path)]
+        return [_branches(null_at, null_at, valid, rows)]
+    return [_branches(1 - null_at, null_at, valid, rows), *_value(field.type, values, valid, path)]
 
 
 def _among(rows: Mask, values: Any) -> Mask:
@@ -210,12 +209,13 @@ def _varints(values: I64, rows: Mask) -> Any:
     everywhere = bool(rows.all())
     if not everywhere:
         values = np.where(rows, values, 0)
+    least, most = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+    if everywhere and least == most and len(values) > 1:
+        return _constant(least)
     unsigned = ((values << 1) ^ (values >> 63)).view(np.uint64)
-    widest = int(unsigned.max()).bit_length() if len(values) else 0
-    if everywhere and len(values) > 1 and int(unsigned.min()) == int(unsigned[0]) == int(unsigned.max()):
-        return _varints(values[:1], rows[:1])[0]
+    widest = max(most << 1, ~(least << 1)).bit_length()
     if widest <= 7:
-        return _of_width(unsigned.astype(np.uint8).reshape(-1, 1), rows)
+        return _of_width(unsigned.astype(np.uint8).reshape(-1, 1), rows, everywhere=everywhere)
     size = np.ones(len(values), np.int64)
     for bits in range(7, widest, 7):
         size += unsigned >= np.uint64(1 << bits)
@@ -227,6 +227,25 @@ def _varints(values: I64, rows: Mask) -> Any:
     return _ragged(matrix, np.where(rows, size, 0))
 
 
+def _branches(value_at: int, null_at: int, valid: Mask, rows: Mask) -> Any:
+    """The numbers of the branches of a value that may be null; `valid` are those of `rows` that are not."""
+    everywhere = bool(rows.all())
+    if everywhere and (valid is rows or value_at == null_at) and len(rows) > 1:
+        return _constant(value_at)
+    number = np.where(valid, np.uint8(2 * value_at), np.uint8(2 * null_at))  # as zig-zag varints
+    return _of_width(number.reshape(-1, 1), rows, everywhere=everywhere)
+
+
+@lru_cache(maxsize=1024)
+def _constant(value: int) -> pa.Scalar:
+    """The zig-zag varint of one number."""
+    unsigned, data = value << 1 ^ value >> 63, bytearray()
+    while unsigned >= 0x80:
+        data.append(unsigned & 0x7F | 0x80)
+        unsigned >>= 7
+    return _scalar(bytes([*data, unsigned]))
+
+
 def _ragged(matrix: npt.NDArray[np.uint8], size: I64) -> pa.Array:
     """The first `size` bytes of each row of a matrix."""
     offsets = np.zeros(len(size) + 1, np.int64)
@@ -234,9 +253,9 @@ def _ragged(matrix: npt.NDArray[np.uint8], size: I64) -> pa.Array:
     return _binary(offsets, matrix[np.arange(matrix.shape[1]) < size[:, None]])
 
 
-def _of_width(matrix: npt.NDArray[np.uint8], rows: Mask) -> pa.Array:
+def _of_width(matrix: npt.NDArray[np.uint8], rows: Mask, *, everywhere: bool | None = None) -> pa.Array:
     """All bytes of `rows` of a matrix, nothing for the others."""
-    if rows.all():
+    if rows.all() if everywhere is None else everywhere:
         return _binary(np.arange(len(rows) + 1) * matrix.shape[1], np.ascontiguousarray(matrix))
     offsets = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(rows, out=offsets[1:])

@@ -28,6 +28,9 @@ _MAX_INDEX_LEVELS = 16
 # Blocks are read together, by one request, as far as few bytes lie between them.
 _RUN_BYTES: Final = 1 << 22
 _GAP_BYTES: Final = 1 << 17
+# The entries of the last runs of few blocks are kept for the next look-up.
+_KEPT_RUNS: Final = 2
+_KEPT_BLOCKS: Final = 2
 _ENTRIES: Final = pa.schema([pa.field("key", pa.large_binary(), False), pa.field("value", pa.large_binary(), False)])
 
 T = TypeVar("T")
@@ -91,7 +94,7 @@ class HFile:
         self._blocks = refs
         self._first_keys = [ref.first_key for ref in refs]
         self._info_at = self._int(trailer, TrailerField.FILE_INFO_OFFSET)
-        self._cached = lru_cache(maxsize=4)(lambda number: self._entries([number]))
+        self._cached = lru_cache(maxsize=_KEPT_RUNS)(self._entries)
 
     @classmethod
     def open(cls, storage: Storage, path: str, size_bytes: int | None = None) -> HFile:
@@ -129,6 +132,9 @@ class HFile:
         Each block that may hold one of the keys is read once.
         """
         wanted = pc.unique(keys.cast(pa.large_binary()))
+        if len(self._blocks) == 1:  # where each key's block is need not be found
+            entries = self._cached((0,))
+            return entries.filter(pc.is_in(entries.column("key"), value_set=wanted))
         # Each key's block is the last one that begins at it or before it.
         count = len(self._first_keys)
         order = pc.sort_indices(pa.concat_arrays([pa.array(self._first_keys, pa.large_binary()), wanted])).to_numpy()
@@ -138,7 +144,7 @@ class HFile:
         found = []
         for run in self._runs(np.unique(block[block >= 0]).tolist()):
             first, last = np.searchsorted(block, (run[0], run[-1] + 1)).tolist()
-            entries = self._cached(run[0]) if len(run) == 1 else self._entries(run)
+            entries = self._cached(tuple(run)) if len(run) <= _KEPT_BLOCKS else self._entries(run)
             found.append(entries.filter(pc.is_in(entries.column("key"), value_set=wanted[first:last])))
         return _one(found)
 
@@ -146,7 +152,7 @@ class HFile:
         """The entries whose keys begin with `prefix`, in key order, with columns `key` and `value`."""
         found = []
         for run in self._runs(self._blocks_of_prefix(prefix)):
-            entries = self._cached(run[0]) if len(run) == 1 else self._entries(run)
+            entries = self._cached(tuple(run)) if len(run) <= _KEPT_BLOCKS else self._entries(run)
             found.append(entries.filter(pc.starts_with(entries.column("key"), prefix)))
         return _one(found)
 
@@ -157,7 +163,7 @@ class HFile:
             return True
         if not after:
             return False
-        keys = self._cached(after - 1).column("key")
+        keys = self._cached((after - 1,)).column("key")
         return bool(pc.any(pc.starts_with(keys, prefix)).as_py())
 
     def most_bytes_of_prefix(self, prefix: bytes) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import struct
+import zlib
 from collections.abc import Iterator, Mapping
 from typing import Final, Protocol
 
@@ -16,7 +16,10 @@ from skep_format.hfile import layout
 from skep_format.hfile.layout import Checksum, Codec, TrailerField
 
 _BLOCK_BYTES: Final = 64 * 1024
-_GZIP_LEVEL: Final = 3  # the highest takes several times as long and saves few of the bytes
+_GZIP_LEVEL: Final = 1  # others take up to several times as long, and save few of the bytes
+_AS_GZIP: Final = 16 + zlib.MAX_WBITS
+_LARGE_BLOCK: Final = 2 * _BLOCK_BYTES
+_SAMPLE_BYTES: Final = 1 << 14
 MAX_KEY_BYTES: Final = 0x7FFF
 """Java reads the length as a signed number."""
 
@@ -173,7 +176,7 @@ class _Blocks:
 
     def _add(self, magic: bytes, payload: bytes, previous: int = -1) -> int:
         """Appends a block; its size on disk."""
-        stored = gzip.compress(payload, _GZIP_LEVEL, mtime=0) if self._codec is Codec.GZ else payload
+        stored = _gzipped(payload) if self._codec is Codec.GZ else payload
         guarded = layout.BLOCK_HEADER.size + len(stored)
         checksums = bytes(4 * -(-guarded // layout.BYTES_PER_CHECKSUM))
         header = layout.BLOCK_HEADER.pack(
@@ -211,6 +214,22 @@ class _Blocks:
         message = layout.format_message(fields)
         head = layout.TRAILER + layout.format_varint(len(message)) + message
         self._write(head.ljust(layout.TRAILER_BYTES - 4, b"\x00") + struct.pack(">I", 3 << 24 | 3))
+
+
+def _gzipped(payload: bytes) -> bytes:
+    """A large block is of one large value: of one that repeats nothing, such as the bits of a Bloom filter, a search
+    for repetitions takes twice as long, and more bytes.
+    """
+    strategy = zlib.Z_DEFAULT_STRATEGY
+    if len(payload) >= _LARGE_BLOCK:
+        head = payload[:_SAMPLE_BYTES]
+        strategy = min(strategy, zlib.Z_HUFFMAN_ONLY, key=lambda each: len(_deflated(head, each)))
+    return _deflated(payload, strategy)
+
+
+def _deflated(payload: bytes, strategy: int) -> bytes:
+    stream = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _AS_GZIP, strategy=strategy)
+    return stream.compress(payload) + stream.flush()
 
 
 def _full_key(key: bytes) -> bytes:

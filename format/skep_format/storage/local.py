@@ -234,10 +234,9 @@ class LocalStorage:
         files = [self.local_path(path) for path in paths]
         folders = [found for folder in {file.parent for file in files} for found in self._folders_above(folder)]
         entries = {file.parent for file in files} | {above for above, _ in folders}
-        with self.mapped("sync", ""), ThreadPoolExecutor(_SYNCS_AT_ONCE) as pool:
+        with self.mapped("sync", ""):
             for wanted in (files, entries):
-                for _ in pool.map(_sync_if_there, wanted):
-                    pass
+                _sync_each(wanted)
         for _, folder in folders:
             _synced.add(folder)
 
@@ -293,9 +292,8 @@ class LocalStorage:
             delete_each(paths, self._unlink, self._root)
         finally:
             if durable and paths:
-                with self.mapped("delete_many", ""), ThreadPoolExecutor(_SYNCS_AT_ONCE) as pool:
-                    for _ in pool.map(_sync_if_there, {self.local_path(path).parent for path in paths}):
-                        pass
+                with self.mapped("delete_many", ""):
+                    _sync_each({self.local_path(path).parent for path in paths})
 
     def _unlink(self, path: str) -> bool:
         """Whether there was a file to delete."""
@@ -406,6 +404,16 @@ def _sync(place: Path) -> None:
 def _sync_if_there(place: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         _sync(place)
+
+
+def _sync_each(places: Collection[Path]) -> None:
+    """Puts all of these that are there on the disk, at the same time."""
+    if len(places) == 1:
+        _sync_if_there(*places)
+        return
+    with ThreadPoolExecutor(_SYNCS_AT_ONCE) as pool:
+        for _ in pool.map(_sync_if_there, places):
+            pass
 
 
 def _sync_name(target: Path) -> None:

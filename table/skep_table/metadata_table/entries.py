@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Final
@@ -19,7 +19,7 @@ from skep_format.hfile import ByteSource, HFile, StorageSource
 from skep_format.instant_time import InstantTime
 from skep_format.logfile import BlockRule, BlockType, LogBlock, read_blocks, valid_blocks
 from skep_format.schema.types import StructType
-from skep_format.storage import Storage
+from skep_format.storage import FileStatus, Storage
 from skep_table.metadata_table.schema import metadata_record
 from skep_table.view import FileSlice
 
@@ -29,6 +29,8 @@ Mask = npt.NDArray[np.bool_]
 _MOST_KEPT: Final = 1 << 16
 # A block of so many bytes takes less time to read at once than its index and one of its parts.
 _READ_WHOLE: Final = 1 << 20
+# A log file of so many bytes is read by one request, and stays in memory.
+_SMALL_LOG: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +53,13 @@ class _Found:
     def covers(self, keys: pa.Array, column: str, *, newest: bool) -> bool:
         if (column, newest) != (self.column, self.newest):
             return False
+        if keys is self.keys:
+            return True
         return bool(pc.all(pc.is_in(keys, value_set=self.keys), min_count=0).as_py())
 
     def of(self, keys: pa.Array) -> Iterator[Entries]:
         for each in self.entries:
-            if each.records is None:
+            if each.records is None or keys is self.keys:
                 yield each
             else:
                 among = pc.is_in(each.keys, value_set=keys)
@@ -69,8 +73,20 @@ class GroupReader:
     records what it has changed.
     """
 
-    def __init__(self, storage: Storage, slice_: FileSlice, counts: Callable[[InstantTime], bool]) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        slice_: FileSlice,
+        counts: Callable[[InstantTime], bool],
+        files: Mapping[str, FileStatus] | None = None,
+        before: GroupReader | None = None,
+    ) -> None:
+        """`files` has the listed files by path, and `before` is the reader of the group in an earlier snapshot: of what
+        is the same there nothing is read again.
+        """
         self._storage, self.slice, self._counts = storage, slice_, counts
+        self._files = files or {}
+        self._base, self._logs = (None, {}) if before is None else before._settled()
         self._sources: list[_Source] | None = None
         self._last: _Found | None = None
 
@@ -85,28 +101,24 @@ class GroupReader:
         `newest`: of each of the keys its newest record may be enough, and one that is deleted may be left out. Files
         older than all of these records are not read.
         """
-        if keys is None or len(keys) > _MOST_KEPT:
-            for source in self._opened():
-                yield from source.entries(keys, column)
-            return
-        keys, last = keys.cast(pa.string()), self._last
-        if last is None or not last.covers(keys, column, newest=newest):
-            found = tuple(_found(self._opened(), keys, column, newest=newest))
-            last = self._last = _Found(column, newest, keys, found)
-        yield from last.of(keys)
+        if keys is None:
+            for source in self.opened():
+                yield from source.entries(None, column)
+        else:
+            yield from entries_of([(self, keys)], column, newest=newest)
 
     def prefix_entries(self, prefix: str, *, column: str) -> Iterator[Entries]:
         """As `entries`, for all keys that begin with the prefix."""
-        for source in self._opened():
+        for source in self.opened():
             yield from source.prefix_entries(prefix, column)
 
     def has_prefix(self, prefix: str) -> bool:
         """Whether any record has a key that begins with the prefix; marks of deleted ones count as records."""
-        return any(isinstance(source, _HFileSource) and source.has_prefix(prefix) for source in self._opened())
+        return any(isinstance(source, _HFileSource) and source.has_prefix(prefix) for source in self.opened())
 
     def most_bytes_of_prefix(self, prefix: str) -> int:
         """At most so many bytes, as they are stored, would be read for `prefix_entries`."""
-        files = (source for source in self._opened() if isinstance(source, _HFileSource))
+        files = (source for source in self.opened() if isinstance(source, _HFileSource))
         return sum(source.most_bytes_of_prefix(prefix) for source in files)
 
     def times(self) -> frozenset[InstantTime]:
@@ -114,7 +126,17 @@ class GroupReader:
         blocks = valid_blocks(self._blocks(), BlockRule(self._counts))
         return frozenset(time for block in blocks for time in (block.instant_time, *block.compacted_times))
 
-    def _opened(self) -> list[_Source]:
+    def known(self, keys: pa.Array, column: str, *, newest: bool) -> _Found | None:
+        """What the last look-up has found, where that has all of the keys."""
+        last = self._last
+        return last if last is not None and last.covers(keys, column, newest=newest) else None
+
+    def keep(self, found: _Found) -> None:
+        """Keeps what a look-up has found for the next one."""
+        self._last = found
+
+    def opened(self) -> list[_Source]:
+        """The files and blocks that count, oldest first."""
         if self._sources is None:
             self._sources = list(self._open())
         return self._sources
@@ -122,25 +144,88 @@ class GroupReader:
     def _open(self) -> Iterator[_Source]:
         base = self.slice.base_file
         if base is not None:
-            yield _HFileSource(partial(HFile.open, self._storage, base.path, base.size_bytes), base.path)
+            if self._base is None or self._base.status != self._files.get(base.path):
+                read = partial(HFile.open, self._storage, base.path, base.size_bytes)
+                self._base = _Base(self._files.get(base.path), _HFileSource(read, base.path))
+            yield self._base.source
         for block in valid_blocks(self._blocks(), BlockRule(self._counts)):
-            if block.type is BlockType.DELETE:
-                deletes = block.deletes()
-                if len(deletes):
-                    yield _DeleteSource(deletes)
-            elif block.type is BlockType.HFILE_DATA:
-                if block.content_size:  # read later by its place: not one of many log files stays open
-                    place = block.path, block.content_offset, block.content_size
-                    yield _HFileSource(partial(_file_inside, self._storage, *place), block.path, block.schema_text)
-            else:
-                raise FormatError(
-                    f"{block.path}: a {block.type.name} block in a metadata table at byte {block.offset}",
-                    path=block.path, offset=block.offset, found=block.type.name, expected="HFILE_DATA or DELETE",
-                )  # fmt: skip
+            log = self._logs.get(block.path)
+            source = self._source_of(block) if log is None else log.source_of(block, self._source_of)
+            if source is not None:
+                yield source
+
+    def _source_of(self, block: LogBlock) -> _Source | None:
+        """None of a block without entries."""
+        if block.type is BlockType.DELETE:
+            deletes = block.deletes()
+            return _DeleteSource(deletes) if len(deletes) else None
+        if block.type is BlockType.HFILE_DATA:
+            if not block.content_size:
+                return None
+            if block.path in self._logs:
+                return _HFileSource(partial(_file_of, block), block.path, block.schema_text)
+            # read later by its place: not one of many log files stays open
+            place = block.path, block.content_offset, block.content_size
+            return _HFileSource(partial(_file_inside, self._storage, *place), block.path, block.schema_text)
+        raise FormatError(
+            f"{block.path}: a {block.type.name} block in a metadata table at byte {block.offset}",
+            path=block.path, offset=block.offset, found=block.type.name, expected="HFILE_DATA or DELETE",
+        )  # fmt: skip
 
     def _blocks(self) -> Iterator[LogBlock]:
         for log in self.slice.log_files:
-            yield from read_blocks(self._storage.open_input(log.path), log.path, log.size_bytes)
+            if log.size_bytes > _SMALL_LOG:
+                yield from read_blocks(self._storage.open_input(log.path), log.path, log.size_bytes)
+                continue
+            known, status = self._logs.get(log.path), self._files.get(log.path)
+            if known is None or known.status != status or not known.counts(self._counts):
+                data = pa.BufferReader(self._storage.read_range(log.path, 0, log.size_bytes))
+                blocks = tuple(read_blocks(data, log.path, log.size_bytes))
+                known = self._logs[log.path] = _SmallLog(status, blocks, {})
+            yield from known.blocks
+
+    def _settled(self) -> tuple[_Base | None, dict[str, _SmallLog]]:
+        """What a reader of a later snapshot need not read again, where the listing shows the same files.
+
+        Log files whose commits have not all completed are read again: they may be rolled back, and another commit may
+        give its file the name of one of them.
+        """
+        logs = {path: log for path, log in list(self._logs.items()) if log.status and log.counts(self._counts)}
+        return self._base if self._base and self._base.status else None, logs
+
+
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """A base file that is open. `status` is None where no listing shows whether it is the same later."""
+
+    status: FileStatus | None
+    source: _HFileSource
+
+
+@dataclass(frozen=True, slots=True)
+class _SmallLog:
+    """The blocks of a log file that is in memory, and by their places what was read of them."""
+
+    status: FileStatus | None
+    blocks: tuple[LogBlock, ...]
+    sources: dict[int, _Source | None]
+
+    def counts(self, counts: Callable[[InstantTime], bool]) -> bool:
+        """Whether all blocks are of entries that count."""
+        return all(
+            block.type in (BlockType.DELETE, BlockType.HFILE_DATA) and counts(block.instant_time)
+            for block in self.blocks
+        )
+
+    def source_of(self, block: LogBlock, make: Callable[[LogBlock], _Source | None]) -> _Source | None:
+        if block.offset not in self.sources:
+            self.sources[block.offset] = make(block)
+        return self.sources[block.offset]
+
+
+def _file_of(block: LogBlock) -> HFile:
+    """The HFile in a block that is in memory."""
+    return HFile(block.content().to_pybytes(), block.path, block.content_offset)
 
 
 def _file_inside(storage: Storage, path: str, offset: int, size_bytes: int) -> HFile:
@@ -214,12 +299,38 @@ class _DeleteSource:
 _Source = _HFileSource | _DeleteSource
 
 
-def _found(sources: Sequence[_Source], keys: pa.Array, column: str, *, newest: bool) -> Iterator[Entries]:
-    """What the sources have for keys. Each has few of them: all whose records have one schema are decoded at once."""
+def entries_of(
+    parts: Sequence[tuple[GroupReader, pa.Array]], column: str, *, newest: bool = False
+) -> Iterator[Entries]:
+    """As `entries` of each of the groups for keys of its own. All records that have one schema are decoded at once:
+    each file has few of them.
+    """
+    few = [(group, keys.cast(pa.string())) for group, keys in parts if len(keys) <= _MOST_KEPT]
+    known = {group: last for group, keys in few if (last := group.known(keys, column, newest=newest)) is not None}
+    stored = {group: _stored(group.opened(), keys, newest=newest) for group, keys in few if group not in known}
+    decoded = _decoded({file: rows for of_group in stored.values() for file, rows in of_group.items()}, column)
+    for group, keys in few:
+        if group not in known:
+            found = tuple(_in_order(group.opened(), decoded, keys, column, newest=newest))
+            known[group] = _Found(column, newest, keys, found)
+            group.keep(known[group])
+    texts = dict(few)
+    for group, keys in parts:
+        if group in known:
+            yield from known[group].of(texts[group])
+        else:
+            for source in group.opened():
+                yield from source.entries(keys, column)
+
+
+def _stored(sources: Sequence[_Source], keys: pa.Array, *, newest: bool) -> dict[_HFileSource, pa.RecordBatch]:
     if newest:
-        stored = _newest(sources, keys)
-    else:
-        stored = {each: each.stored(keys) for each in sources if isinstance(each, _HFileSource)}
+        return _newest(sources, keys)
+    return {each: each.stored(keys) for each in sources if isinstance(each, _HFileSource)}
+
+
+def _decoded(stored: Mapping[_HFileSource, pa.RecordBatch], column: str) -> dict[_HFileSource, Entries]:
+    """Without files that have none of the keys."""
     alike: dict[int, list[_HFileSource]] = defaultdict(list)
     for file, rows in stored.items():
         if rows.num_rows:
@@ -227,6 +338,12 @@ def _found(sources: Sequence[_Source], keys: pa.Array, column: str, *, newest: b
     decoded: dict[_HFileSource, Entries] = {}
     for files in alike.values():
         decoded |= _decoded_together(files, [stored[each] for each in files], column)
+    return decoded
+
+
+def _in_order(
+    sources: Sequence[_Source], decoded: Mapping[_HFileSource, Entries], keys: pa.Array, column: str, *, newest: bool
+) -> Iterator[Entries]:
     for source in sources:
         if isinstance(source, _HFileSource):
             if source in decoded:

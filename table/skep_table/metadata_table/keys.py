@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -27,6 +28,7 @@ def partition_key(partition_path: str) -> str:
     return partition_path or NON_PARTITIONED
 
 
+@lru_cache(maxsize=1024)
 def column_key(column: str) -> str:
     """A column name as part of a key of the column statistics."""
     return _hash64(column)

@@ -9,9 +9,10 @@ import functools
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,7 +25,7 @@ from skep_format.timeline.instant import Action, Instant
 from skep_format.timeline.write import Seen
 from skep_table.metadata_table import keys as spelling
 from skep_table.metadata_table.definitions import IndexDefinition, definitions_path, read_definitions
-from skep_table.metadata_table.entries import Entries, GroupReader, alive, latest
+from skep_table.metadata_table.entries import Entries, GroupReader, alive, entries_of, latest
 from skep_table.metadata_table.partitions import (
     BLOOM_FILTERS,
     BLOOM_MEMBER,
@@ -75,6 +76,7 @@ class MetadataTable:
         self._view = own.view(metadata=False)
         self._lock = threading.RLock()
         self._groups: dict[str, list[GroupReader]] = {}
+        self._earlier: dict[str, list[GroupReader]] = {}  # of an earlier snapshot, which has other log files
         self._looked_up: dict[str, list[FileStatus]] = {}
         self._all: dict[str, list[FileStatus]] | None = None
         self._single = 0
@@ -91,8 +93,12 @@ class MetadataTable:
         if FILES not in data.config.metadata_partitions:
             return None
         opened = cls(data, data.open(FolderStorage(data.storage, FOLDER)))
-        if before is not None and opened._has_records_of(before):
+        if before is not None:
+            same = opened._has_records_of(before)
             with before._lock:
+                opened._earlier = dict(before._earlier) if same else {**before._earlier, **before._groups}
+                if not same:
+                    return opened
                 opened._groups, opened._looked_up = dict(before._groups), dict(before._looked_up)
                 opened._all, opened._single = before._all, before._single
         return opened
@@ -106,6 +112,11 @@ class MetadataTable:
             return False
         with other._lock:
             return all(self._slices(name) == [each.slice for each in read] for name, read in other._groups.items())
+
+    @property
+    def own(self) -> OpenedTable:
+        """The snapshot of the metadata table as a table of its own."""
+        return self._own
 
     def is_current(self) -> bool:
         """Whether every completed write of the data table has its delta commit here.
@@ -199,19 +210,13 @@ class MetadataTable:
             group.has_prefix(prefix) for group in self.group_readers(COLUMN_STATS)
         )
 
-    def partition_stats_records(self, pairs: Sequence[tuple[str, str]]) -> list[list[dict[str, Any]]]:
-        """The records of statistics of data columns in partitions, given as column and partition path, as stored."""
-        if PARTITION_STATS not in self.indexes:
-            return [[] for _ in pairs]
-        keys = [spelling.column_key(column) + spelling.path_key(path) for column, path in pairs]
-        newest = _entries_in(
-            self.group_readers(PARTITION_STATS), pa.array(keys, pa.string()), STATS_MEMBER, newest=True
-        )
-        found, records = statistics_records(newest)
-        by_key: dict[str, list[dict[str, Any]]] = {key: [] for key in keys}
-        for key, record in zip(found.to_pylist(), records.to_pylist(), strict=True):
-            by_key[key].append(record)
-        return [by_key[key] for key in keys]
+    def partition_stats_records(self, pairs: Sequence[tuple[str, str]]) -> tuple[npt.NDArray[np.int64], pa.StructArray]:
+        """The records of statistics of data columns in partitions, as stored, behind the number of the pair that each
+        is of: those are given as column and partition path."""
+        keys = pa.array([spelling.column_key(c) + spelling.path_key(path) for c, path in pairs], pa.string())
+        groups = self.group_readers(PARTITION_STATS) if PARTITION_STATS in self.indexes else ()
+        found, records = statistics_records(_entries_in(groups, keys, STATS_MEMBER, newest=True) if groups else ())
+        return pc.index_in(found, value_set=keys).to_numpy().astype(np.int64), records
 
     def statistics_of_files(
         self, column: str, kind: pa.DataType, files: Sequence[tuple[str, str]], index: str = COLUMN_STATS
@@ -332,12 +337,6 @@ class MetadataTable:
         slices = sorted(self._view.slices(RECORD_INDEX), key=lambda slice_: slice_.file_id)
         return tuple(RecordIndexGroup.of(slice_) for slice_ in slices)
 
-    def record_index_in(self, group: int, keys: pa.Array) -> pa.Table:
-        """As `record_index`, by one file group alone: its number in `record_index_groups`."""
-        column = RECORD_INDEX_MEMBER
-        reader = self.group_readers(RECORD_INDEX)[group]
-        return file_ids(*latest(reader.entries(keys, column=column, newest=True), column))
-
     def group(self, slice_: FileSlice) -> GroupReader:
         """What a file group holds by one slice of it."""
         return GroupReader(self._own.storage, slice_, self._counts())
@@ -367,8 +366,12 @@ class MetadataTable:
                         f"{self._own.storage.root}: no files in partition {partition}, which the table's settings name",
                         path=f"{FOLDER}/{partition}", expected="at least one file group",
                     )  # fmt: skip
-                counts = self._counts()
-                self._groups[partition] = [GroupReader(self._own.storage, slice_, counts) for slice_ in slices]
+                counts, files = self._counts(), {file.path: file for file in self._view.listing.files(partition)}
+                before = {reader.file_id: reader for reader in self._earlier.pop(partition, ())}
+                self._groups[partition] = [
+                    GroupReader(self._own.storage, slice_, counts, files, before.get(slice_.file_id))
+                    for slice_ in slices
+                ]
             return self._groups[partition]
 
     def _slices(self, partition: str) -> list[FileSlice]:
@@ -405,11 +408,9 @@ class MetadataTable:
 def _entries_in(groups: Sequence[GroupReader], keys: pa.Array, column: str, *, newest: bool = False) -> list[Entries]:
     """What the groups hold for keys that are spread over them."""
     number = spelling.group_numbers(keys, len(groups))
-    return [
-        entries
-        for at in np.unique(number).tolist()
-        for entries in groups[at].entries(keys.filter(pa.array(number == at)), column=column, newest=newest)
-    ]
+    numbers = np.unique(number).tolist()
+    parts = [(groups[at], keys if len(numbers) == 1 else keys.filter(pa.array(number == at))) for at in numbers]
+    return list(entries_of(parts, column, newest=newest))
 
 
 def _by_partition(rows: pa.Table) -> dict[str, list[FileStatus]]:

@@ -39,6 +39,7 @@ from skep_table.metadata_write.own import (
     building_partitions,
     has_metadata_table,
     open_own,
+    own_of_locked,
     planned_partitions,
     with_building,
 )
@@ -75,6 +76,7 @@ __all__ = [
     "last_compaction",
     "naming_dropped",
     "open_own",
+    "own_of_locked",
     "partitions_of_options",
     "planned_partitions",
     "prepare_updates",

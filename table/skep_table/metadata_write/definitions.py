@@ -46,6 +46,7 @@ from skep_table.metadata_write.options import (
     SECONDARY_NAME,
     is_partitioned_by_options,
 )
+from skep_table.preview import Preview
 from skep_table.slices.history import in_files
 from skep_table.table import HudiTable
 
@@ -280,6 +281,7 @@ def _kept_statistics(table: HudiTable) -> MetadataTable | None:
     """The metadata table where it has column statistics, current or not."""
     if COLUMN_STATS not in table.config.metadata_partitions:
         return None
+    table = table.before if isinstance(table, Preview) else table  # the write adds no column to what is kept
     try:
         return table.metadata_table() or MetadataTable.open(table)  # the one that is open has read its files
     except NotATableError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -15,17 +16,20 @@ from skep_format.instant_time import InstantTime
 from skep_format.logfile import BlockType, HeaderKey
 from skep_format.logfile.writer import delete_content, format_block
 from skep_format.names import LogFileName, join
+from skep_format.runner import ThreadRunner
 from skep_format.timeline.instant import Action, Instant, State
 from skep_format.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
 from skep_format.timeline.write import complete, create_requested, transition_to_inflight
 from skep_table.metadata_table.keys import group_id, group_set
 from skep_table.metadata_table.records import PartitionUpdate
 from skep_table.metadata_write.compaction.base_file import FIRST_TOKEN
-from skep_table.metadata_write.records import RecordSchema, check_keys, entries_of, hfile_of, record_schema
+from skep_table.metadata_write.records import RecordSchema, check_keys, entries_of_each, hfile_of, record_schema
 from skep_table.metadata_write.rollback import roll_back_delta_commit
 from skep_table.metadata_write.unfinished import without_unfinished
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice, LogFile
+
+_MANY_BYTES: Final = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,14 @@ def write_delta_commit(own: HudiTable, time: InstantTime, updates: Sequence[Part
         roll_back_delta_commit(own, time)
         own = own.reload()
     schema = record_schema(own.format.metadata.release)
-    appends = [append for update in updates for append in _appends(own, time, update, schema)]
+    entries = entries_of_each([update.puts for update in updates], schema)
+
+    def appended(update: tuple[PartitionUpdate, pa.RecordBatch]) -> list[_Append]:
+        return list(_appends(own, time, *update, schema))
+
+    # compressing large ones takes most of the time, and is done beside others
+    threads = own.context.threads if sum(each.nbytes for each in entries) > _MANY_BYTES else ThreadRunner(1)
+    appends = [append for each in threads.map(appended, zip(updates, entries, strict=True)) for append in each]
     planned = _metadata([append.planned for append in appends])
     requested = create_requested(own, Instant(time, Action.DELTA_COMMIT, State.REQUESTED))
     inflight = transition_to_inflight(own, requested, planned, durable=False)
@@ -71,8 +82,10 @@ def _metadata(stats: Sequence[WriteStat]) -> CommitMetadata:
     )
 
 
-def _appends(own: HudiTable, time: InstantTime, update: PartitionUpdate, schema: RecordSchema) -> Iterator[_Append]:
-    """One log file for each file group that has one of the keys."""
+def _appends(
+    own: HudiTable, time: InstantTime, update: PartitionUpdate, puts: pa.RecordBatch, schema: RecordSchema
+) -> Iterator[_Append]:
+    """One log file for each file group that has one of the keys. `puts` are the entries of the update."""
     slices = sorted(own.view(metadata=False).slices(update.partition), key=lambda slice_: slice_.file_id)
     if not slices:
         raise FormatError(
@@ -91,7 +104,6 @@ def _appends(own: HudiTable, time: InstantTime, update: PartitionUpdate, schema:
     if not slices:
         return  # deletes of keys that are not there
     check_keys(own, update.partition, update.puts["key"])
-    puts = entries_of(update.puts, schema)
     put_to = update.groups_of(puts["key"], len(slices))
     deleted_from = update.groups_of(update.deletes, len(slices))
     for number in np.union1d(put_to, deleted_from).tolist():

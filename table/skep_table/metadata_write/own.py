@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import cast
 
 from skep_format.names import META_FOLDER
 from skep_format.storage import FileStatus, FolderStorage
@@ -45,6 +46,21 @@ def open_own(table: HudiTable) -> HudiTable:
     """A snapshot of the metadata table. The data table's lock is that of both. NotATableError where it is missing."""
     storage = FolderStorage(table.storage, FOLDER)
     return HudiTable.in_context(replace(table.context, storage=storage, lock=NoLock()))
+
+
+def own_of_locked(table: HudiTable) -> HudiTable:
+    """As `open_own`, of a snapshot that was taken under the lock, which is still held.
+
+    What that has read of the metadata table is not read again: only who has the lock changes it, but for partitions
+    that an indexing action is building.
+    """
+    known = table.metadata_table()
+    if known is None or building_partitions(table.config):
+        return open_own(table)
+    context = table.context
+    return cast("HudiTable", known.own).with_context(
+        options=context.options, lock=NoLock(), clock=context.clock, events=context.events, runner=context.runner
+    )
 
 
 def files_by_partition(own: HudiTable) -> Iterator[list[FileStatus]]:

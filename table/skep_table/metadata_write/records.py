@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -18,6 +19,8 @@ from skep_format.schema.types import META_FIELDS, StructType
 from skep_table.table import HudiTable
 
 _RECORD: Final = "HoodieMetadataRecord"
+_FEW_ENTRIES: Final = 1 << 13
+"""Of more, the members that are null in the records of some partitions would take memory."""
 
 
 @dataclass(frozen=True)
@@ -65,12 +68,32 @@ def check_keys(own: HudiTable, partition: str, keys: pa.Array) -> None:
 
 def entries_of(puts: pa.Table, schema: RecordSchema) -> pa.RecordBatch:
     """The puts of an update as the entries of an HFile, with columns `key` and `value`."""
-    record = puts["record"].combine_chunks()
-    members = dict(zip((field.name for field in record.type), record.flatten(), strict=True))
-    rows = pa.table({"key": pa.array([""] * len(puts), pa.string()), **members})  # the key is the HFile's
+    (entries,) = entries_of_each([puts], schema)
+    return entries
+
+
+def entries_of_each(puts: Sequence[pa.Table], schema: RecordSchema) -> list[pa.RecordBatch]:
+    """As `entries_of` for each of the puts. Few of several partitions are encoded together: what that takes depends on
+    the members of their records, and most have the same.
+    """
+    if len(puts) > 1 and sum(map(len, puts)) > _FEW_ENTRIES:
+        return [entries_of(each, schema) for each in puts]
+    rows = pa.concat_tables(map(_members, puts), promote_options="default").combine_chunks()
     data, offsets = encode_records(schema.type, rows)
     values = pa.Array.from_buffers(pa.large_binary(), len(rows), [None, pa.py_buffer(offsets), data])
-    return pa.RecordBatch.from_arrays([puts["key"].combine_chunks(), values], ["key", "value"])
+    entries, start = [], 0
+    for each in puts:
+        of_each = values.slice(start, len(each))
+        entries.append(pa.RecordBatch.from_arrays([each["key"].combine_chunks(), of_each], ["key", "value"]))
+        start += len(each)
+    return entries
+
+
+def _members(puts: pa.Table) -> pa.Table:
+    """The records with those of their members that are set; their key is the HFile's."""
+    record = puts["record"].combine_chunks()
+    members = dict(zip((field.name for field in record.type), record.flatten(), strict=True))
+    return pa.table({"key": pa.array([""] * len(puts), pa.string()), **members})
 
 
 def file_info(schema: RecordSchema) -> dict[str, bytes]:

@@ -41,10 +41,12 @@ def in_order(
     """
     workers = workers or default_workers()
     upcoming = iter(tasks)
-    if workers == 1:
-        for task in upcoming:
+    first = list(itertools.islice(upcoming, 2))
+    if workers == 1 or len(first) < 2:  # no other task to read meanwhile
+        for task in itertools.chain(first, upcoming):
             yield from read(task)
         return
+    upcoming = itertools.chain(first, upcoming)
     stop = threading.Event()
     running: deque[queue.Queue[B | _Done]] = deque()
     with ThreadPoolExecutor(workers, thread_name_prefix="skep-read") as pool, contextlib.ExitStack() as cleanup:

@@ -1,8 +1,10 @@
 """HFiles (format guide 7.5): what is printed is read back, Hudi's own files are read whole, damage is noticed."""
 
+import base64
 import io
 import itertools
 import random
+import zlib
 
 import pyarrow as pa
 import pytest
@@ -55,6 +57,18 @@ def test_a_file_that_is_written_piece_by_piece_is_the_same(entries, block_bytes,
     writer.close()
     assert sink.getvalue() == written(entries, {"schema": b"{}"}, block_bytes=block_bytes)
     assert (writer.entries, writer.size_bytes) == (len(entries), len(sink.getvalue()))
+
+
+@pytest.mark.parametrize("repeats", [False, True])
+def test_large_values_come_back_and_take_few_bytes(repeats):
+    """As the text of few bits, which repeats nothing, or of names that do."""
+    some = random.Random(5)
+    bits = bytes(1 << some.randrange(8) if some.random() < 0.4 else 0 for _ in range(3 << 16))
+    value = b"a name that is there again " * 10_000 if repeats else base64.b64encode(bits)
+    entries = [(b"a", value), (b"b", b"small")]
+    data = written(entries)
+    assert pairs(*HFile(data, "f.hfile").scan()) == entries
+    assert len(data) < (0.05 * len(value) if repeats else 0.95 * len(zlib.compress(value, 1)))
 
 
 def test_pieces_ascend_too():

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from golden_metadata import opened
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from skep_format.errors import CorruptFileError, FormatError, SkepError
@@ -112,6 +112,7 @@ def numbers(records: pa.Array) -> list[int]:
 
 class TestMerging:
     @given(SOURCES)
+    @example([{"p": {"f1": 3}}, {"p": {"f1": 1}}])
     def test_files_are_added_taken_away_and_grow(self, sources: list[Any]) -> None:
         expected: dict[str, dict[str, int]] = {"p": {}, "q": {}}
         for source in sources:

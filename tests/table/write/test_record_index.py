@@ -306,8 +306,22 @@ def test_no_base_file_is_opened_and_each_file_of_the_index_once(many_keys: Path)
     assert (found.numbers >= 0).sum() == len(range(0, 20_000, 3))
     assert not [call for call in storage.calls if call.path.endswith(".parquet")]
     assert len({path for path in storage.calls.paths() if path.endswith(".hfile")}) == 8
-    opened = Counter(storage.calls.paths("open_input"))  # the log files
+    opened = Counter(path for path in storage.calls.paths() if ".log." in path)
     assert (len(opened), set(opened.values())) == (8, {1})
+
+
+def test_few_keys_are_one_shard(many_keys: Path) -> None:
+    """One look-up in all groups, and one task: the groups that have none of the keys are not opened."""
+    storage = CountingStorage(LocalStorage(str(many_keys)))
+    look_up, files = indexed(HudiTable.open(storage, KEPT))
+    shards = {
+        count: look_up.candidates(keyed([f"k{at:06d}" for at in range(count)])).candidates for count in (1, 20_000)
+    }
+    assert [len(each.spans) for each in shards.values()] == [1, 8]
+    storage.calls.clear()
+    found = locate(Tagging(look_up, files), keyed(["k000001", "k9"]), ThreadRunner(4))
+    assert (found.numbers >= 0).tolist() == [True, False]
+    assert len({path for path in storage.calls.paths() if path.endswith(".hfile")}) <= 2
 
 
 def test_what_a_look_up_has_found_is_not_read_again(many_keys: Path) -> None:

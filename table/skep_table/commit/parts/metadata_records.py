@@ -22,6 +22,7 @@ from skep_table.metadata_table.records.secondary_index import keeps_texts
 from skep_table.metadata_write import (
     has_metadata_table,
     open_own,
+    own_of_locked,
     roll_back_delta_commit,
     secondary_indexes,
     updates_of_rollback,
@@ -73,13 +74,17 @@ def drop_retyped(table: HudiTable, instant: Instant, metadata: CommitMetadata) -
     return drop_and_warn(table, dropped, "their columns change their types", again=True)
 
 
-def record_in_metadata_table(table: HudiTable, time: InstantTime, updates: Sequence[PartitionUpdate]) -> None:
+def record_in_metadata_table(
+    table: HudiTable, time: InstantTime, updates: Sequence[PartitionUpdate], *, locked: bool = False
+) -> None:
     """Writes what the action `time` changes into the metadata table, before the action completes.
 
-    A metadata table to which that can't be added is dropped: readers then list the storage.
+    A metadata table to which that can't be added is dropped: readers then list the storage. `locked`: the snapshot
+    `table` was taken under the lock.
     """
     try:
-        write_delta_commit(open_own(table), time, updates, metadata_clock(table))
+        own = own_of_locked(table) if locked else open_own(table)
+        write_delta_commit(own, time, updates, metadata_clock(table))
     except (FormatError, NotATableError) as error:
         delete_and_warn(table, error.message)
 

@@ -112,7 +112,7 @@ class MetadataTableParticipant:
                 table = drop_of_columns(table)
             table = with_building(table)
             updates = updates_of_commit(table, instant, metadata, self._prepared)
-            record_in_metadata_table(table, instant.requested_time, updates)
+            record_in_metadata_table(table, instant.requested_time, updates, locked=True)
 
     def abort(self, table: HudiTable, instant: Instant) -> None:
         """Deletes the delta commit of this time from the metadata table."""

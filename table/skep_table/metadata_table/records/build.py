@@ -31,12 +31,13 @@ def update(partition: str, keys: pa.Array, records: pa.Array, deletes: pa.Array 
     one key.
     """
     kind = _kind(partition)
-    order = pc.sort_indices(keys)  # by their bytes, as in an HFile
-    keys = keys.take(order)
+    if not pc.all(pc.less(keys[:-1], keys[1:]), min_count=0).as_py():  # by their bytes, as in an HFile
+        order = pc.sort_indices(keys)
+        keys, records = keys.take(order), records.take(order)
     twice = pc.equal(keys[1:], keys[:-1])
     if pc.any(twice).as_py():
         raise ValueError(f"two records of key {keys[twice.index(True).as_py()].as_py()!r} in {partition}")
-    record = wrapped(kind, records.take(order))
+    record = wrapped(kind, records)
     removed = pa.array([], pa.string()) if deletes is None else pc.unique(deletes)
     removed = removed.filter(pc.invert(pc.is_in(removed, value_set=keys)))
     return PartitionUpdate(partition, pa.table({"key": keys, "record": record}), removed.take(pc.sort_indices(removed)))

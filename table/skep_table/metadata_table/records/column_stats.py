@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import Context
+from operator import itemgetter
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from skep_format.schema.types import (
     COMMIT_TIME,
@@ -112,9 +116,9 @@ def _update(
 ) -> PartitionUpdate:
     """Ends are records with a mark in the older version, and deleted keys in the newer one."""
     deletes = list(ends) if _is_typed(release) else []
-    records = puts if deletes else {**ends, **puts}
-    values = pa.array(list(records.values()), type_of(COLUMN_STATS, release))
-    return update(partition, pa.array(list(records), pa.string()), values, pa.array(deletes, pa.string()))
+    records = sorted((puts if deletes else {**ends, **puts}).items(), key=itemgetter(0))  # these keys are ASCII
+    values = pa.array([record for _, record in records], type_of(COLUMN_STATS, release))
+    return update(partition, pa.array([key for key, _ in records], pa.string()), values, pa.array(deletes, pa.string()))
 
 
 def _record(name: str, summary: ColumnSummary, release: str) -> dict[str, Any]:
@@ -160,14 +164,27 @@ def _wrapped(kind: DataType | None, value: Any, *, typed: bool) -> dict[str, Any
     return {wrapper: {"value": value}}
 
 
-def holds_bounds_of(record: Mapping[str, Any], kind: DataType, release: str) -> bool:
-    """Whether the bounds of a stored record, if it has any, are of this type."""
-    held = [name for side in ("minValue", "maxValue") for name, value in (record[side] or {}).items() if value]
-    typed = _is_typed(release)
-    if set(held) - {_wrapper(kind, typed=typed)}:
-        return False
-    stated = record.get(_VALUE_TYPE) if typed and held else None
-    return stated is None or {"additionalInfo": None, **_type_stated(kind)} == stated
+def holds_bounds_of(records: pa.StructArray, kinds: Sequence[DataType], release: str) -> npt.NDArray[np.bool_]:
+    """Of stored records, whether the bounds that each has, if any, are of the type that is given for it."""
+    typed, count = _is_typed(release), len(records)
+    wrappers = np.array([_wrapper(kind, typed=typed) for kind in kinds], object)
+    fits, held = np.ones(count, np.bool_), np.zeros(count, np.bool_)
+    for side in ("minValue", "maxValue"):
+        bounds = pc.struct_field(records, side)
+        for wrapper in bounds.type:
+            there = pc.is_valid(pc.struct_field(bounds, wrapper.name)).to_numpy(zero_copy_only=False)
+            held |= there
+            fits &= ~there | (wrappers == wrapper.name)
+    if typed and records.type.get_field_index(_VALUE_TYPE) >= 0:
+        stated = pc.struct_field(records, _VALUE_TYPE)
+        expected = pa.array([_type_stated(kind) for kind in kinds], stated.type)
+        differs = pa.array(np.zeros(count, np.bool_))
+        for member in stated.type:
+            one, other = (pc.struct_field(each, member.name) for each in (stated, expected))
+            both_null = pc.and_(pc.is_null(one), pc.is_null(other))
+            differs = pc.or_(differs, pc.and_not(pc.not_equal(one, other).fill_null(True), both_null))
+        fits &= ~(held & pc.and_(differs, pc.is_valid(stated)).to_numpy(zero_copy_only=False))
+    return fits
 
 
 def _wrapper(kind: DataType, *, typed: bool) -> str | None:

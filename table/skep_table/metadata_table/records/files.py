@@ -185,6 +185,8 @@ def _numbered(table: pa.Table, number: int, *, name: str | None, size: int, dele
 
 def _merge(rows: pa.Table) -> pa.Table:
     whole = pc.is_null(rows["name"])
+    if not pc.any(pc.or_(whole, rows["deleted"]), min_count=0).as_py():
+        return _sizes(rows)
     dropped = rows.filter(whole).group_by("key").aggregate([("number", "max")]).rename_columns(["key", "dropped"])
     named = rows.filter(pc.invert(whole))
     deletions = named.filter(named["deleted"]).group_by(["key", "name"]).aggregate([("number", "max")])
@@ -192,5 +194,15 @@ def _merge(rows: pa.Table) -> pa.Table:
     live = live.join(deletions, ["key", "name"]).join(dropped, ["key"])
     after = pc.greater(live["number"], pc.fill_null(live["number_max"], -1))
     after = pc.and_(after, pc.greater(live["number"], pc.fill_null(live["dropped"], -1)))
-    sizes = live.filter(after).group_by(["key", "name"]).aggregate([("size", "max")])
-    return sizes.rename_columns(["key", "name", "size"]).sort_by([("key", "ascending"), ("name", "ascending")])
+    return _sizes(live.filter(after))
+
+
+def _sizes(live: pa.Table) -> pa.Table:
+    """Each file once, with the greatest of the sizes that are stated of it."""
+    rows = live.select(["key", "name", "size"])
+    rows = rows.sort_by([(name, "ascending") for name in rows.column_names]).combine_chunks()
+    keys, names = rows["key"], rows["name"]
+    again = pc.and_(pc.equal(keys[1:], keys[:-1]), pc.equal(names[1:], names[:-1]))
+    if not pc.any(again, min_count=0).as_py():
+        return rows
+    return rows.filter(pa.chunked_array([*pc.invert(again).chunks, pa.array([True])]))

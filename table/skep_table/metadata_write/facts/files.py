@@ -32,6 +32,7 @@ from skep_format.schema.evolve import SourceNames, project
 from skep_format.schema.history import SchemaVersion
 from skep_format.schema.types import NO_DEFAULT, DateType, Field, Schema, TimestampType
 from skep_format.storage import FileStatus, Storage
+from skep_format.timeline.metadata import WriteStat
 from skep_table.merge import Fill, MergeRule
 from skep_table.metadata_table.records.column_stats import indexable
 from skep_table.metadata_table.records.summaries import (
@@ -218,6 +219,23 @@ class ColumnReader:
         return opened.rows(schema=self._schema.select(tuple(tops)), names=names)
 
     # -- log files
+
+    def of_log_rows(self, rows: pa.Table) -> Sequence[ColumnSummary] | None:
+        """Of rows as a log file gets them, so that it need not be read. None where a reader of the file decides."""
+        types = {field.name: arrow_type(field.type) for field in self._schema.fields}
+        held = {field.name: field.type for field in rows.schema}
+        if self.mixes_rows or any(held.get(name) != kind for name, kind in types.items()):
+            return None
+        found = summaries_of_rows(self._members(rows, self.columns), self.columns)
+        return None if any(summary.has_nan for summary in found) else found
+
+    def of_log_file(self, stat: WriteStat, blocks: Sequence[Sequence[ColumnSummary] | None]) -> FileFacts | None:
+        """The facts of a log file with blocks of which these are the summaries, those of deletes empty; else None."""
+        known = [summaries for summaries in blocks if summaries is not None]
+        if self.mixes_rows or len(known) < len(blocks):
+            return None
+        summaries = merged(chain.from_iterable(known)) or summaries_without_rows(self.columns)
+        return FileFacts(stat.partition_path, stat.path.rpartition("/")[2], summaries, None)
 
     def _of_log(self, path: str) -> Sequence[ColumnSummary]:
         found: list[ColumnSummary] = []

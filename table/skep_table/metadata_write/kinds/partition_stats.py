@@ -8,6 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+import numpy as np
+
 from skep_format.storage import FileStatus
 from skep_table.metadata_table.partitions import PARTITION_STATS, SINGLE
 from skep_table.metadata_table.records import PartitionUpdate
@@ -116,14 +118,13 @@ def _with_statistics(
     if index is None or not summaries:
         return {}, []
     pairs = [(each.column, path) for path, found in summaries.items() for each in found]
-    held = dict(zip(pairs, index.partition_stats_records(pairs), strict=True))
-    retyped = {
-        path
-        for (column, path), records in held.items()
-        if not all(holds_bounds_of(record, columns[column], release) for record in records)
-    }
+    numbers, records = index.partition_stats_records(pairs)
+    held = [pairs[number] for number in numbers.tolist()]
+    fits = holds_bounds_of(records, [columns[column] for column, _ in held], release)
+    retyped = {held[at][1] for at in np.flatnonzero(~fits).tolist()}
+    known = frozenset(held)
     widened: dict[str, Sequence[ColumnSummary]] = {
-        path: [_typed(each, columns) for each in found if held[each.column, path]]
+        path: [_typed(each, columns) for each in found if (each.column, path) in known]
         for path, found in summaries.items()
         if path not in retyped
     }

@@ -39,7 +39,7 @@ from skep_table.slices.counts import MergeCounts
 from skep_table.slices.logs import as_table, log_rows, open_blocks
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
-from skep_table.write.output.append import Block, LogFiles, data_block, deletes_block, pieces
+from skep_table.write.output.append import Block, LogFiles, data_block, deletes_block, pieces, stored_rows
 from skep_table.write.planning.candidates import CandidateFile, LogTail
 from skep_table.write.planning.options import MAX_FILE_BYTES
 from skep_table.write.planning.profile import Bucket
@@ -137,7 +137,7 @@ def _compact_logs_of(job: RewriteJob, task: tuple[int, FileSlice]) -> list[Write
             whole = _typed(same, reader.schema, names)
             for part in pieces(whole, context.logs.block_bytes):
                 count = int(deleted(part, reader.rule).sum())
-                block = data_block(context, slice_.partition_path, part, more, names)
+                block = data_block(context, stored_rows(context, slice_.partition_path, part), more, names)
                 files.write(Block(block, part.num_rows - count, count))
         if removed.any() or not kept.num_rows:
             taken = rows.filter(pa.array(removed))

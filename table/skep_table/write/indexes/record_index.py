@@ -43,6 +43,8 @@ from skep_table.write.planning.options import INDEX_TYPE, RECORD_INDEX_MOVES, In
 from skep_table.write.tags import NEW_KEY, Positions
 
 _STALE: Final = NEW_KEY - 1
+_FEW_KEYS: Final = 10_000
+"""So many are looked up in all shards at once, as one: that takes less than a look-up in each."""
 _BETWEEN: Final = "\0"  # neither partition paths nor file ids have it
 
 
@@ -130,6 +132,8 @@ class RecordIndexLookUp(KeyLookUp):
         shards = self._shards.get(partition, [])
         if not shards:
             return LookedUp(numbers)
+        if len(keys) <= _FEW_KEYS:
+            return LookedUp(numbers, Candidates(keys, rows, ((shards[0], 0, len(keys)),)))
         shard = group_numbers(keys, len(shards))
         order = np.argsort(shard, kind="stable")
         ends = np.searchsorted(shard[order], np.arange(len(shards)), side="right").tolist()
@@ -142,7 +146,9 @@ class RecordIndexLookUp(KeyLookUp):
             path = self._without_groups[number - len(self.groups)]
             return LookedUp(np.full(len(keys), NEW_KEY, np.int64), self._in_files(path, keys))
         partition = self.groups[number].partition
-        entries = self.index.record_index_in(number, keys).combine_chunks()
+        found = self.index.record_index(keys, None if partition is None else [partition])
+        assert found is not None, partition  # it has groups
+        entries = found.combine_chunks()
         files = self._files_of(entries, partition)
         entry = numbers_of(keys, single(entries.column("record_key")), len(files))
         numbers = np.append(files, NEW_KEY)[entry]
@@ -150,8 +156,8 @@ class RecordIndexLookUp(KeyLookUp):
         if not len(outdated):
             return LookedUp(numbers)
         numbers[outdated] = NEW_KEY
-        found = self._in_files(partition, keys.take(pa.array(outdated)))
-        return LookedUp(numbers, Candidates(found.keys, outdated[found.rows], found.spans))
+        unsure = self._in_files(partition, keys.take(pa.array(outdated)))
+        return LookedUp(numbers, Candidates(unsure.keys, outdated[unsure.rows], unsure.spans))
 
     def confirm(self, number: int, keys: pa.Array) -> Positions:
         return self.by_files.confirm(number, keys)

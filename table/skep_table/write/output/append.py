@@ -6,10 +6,10 @@ that no other writer chooses: undoing one write leaves the blocks of the others 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import IO, Any
+from dataclasses import dataclass, field
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -35,27 +35,40 @@ from skep_table.write.output.positions import BasePlaces
 from skep_table.write.planning.candidates import LogTail
 from skep_table.write.planning.profile import Bucket
 
+if TYPE_CHECKING:  # imported where there are statistics to be kept
+    from skep_table.metadata_table.records.summaries import ColumnSummary
+    from skep_table.metadata_write import FileFacts
+
 Headers = Mapping[HeaderKey, str]
 _NO_HEADERS: Headers = {}
 
 
-def append_rows(context: WriteContext, bucket: Bucket, tables: Iterable[pa.Table]) -> list[WriteStat]:
-    """One stat for each log file; at least one. Each table gets blocks of its own. Raises what storage raises."""
+def append_rows(
+    context: WriteContext, bucket: Bucket, tables: Iterable[pa.Table]
+) -> tuple[list[WriteStat], list[FileFacts]]:
+    """One stat for each log file; at least one. Each table gets blocks of its own. Raises what storage raises.
+
+    Beside them, what column statistics record of those files that need not be read for it.
+    """
     with LogFiles(context, bucket) as files:
         for rows in tables:
             for block in _blocks(context, bucket, rows):
                 files.write(block)
-        return files.close()
+        return files.close(), files.facts
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block of a log file. `rows` does not count those marked as deletes; `records` are rows with event times."""
+    """One block of a log file. `rows` does not count those marked as deletes; `records` are rows with event times.
+
+    `columns` are the summaries of its columns, none of a block of deletes; None where they are not known.
+    """
 
     data: bytes
     rows: int = 0
     deletes: int = 0
     records: pa.Table | None = None
+    columns: Sequence[ColumnSummary] | None = None
 
 
 def _blocks(context: WriteContext, bucket: Bucket, rows: pa.Table) -> Iterator[Block]:
@@ -69,12 +82,15 @@ def _blocks(context: WriteContext, bucket: Bucket, rows: pa.Table) -> Iterator[B
         for piece in pieces(places.ordered(part), context.logs.block_bytes):
             table = meta.added(piece, bucket.file_id)
             deletes = int(deleted(table, context.rule).sum())
-            block = data_block(context, bucket.partition_path, table, places.headers(piece), names)
-            yield Block(block, table.num_rows - deletes, deletes, table if context.event_time else None)
+            records = table if context.event_time else None
+            stored = stored_rows(context, bucket.partition_path, table)
+            columns = None if context.facts is None or names is not None else context.facts.of_log_rows(stored)
+            block = data_block(context, stored, places.headers(piece), names)
+            yield Block(block, table.num_rows - deletes, deletes, records, columns)
     if entries is not None or not kept.num_rows:
         taken = rows.slice(0, 0) if entries is None else last_of_each(rows.filter(pa.array(entries)))
         taken = places.ordered(taken)
-        yield Block(deletes_block(context, taken, places.headers(taken)), deletes=taken.num_rows)
+        yield Block(deletes_block(context, taken, places.headers(taken)), deletes=taken.num_rows, columns=())
 
 
 def _by_columns(
@@ -121,20 +137,21 @@ def pieces(rows: pa.Table, most_bytes: int) -> Iterator[pa.Table]:
         yield from pieces(rows.slice(start, step), most_bytes)
 
 
-def data_block(
-    context: WriteContext,
-    partition_path: str,
-    rows: pa.Table,
-    more: Headers = _NO_HEADERS,
-    names: tuple[str, ...] | None = None,
-) -> bytes:
-    """Rows of one partition with all meta columns. `more` are further headers; `names` the columns of partial rows."""
-    schema = context.schema.with_meta().with_texts(context.dropped.names)
+def stored_rows(context: WriteContext, partition_path: str, rows: pa.Table) -> pa.Table:
+    """Rows of one partition with all meta columns, as a log file gets them."""
     rows = context.dropped.filled(rows, partition_path)
     rows = rows if context.files.meta else without_meta_values(rows)
     if (at := rows.schema.get_field_index(OPERATION)) >= 0:
         # Hudi 1.2 fails at a row of a log without operation; U deletes nothing
         rows = rows.set_column(at, rows.schema.field(at), pc.fill_null(rows.column(at), "U"))
+    return rows
+
+
+def data_block(
+    context: WriteContext, rows: pa.Table, more: Headers = _NO_HEADERS, names: tuple[str, ...] | None = None
+) -> bytes:
+    """Rows as `stored_rows` returns them. `more` are further headers; `names` the columns of partial rows."""
+    schema = context.schema.with_meta().with_texts(context.dropped.names)
     if names is not None:
         schema = schema.select(tuple(name for name in schema.names() if name in names or name in ALL_META_FIELDS))
         rows = rows.select(schema.names())
@@ -172,6 +189,7 @@ class _OpenLog:
     size: int = 0
     rows: int = 0
     deletes: int = 0
+    columns: list[Sequence[ColumnSummary] | None] = field(default_factory=list)
 
 
 class LogFiles:
@@ -180,6 +198,8 @@ class LogFiles:
     def __init__(self, context: WriteContext, bucket: Bucket) -> None:
         self._context = context
         self._bucket = bucket
+        self.facts: list[FileFacts] = []
+        """What column statistics record of the files that have ended, as far as their blocks show it."""
         base = bucket.base
         self._is_new = base is None
         self._tail = (base.tail if base else None) or LogTail(context.instant_time)
@@ -203,6 +223,7 @@ class LogFiles:
         file.size += len(block.data)
         file.rows += block.rows
         file.deletes += block.deletes
+        file.columns.append(block.columns)
         if block.records is not None:
             file.times.add(block.records)
         if file.size >= self._context.logs.file_bytes:
@@ -239,6 +260,9 @@ class LogFiles:
             context.storage.delete(file.path)
             raise
         self._stats.append(self._stat(file))
+        facts = None if context.facts is None else context.facts.of_log_file(self._stats[-1], file.columns)
+        if facts is not None:
+            self.facts.append(facts)
 
     def _stat(self, file: _OpenLog) -> WriteStat:
         context, tail = self._context, self._tail

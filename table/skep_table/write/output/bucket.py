@@ -7,7 +7,7 @@ meta columns but for the file name (format guide 5.1); a file whose rows are all
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -68,13 +68,16 @@ class BucketResult:
     facts: tuple[FileFacts, ...] = ()
 
     @classmethod
-    def of(cls, context: WriteContext, stats: Iterable[WriteStat], noted: Noted) -> BucketResult:
-        """With the facts of the files, in a table that keeps column statistics. Those that are not sure are left to
-        a reader that knows the table.
+    def of(
+        cls, context: WriteContext, stats: Iterable[WriteStat], noted: Noted, known: Sequence[FileFacts] = ()
+    ) -> BucketResult:
+        """With the facts of the files, in a table that keeps column statistics; those that are not `known` are read
+        from the files. Facts that are not sure are left to a reader that knows the table.
         """
-        stats = tuple(stats)
-        facts = () if context.facts is None else _sure_facts(context.facts, stats)
-        return cls(stats, tuple(noted.lists), tuple(noted.empty), tuple(facts))
+        stats, names = tuple(stats), {facts.name for facts in known}
+        unread = [stat for stat in stats if stat.path.rpartition("/")[2] not in names]
+        facts = () if context.facts is None else _sure_facts(context.facts, unread)
+        return cls(stats, tuple(noted.lists), tuple(noted.empty), (*known, *facts))
 
 
 def _sure_facts(reader: ColumnReader, stats: Iterable[WriteStat]) -> Iterator[FileFacts]:
@@ -186,15 +189,16 @@ class _BucketWriter:
 
     def write(self, tables: Iterable[pa.Table]) -> BucketResult:
         base = self._bucket.base
+        facts: list[FileFacts] = []
         if self._bucket.to_log:
-            stats = append_rows(self._context, self._bucket, map(self._observed, tables))
+            stats, facts = append_rows(self._context, self._bucket, map(self._observed, tables))
         elif base is None:
             stats = self._insert(map(self._settled, tables))
         else:
             rows = self._observed(pa.concat_tables(tables))
             stats = [self._add(base, rows) if self._context.appends else self._merge(base, rows)]
         stats[0] = replace(stats[0], total_write_errors=self._errors)
-        return BucketResult.of(self._context, stats, self._noted)
+        return BucketResult.of(self._context, stats, self._noted, facts)
 
     def _settled(self, rows: pa.Table) -> pa.Table:
         """Rows that can be written, one a key where that is asked for."""
