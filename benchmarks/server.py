@@ -172,7 +172,7 @@ def _run(served: Served, clients: int, seconds: float) -> Load:
 def _rows(connection: Any, text: str) -> list[tuple[Any, ...]]:
     with contextlib.closing(connection.cursor()) as cursor:
         cursor.execute(text)
-        found: list[tuple[Any, ...]] = cursor.fetchall() if cursor.description else []
+        found: list[tuple[Any, ...]] = cursor.fetchall() if text.startswith("select") else []
         return found
 
 

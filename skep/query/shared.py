@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _MOST_VIEWS: Final = 32
 _MOST_BYTES: Final = 512 << 20  # of the files of all views
+_MOST_FOLDERS: Final = 32
 _NUMBERS: Final = count(1)
 
 
@@ -86,7 +87,7 @@ class SharedViews:
                 return entry.view
             entry.is_refused, entry.view = True, None  # to other threads, while this one makes the view
         self._drop_left()
-        if rows.bytes_read() <= rows.snapshot.options.value(SHARED_BYTES):
+        if _has_few_folders(rows) and rows.bytes_read() <= rows.snapshot.options.value(SHARED_BYTES):
             view = self._made(rows, write)
             with self._guard:
                 entry.view, entry.bytes, entry.is_refused = view, view.file.stat().st_size, False
@@ -126,6 +127,13 @@ class SharedViews:
                 self._folder = Path(mkdtemp(prefix="skep-shared-"))
                 atexit.register(partial(_removed, self._folder, os.getpid()))
             return self._folder
+
+
+def _has_few_folders(rows: Rows) -> bool:
+    """Whether listing the whole table is as cheap as one query: a query may name one of very many partitions."""
+    table = rows.snapshot
+    fields = table.config.partition_fields
+    return not fields or (len(fields) == 1 and len(table.storage.list_folder("").folders) <= _MOST_FOLDERS)
 
 
 def _removed(folder: Path, owner: int) -> None:

@@ -184,6 +184,20 @@ class TestShared:
             assert [path for path in storage_calls.paths() if path.endswith(".parquet")]
         del lake
 
+    @pytest.mark.parametrize("partitions", [3, 40])
+    def test_a_table_of_many_partitions_is_not_listed_as_a_whole(
+        self, lake: Lake, storage_calls: Calls, partitions: int
+    ) -> None:
+        """For a query that names one of them."""
+        days = pa.table({"id": list(range(partitions)), "day": [f"d{at}" for at in range(partitions)]})
+        lake.create_table("days", days.schema, key="id", partition_by="day").bulk_insert(days)
+        listed = []
+        for _ in range(3):
+            storage_calls.clear()
+            assert self.answer(lake, "select id from days where day = 'd1'") == [{"id": 1}]
+            listed.append(len(set(storage_calls.partition_listings()) - {""}))
+        assert listed == ([1, 3, 0] if partitions == 3 else [1, 0, 0])
+
     def test_after_the_end_of_the_server_of_sail(self, lake: Lake) -> None:
         for _ in range(3):
             self.answer(lake)
