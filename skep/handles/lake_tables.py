@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -121,6 +122,8 @@ class LakeTables:
             stack.callback(self.metastore.close)
             stack.callback(self._syncs.clients.close)
             stack.callback(self._spark.stop)
+            if (shared := sys.modules.get("skep.query.shared")) is not None:  # else there are none
+                stack.callback(shared.SHARED.clear)
             stack.callback(setattr, self, "_closed", True)
             wait_for()
 

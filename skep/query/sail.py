@@ -27,7 +27,7 @@ from skep.query.reads import bytes_read, reads, reads_needed, rows_needed, why_b
 from skep.query.result import SqlResult, engine_line
 from skep.query.rows import Rows
 from skep.query.sail_server import SERVER, SailMissingError, run, started
-from skep.query.shared import SHARED, SharedView, rows_of
+from skep.query.shared import SHARED, SharedView
 from skep_format.errors import InputError, SkepError, UnsupportedError
 from skep_format.schema.types import quoted
 from skep_format.schema.untyped import untyped
@@ -76,19 +76,29 @@ class LeftToSpark(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SailPlan:
-    """A query for Sail, with the relations that it reads by their names in it."""
+    """A query for Sail, with the relations that it reads by their names in it.
+
+    `needed` returns what it needs of them, which is less than shared views hold.
+    """
 
     query: EngineQuery
     relations: Mapping[str, Relation]
+    needed: Callable[[], Mapping[str, Relation]]
     most_rows: int | None = None  # of a relation
 
-    def bytes_read(self) -> int:
-        """About how many bytes of files are read. Lists the tables."""
-        return bytes_read(self.relations)
+    def bytes_read(self, most: int | None = None) -> int:
+        """About how many bytes of files are read; where it is certain that they are at most `most`, that many or less.
+
+        Lists the tables, unless all views are shared.
+        """
+        shared = [each.bytes_read for each in self.relations.values() if isinstance(each, SharedView)]
+        if most is not None and len(shared) == len(self.relations) and sum(shared) <= most:
+            return sum(shared)
+        return bytes_read(self.needed())
 
     def scans(self) -> list[str]:
         """How many files are read of each table."""
-        return [str(rows.files_chosen()) for rows in reads({n: rows_of(each) for n, each in self.relations.items()})]
+        return [str(rows.files_chosen()) for rows in reads(self.needed())]
 
     def explained(self) -> str:
         """Sail's plan. Reads nothing."""
@@ -162,7 +172,7 @@ class SailEngine:
         except RecursionError as error:
             raise LeftToSpark("it is nested deeply") from error
         named = {name: each for name, each in given.items() if quoted(name) in made.text}
-        return SailPlan(made, named, rows_needed(query))
+        return SailPlan(made, named, partial(reads_needed, query, relations, in_utc=True), rows_needed(query))
 
     def schema(self, query: exp.Query, relations: Mapping[str, Relation]) -> pa.Schema:
         """See `Engine`."""
@@ -216,7 +226,7 @@ class SailResult(SqlResult):
         if self._most_bytes is None:
             return None
         if self._size is None:
-            self._size = self._plan.bytes_read()
+            self._size = self._plan.bytes_read(self._most_bytes)
         return why_big(self._size, self._most_bytes)
 
     def _moved_to_spark(self, why: str) -> SqlResult:

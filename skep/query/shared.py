@@ -17,7 +17,7 @@ from itertools import count
 from pathlib import Path
 from tempfile import mkdtemp
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -42,6 +42,7 @@ class SharedView:
 
     name: str
     rows: Rows
+    bytes_read: int
     file: Path
     generation: int
 
@@ -87,8 +88,9 @@ class SharedViews:
                 return entry.view
             entry.is_refused, entry.view = True, None  # to other threads, while this one makes the view
         self._drop_left()
-        if _has_few_folders(rows) and rows.bytes_read() <= rows.snapshot.options.value(SHARED_BYTES):
-            view = self._made(rows, write)
+        most = rows.snapshot.options.value(SHARED_BYTES)
+        if _has_few_folders(rows) and (size := rows.bytes_read()) <= most:
+            view = self._made(rows, size, write)
             with self._guard:
                 entry.view, entry.bytes, entry.is_refused = view, view.file.stat().st_size, False
                 self._entries.move_to_end(key)
@@ -96,14 +98,23 @@ class SharedViews:
             return view
         return None
 
-    def _made(self, rows: Rows, write: Callable[[Path, Rows], None]) -> SharedView:
+    def clear(self) -> None:
+        """Drops the views that no query uses."""
+        with self._guard:
+            self._entries.clear()
+        self._drop_left()
+        with self._guard, suppress(OSError):  # a view that is in use has its file in the folder
+            if self._folder is not None:
+                self._folder.rmdir()
+
+    def _made(self, rows: Rows, bytes_read: int, write: Callable[[Path, Rows], None]) -> SharedView:
         name = f"shared_{next(_NUMBERS)}"
         file = self._own_folder() / f"{name}.arrow"
         write(file, rows)
         SERVER.client()
         generation = SERVER.generation
         run(f"CREATE TEMPORARY VIEW {quoted(name)} USING arrow OPTIONS (path '{file.as_uri()}')")
-        view = SharedView(name, rows, file, generation)
+        view = SharedView(name, rows, bytes_read, file, generation)
         weakref.finalize(view, self._left.append, (name, file)).atexit = False
         return view
 
@@ -142,8 +153,3 @@ def _removed(folder: Path, owner: int) -> None:
 
 
 SHARED: Final = SharedViews()
-
-
-def rows_of(relation: Any) -> Any:
-    """The read behind a relation."""
-    return relation.rows if isinstance(relation, SharedView) else relation

@@ -19,6 +19,7 @@ import pytest
 from skep.query.over_rows import query_of
 from skep.query.sail import LeftToSpark, QueryStoppedError, SailEngine, stoppable
 from skep.query.sail_server import _settings, run
+from skep.query.shared import SHARED
 from skep_sql.protocols import Relation
 from skep_table.write.input.row_input import RereadInput
 
@@ -33,9 +34,10 @@ def asked(text: str, relations: Mapping[str, Relation]) -> list[dict[str, object
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No file of a query, and no view."""
+    """No file of a query, and no view, but those that queries share."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     yield
+    SHARED.clear()
     assert not list(tmp_path.iterdir())
     assert run("SHOW VIEWS").num_rows == 0
 

@@ -76,7 +76,7 @@ class TestGoldenTables:
             views = [f"{name}_ro", f"{name}_rt", name] if table.config.is_mor else [name]
             again = sync_table(table, metastore, database)
             assert not again.changed, f"{folder.name}: {again.plan}"
-            assert again.calls == len(views), "a sync with nothing to do asks once an entry"
+            assert again.calls == 1, "a sync with nothing to do looks up all entries by one call"
             assert not plan_sync(table, metastore, database, full=True)
             for view in views:
                 entry = metastore.table(database, view)
