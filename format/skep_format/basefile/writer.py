@@ -167,12 +167,12 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
 
         Text may come as `encoding.ENCODED_TEXT`, all but record keys. `new_keys`: see `continue_keys`.
         """
-        for given in rows.to_batches() if isinstance(rows, pa.Table) else (rows,):
-            batch = given if self._options.meta else without_meta_values(given)
+        given = rows if self._options.meta else without_meta_values(rows)
+        if self._keyed and new_keys and given.num_rows:
+            self._add_keys(given.column(RECORD_KEY))
+        for batch in given.to_batches() if isinstance(given, pa.Table) else (given,):
             if batch.num_rows == 0:
                 continue
-            if self._keyed and new_keys:
-                self._add_keys(batch.column(RECORD_KEY))
             self._rows += batch.num_rows
             for part in _parts(self._typed(batch), self._options):
                 if self._held_bytes + part.nbytes > _MOST_BLOCKS * self._options.block_bytes:
@@ -270,7 +270,7 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         self._file = _parquet_writer(self._output, rows, self._options)
         return self._file
 
-    def _add_keys(self, column: pa.Array) -> None:
+    def _add_keys(self, column: pa.Array | pa.ChunkedArray) -> None:
         self._bloom.add(column)
         found = key_range(column)
         if found is not None:
@@ -390,17 +390,21 @@ def _parts(batch: pa.RecordBatch, options: BaseFileOptions) -> Iterator[pa.Recor
         yield batch.slice(start, step)
 
 
-def key_range(column: pa.Array) -> tuple[str, str] | None:
+def key_range(column: pa.Array | pa.ChunkedArray) -> tuple[str, str] | None:
     """Smallest and largest key in Java's order of strings (UTF-16 units); None when there is none."""
     ends = pc.min_max(column).as_py()
     if ends["min"] is None:
         return None
     # UTF-8 has the same order, but for characters beyond U+FFFF (bytes from 0xF0 on) beside ones from U+E000 on.
-    data = column.buffers()[2]
-    if data is not None and len(data) and int(np.frombuffer(data, np.uint8).max()) >= 0xF0:
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    if any(_has_bytes_from(0xF0, chunk.buffers()[2]) for chunk in chunks):
         texts = [text for text in pc.unique(column).to_pylist() if text is not None]
         return min(texts, key=_java_order), max(texts, key=_java_order)
     return ends["min"], ends["max"]
+
+
+def _has_bytes_from(least: int, data: pa.Buffer | None) -> bool:
+    return data is not None and len(data) > 0 and int(np.frombuffer(data, np.uint8).max()) >= least
 
 
 def _java_order(text: str) -> bytes:

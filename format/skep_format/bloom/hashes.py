@@ -126,7 +126,13 @@ class _Words:
         top = int(sorted_counts[0]) if len(counts) else 0
         # having[j]: how many keys have a word j
         having = len(counts) - np.searchsorted(sorted_counts[::-1], np.arange(1, top + 1), side="left")
-        self.columns: list[U32] = [_word_at(padded, starts[:n] + 4 * j) for j, n in enumerate(having.tolist())]
+        steps = np.diff(starts)
+        if same and len(steps) and bool((steps == steps[0]).all()):
+            # Keys of one length: their words lie at equal distances.
+            words = np.ndarray((len(starts), top), "<u4", padded, int(starts[0]), (int(steps[0]), 4))
+            self.columns: list[U32] = [np.array(words[:, j], np.uint32) for j in range(top)]
+        else:
+            self.columns = [_word_at(padded, starts[:n] + 4 * j) for j, n in enumerate(having.tolist())]
 
     def sorted(self, values: npt.NDArray[V]) -> npt.NDArray[V]:
         """Values of the keys in the order of the columns; not a copy where that is the keys' own order."""

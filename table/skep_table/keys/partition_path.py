@@ -54,14 +54,16 @@ def check_inside(paths: pa.Array, fields: Sequence[str], *, may_encode: bool = F
 
     `may_encode`: the values could be URL-encoded and are not, which helps where a slash is the trouble.
     """
-    odd = pc.filter(paths, pc.match_substring_regex(paths, _OUTSIDE))
+    distinct = pc.unique(paths)  # many rows have the same few
+    odd = pc.filter(distinct, pc.match_substring_regex(distinct, _OUTSIDE))
     if len(odd):
+        rows = pc.sum(pc.is_in(paths, odd)).as_py()
         encode = "make the table with hoodie.datasource.write.partitionpath.urlencode=true, or "
         raise KeyFieldError(
             f"partition column {','.join(fields)}: {odd[0].as_py()!r} can't be a folder of the table",
             hint=f"{encode if may_encode and '/' in odd[0].as_py() else ''}use other partition values",
             column=",".join(fields),
-            rows=len(odd),
+            rows=rows,
             found=odd[0].as_py(),
         )
 

@@ -16,6 +16,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from skep_table.slices.spill import SpillFile, SpillRange
 from skep_table.write.keyed import rows_by
@@ -275,11 +276,11 @@ def _taken(batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> pa.RecordBatch
     texts: dict[tuple[int | None, ...], pa.Array] = {}
     for column in batch.columns:
         if not pa.types.is_string(column.type):
-            columns.append(column.take(places))
+            columns.append(pc.take(column, places, boundscheck=False))
             continue
         memory = column.offset, *(None if buffer is None else buffer.address for buffer in column.buffers())
         if memory not in texts:
-            texts[memory] = column.take(places)
+            texts[memory] = pc.take(column, places, boundscheck=False)
         columns.append(texts[memory])
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 

@@ -36,6 +36,7 @@ from skep_table.write.tags import Located, Positions, Tags
 PIECE_BYTES: Final = 32 << 20  # rows that pass a kernel at once
 _TASKS_AT_ONCE: Final = 4
 _LEAST_ROW_GROUP: Final = 8 << 20
+_MANY_ROWS: Final = 4_096  # in a batch; batches with fewer are joined, since writing takes some time for each
 T = TypeVar("T")
 R = TypeVar("R")
 # Other bits of a key's hash than those that spread inserts over buckets.
@@ -278,7 +279,9 @@ class StoredRows:
         batches = self._batches()
         size = self._store.size(self._label)
         if not self._store.is_spilled or size <= self._memory.max_bytes:
-            yield pa.Table.from_batches(list(batches)).combine_chunks()
+            held = pa.Table.from_batches(list(batches))
+            as_is = not self._combine and held.num_rows >= _MANY_ROWS * held.column(0).num_chunks
+            yield held if as_is else held.combine_chunks()
         elif self._combine:
             yield from by_key(batches, size, self._memory)
         else:

@@ -72,6 +72,13 @@ def test_rows_come_back_in_order_with_their_types(storage):
     assert (written.min_key, written.max_key) == ("key-000000000", "key-000001499")
 
 
+def test_rows_in_several_chunks_have_one_key_range_and_filter(storage):
+    rows = pa.concat_tables([rows_of(300, 700), rows_of(500, 100), rows_of(0)])
+    written = write(storage, rows)
+    assert (written.num_rows, written.min_key, written.max_key) == (800, "key-000000100", "key-000000999")
+    assert pc.all(read_footer(storage, PATH).bloom.might_contain(rows["_hoodie_record_key"])).as_py()
+
+
 def test_footer_has_filter_key_range_and_avro_schema(storage):
     write(storage, rows_of(100))
     footer = read_footer(storage, PATH)
@@ -181,6 +188,7 @@ def test_int96_times_are_read_as_microseconds(storage, tmp_path):
 def test_the_key_range_is_in_javas_order(texts):
     order = sorted(texts, key=lambda text: text.encode("utf-16-be"))
     assert key_range(pa.array(texts)) == (order[0], order[-1])
+    assert key_range(pa.chunked_array([texts[:1], texts[1:]], pa.string())) == (order[0], order[-1])
 
 
 def test_bytes_and_shorts_come_back_as_ints_from_the_avro_schema(storage):

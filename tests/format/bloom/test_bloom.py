@@ -165,6 +165,12 @@ class TestDynamic:
                 int(many.round(HashKind.MURMUR, n)[at]) for n in range(3)
             ]
 
+    @pytest.mark.parametrize("length", [1, 4, 7, 12])
+    def test_keys_of_one_length_are_hashed_as_others(self, length: int) -> None:
+        keys = [f"{at:0{length}d}"[-length:] for at in range(10)]
+        got = KeyHashes(pa.array(["first", *keys, "last"])[1:-1]).round(HashKind.MURMUR, 0).tolist()
+        assert got == [murmur(key.encode(), 0) for key in keys]
+
     @pytest.mark.parametrize("kind", list(BloomKind))
     @pytest.mark.parametrize("batch", [1, 7, 1000])
     @pytest.mark.parametrize("count", [0, 1, 100, 125, 126, 1000, 1001])

@@ -88,3 +88,9 @@ def test_encoding_is_advised_only_where_it_helps(value: str, url_encode: bool, h
     assert ("urlencode=true" in str(error.value)) == helps
     if helps:
         join_values([pa.array([value])], ["day"], hive_style=False, url_encode=True, rows=1)
+
+
+def test_all_rows_are_counted_whose_path_would_leave_the_table() -> None:
+    with pytest.raises(KeyFieldError) as refused:
+        join_values([pa.array(["..", "a", "..", "."])], ["day"], hive_style=False, url_encode=False, rows=4)
+    assert refused.value.fields["rows"] == 3

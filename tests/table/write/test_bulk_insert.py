@@ -20,6 +20,7 @@ from skep_table import plug_ins
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
+from skep_table.write.output.files import RowNumbers
 from skep_table.write.planning import arrange
 from skep_table.write.planning.arrange import Arrangement
 
@@ -145,3 +146,23 @@ def test_ranges_do_not_overlap(values: list[int], count: int) -> None:
     for code in range(count - 1):
         mine, rest = [v for c, v in found if c <= code], [v for c, v in found if c > code]
         assert not mine or not rest or max(mine) <= min(rest)
+
+
+@pytest.mark.parametrize("first", [0, 8, 99_998, 2**32 - 2, 10**10 - 1])
+def test_numbers_of_rows_are_written_out_at_each_length(first: int) -> None:
+    numbers = RowNumbers(first)
+    expected = [f"20261128_7_{first + at}" for at in range(5)]
+    assert numbers.take(3, "20261128_7_").to_pylist() == expected[:3]
+    assert numbers.take(0, "20261128_7_").to_pylist() == []
+    assert numbers.take(2, "20261128_7_").to_pylist() == expected[3:]
+
+
+def test_rows_of_several_batches_lie_in_their_order_with_numbers(table: HudiTable) -> None:
+    given = rows(30_000)
+    batches = pa.Table.from_batches(given.to_batches(max_chunksize=10_000))
+    LocalWriter(table.with_context(options=Options({MODE: "NONE"}))).bulk_insert(batches)
+    (found,) = files(table, "p")
+    assert found["id"].to_pylist() == [
+        key for key, part in zip(given["id"].to_pylist(), given["part"].to_pylist(), strict=True) if part == "p"
+    ]
+    assert [int(text.as_py().rpartition("_")[2]) for text in found["_hoodie_commit_seqno"]] == list(range(20_000))
