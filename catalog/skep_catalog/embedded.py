@@ -522,11 +522,12 @@ def _command(folder: Path, port: int) -> list[str]:
     ]
 
 
-# Jars of Spark that Hive's metastore has no use for: each one is opened when a resource is looked for.
+# Jars of Spark that Hive's metastore has no use for: each one is opened when a resource is looked for. Those stay
+# that a table's SerDe or a connector to some storage may need: Parquet's and Netty's, for example.
 _FOREIGN_JARS: Final = re.compile(
-    r"(spark|scala|kubernetes|volcano|netty|vertx|okhttp|arrow|arpack|blas|lapack|breeze|spire|algebra|cats|chill|json4s"
-    r"|jersey|hk2|jaxb|jjwt|metrics|parquet|rocksdbjni|leveldbjni|mesos|datasketches|RoaringBitmap|jackson-module-scala"
-    r"|jakarta\.(?!servlet))[-_.].*"
+    r"(spark|scala|kubernetes|volcano|vertx|arrow|arpack|blas|lapack|breeze|spire|algebra|cats|chill|json4s"
+    r"|jersey|hk2|jaxb|jjwt|metrics|rocksdbjni|leveldbjni|mesos|datasketches|RoaringBitmap|jackson-module-scala)"
+    r"[-_.].*"
 )
 
 
