@@ -46,6 +46,7 @@ public final class EmbeddedMetastore {
     static final int ANOTHER_SERVER = 3;
     static final int PORT_TAKEN = 4;
     private static volatile TThreadPoolServer thrift;
+    private static volatile HouseKeeper houseKeeper;
 
     public static void main(String[] arguments) throws Exception {
         final File folder = new File(arguments[0]);
@@ -62,7 +63,8 @@ public final class EmbeddedMetastore {
         if (alive == null) {
             System.exit(ANOTHER_SERVER);
         }
-        openDatabase(arguments[2]);
+        Database database = new Database(arguments[2]);
+        database.start();
         final TServerSocket socket = listen(port);
         int boundPort = socket.getServerSocket().getLocalPort();
 
@@ -72,6 +74,9 @@ public final class EmbeddedMetastore {
                     thrift.stop();
                 }
                 socket.close();
+                if (houseKeeper != null) {
+                    houseKeeper.end();
+                }
                 closeDatabase();
                 try { // now, since the process may go on for seconds: it writes the archive of its classes
                     users.close();
@@ -85,27 +90,42 @@ public final class EmbeddedMetastore {
         HiveConf conf = new HiveConf(EmbeddedMetastore.class);
         HiveMetaStore.HMSHandler base = new HiveMetaStore.HMSHandler("skep", conf, false);
         IHMSHandler handler = HiveMetaStore.newRetryingHMSHandler(base, conf);
-        createLockTables(conf);
-        handler.get_all_databases();
-        startHouseKeeper(conf);
+        database.join();
+        if (!database.hasLockTables) { // Hive makes them only when it runs its own tests; older clients lock with them
+            TxnDbUtil.prepDb(conf);
+        }
         stopWhenUnused(users);
         announce(folder, boundPort);
+        HouseKeeper started = new HouseKeeper(conf);
+        houseKeeper = started;
+        started.start();
         serve(socket, handler);
     }
 
-    /** In a thread of its own: Derby opens it while logging and settings are read. Hive reports what fails. */
-    private static void openDatabase(final String url) {
-        Thread opener = new Thread("database") {
-            public void run() {
+    /** Opens the database while logging and settings are read. Hive reports what fails. */
+    private static final class Database extends Thread {
+        private final String url;
+        volatile boolean hasLockTables;
+
+        Database(String url) {
+            super("database");
+            setDaemon(true);
+            this.url = url;
+        }
+
+        public void run() {
+            try {
+                Connection connection = DriverManager.getConnection(url);
                 try {
-                    DriverManager.getConnection(url).close();
-                } catch (SQLException error) {
-                    return;
+                    ResultSet found = connection.getMetaData().getTables(null, null, "HIVE_LOCKS", null);
+                    hasLockTables = found.next();
+                } finally {
+                    connection.close();
                 }
+            } catch (SQLException error) {
+                return;
             }
-        };
-        opener.setDaemon(true);
-        opener.start();
+        }
     }
 
     private static FileChannel channel(File folder, String name) throws Exception {
@@ -122,23 +142,43 @@ public final class EmbeddedMetastore {
         }
     }
 
-    /** Hive makes the lock tables only when it runs its own tests; then it refuses the locks of older clients. */
-    private static void createLockTables(HiveConf conf) throws Exception {
-        Connection connection = DriverManager.getConnection(conf.getVar(HiveConf.ConfVars.METASTORECONNECTURLKEY));
-        try {
-            ResultSet found = connection.getMetaData().getTables(null, null, "HIVE_LOCKS", null);
-            if (!found.next()) {
-                TxnDbUtil.prepDb(conf);
-            }
-        } finally {
-            connection.close();
-        }
-    }
-
     /** Expires the locks of holders that no longer send heartbeats. */
-    private static void startHouseKeeper(HiveConf conf) throws Exception {
-        Object service = Class.forName("org.apache.hadoop.hive.ql.txn.AcidHouseKeeperService").newInstance();
-        ((HouseKeeperService) service).start(conf);
+    private static final class HouseKeeper extends Thread {
+        private final HiveConf conf;
+        private HouseKeeperService service;
+        private boolean stopped;
+
+        HouseKeeper(HiveConf conf) {
+            super("house keeper");
+            setDaemon(true);
+            this.conf = conf;
+        }
+
+        /** In a thread of its own: no client waits for it. */
+        public void run() {
+            try {
+                startUnlessStopped();
+            } catch (Exception error) {
+                System.err.println("the locks of dead holders can't be expired: " + error);
+                System.exit(1);
+            }
+        }
+
+        private synchronized void startUnlessStopped() throws Exception {
+            if (!stopped) {
+                Object made = Class.forName("org.apache.hadoop.hive.ql.txn.AcidHouseKeeperService").newInstance();
+                service = (HouseKeeperService) made;
+                service.start(conf);
+            }
+        }
+
+        /** Before the database is closed, which a later round would open again. */
+        synchronized void end() {
+            stopped = true;
+            if (service != null) {
+                service.stop();
+            }
+        }
     }
 
     /** Every user of this metastore holds a shared lock on one file; when none does, killed ones included, it ends. */

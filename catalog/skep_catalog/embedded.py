@@ -19,6 +19,7 @@ import html
 import json
 import logging
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -419,7 +420,6 @@ def _launch(folder: Path, warehouse: Path, port: int, timeout_seconds: float) ->
     state, log_path = folder / "server.json", folder / "metastore.log"
     state.unlink(missing_ok=True)
     (folder / "hive-site.xml").write_text(_hive_site(warehouse), encoding="utf-8")
-    (folder / "log4j2.properties").write_text(_LOG_SETTINGS, encoding="utf-8")
     if log_path.exists() and log_path.stat().st_size > _LOG_LIMIT_BYTES:
         log_path.replace(log_path.with_suffix(".log.old"))
     with log_path.open("ab") as log_file:
@@ -441,7 +441,7 @@ def _launch(folder: Path, warehouse: Path, port: int, timeout_seconds: float) ->
                 return server
             if process.poll() is not None:
                 raise _failure(f"ended with exit code {process.returncode}", log_path, begin, port, process)
-            time.sleep(0.02)
+            time.sleep(0.005)
         raise _failure(f"did not answer in {timeout_seconds:g} s", log_path, begin, port, process)
     except BaseException:
         process.kill()
@@ -509,10 +509,12 @@ def _command(folder: Path, port: int) -> list[str]:
         "-Djava.awt.headless=true",
         f"-Dderby.system.home={folder}",
         f"-Dderby.stream.error.file={folder / 'derby.log'}",
-        f"-Dlog4j2.configurationFile={(folder / 'log4j2.properties').as_uri()}",
+        "-Dlog4j2.loggerContextFactory=org.apache.logging.log4j.simple.SimpleLoggerContextFactory",
+        *(f"-Dorg.apache.logging.log4j.simplelog.{name}={value}" for name, value in _LOG_SETTINGS.items()),
+        "-Dsun.reflect.inflationThreshold=2147483647",  # else classes are made for methods that are called 15 times
         *class_archive_options(java, server.stem, spark.jars),
         "-cp",
-        f"{server}{os.pathsep}{spark.jars}/*",
+        os.pathsep.join(map(str, (server, *_class_path(spark)))),
         _SERVER_CLASS,
         str(folder),
         str(port),
@@ -520,19 +522,37 @@ def _command(folder: Path, port: int) -> list[str]:
     ]
 
 
+# Jars of Spark that Hive's metastore has no use for: each one is opened when a resource is looked for. Those stay
+# that a table's SerDe or a connector to some storage may need: Parquet's and Netty's, for example.
+_FOREIGN_JARS: Final = re.compile(
+    r"(spark|scala|kubernetes|volcano|vertx|arrow|arpack|blas|lapack|breeze|spire|algebra|cats|chill|json4s"
+    r"|jersey|hk2|jaxb|jjwt|metrics|rocksdbjni|leveldbjni|mesos|datasketches|RoaringBitmap|jackson-module-scala)"
+    r"[-_.].*"
+)
+
+
+# Hadoop reads them a dozen times at a start, and a metastore never looks at them: the server's jar, the first on the
+# class path, has an empty one.
+_UNUSED_SETTINGS: Final = "yarn-default.xml"
+
+
+def _class_path(spark: InstalledSpark) -> list[Path]:
+    return [each for each in sorted(spark.jars.glob("*.jar")) if not _FOREIGN_JARS.fullmatch(each.name)]
+
+
 def _compiled(java: Java, spark: InstalledSpark) -> Path:
     """A jar of the server, made once by the Janino in Spark's jars: Java runtimes that come as Python wheels have no
     compiler. MetastoreStartError where that fails."""
     source = Path(__file__).with_name(f"{_SERVER_CLASS}.java")
-    jars = sorted(map(str, spark.jars.glob("*.jar")))
-    key = cache_key(source.read_text("utf-8"), java.version, *jars)
+    jars = list(map(str, _class_path(spark)))
+    key = cache_key(source.read_text("utf-8"), java.version, _UNUSED_SETTINGS, *jars)
     made = cache_folder() / "java" / f"{_SERVER_CLASS}-{key}.jar"
     if made.is_file():
         return made
     made.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=made.parent) as scratch:
         command: list[str | Path] = [java.executable, "-XX:+IgnoreUnrecognizedVMOptions", "-XX:TieredStopAtLevel=1"]
-        command += ["-cp", f"{spark.jars}/*", "org.codehaus.commons.compiler.samples.CompilerDemo"]
+        command += ["-cp", os.pathsep.join(jars), "org.codehaus.commons.compiler.samples.CompilerDemo"]
         command += ["-d", scratch, "-classpath", os.pathsep.join(jars), source]
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         classes = sorted(Path(scratch).glob("*.class"))
@@ -545,6 +565,7 @@ def _compiled(java: Java, spark: InstalledSpark) -> Path:
         with zipfile.ZipFile(jar, "w") as archive:
             for each in classes:
                 archive.write(each, each.name)
+            archive.writestr(_UNUSED_SETTINGS, "<configuration/>")
         jar.replace(made)
     return made
 
@@ -561,22 +582,16 @@ def _is_free(port: int) -> bool:
 
 # -------------------------------------------------------------------------------- its settings
 
-_LOG_SETTINGS: Final = """\
-status = error
-appender.console.type = Console
-appender.console.name = console
-appender.console.target = SYSTEM_ERR
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
-logger.hiveconf.name = org.apache.hadoop.hive.conf.HiveConf
-logger.hiveconf.level = error
-logger.store.name = org.apache.hadoop.hive.metastore.ObjectStore
-logger.store.level = error
-logger.thrift.name = org.apache.thrift.server
-logger.thrift.level = off
-rootLogger.level = warn
-rootLogger.appenderRef.console.ref = console
-"""
+# Of log4j's own simple logger: log4j-core takes 0.2 s to start.
+_LOG_SETTINGS: Final = {
+    "level": "WARN",
+    "showShortLogname": "true",
+    "showdatetime": "true",
+    "dateTimeFormat": "yyyy-MM-dd HH:mm:ss",
+    "org.apache.hadoop.hive.conf.HiveConf.level": "ERROR",
+    "org.apache.hadoop.hive.metastore.ObjectStore.level": "ERROR",
+    "org.apache.thrift.server.TThreadPoolServer.level": "OFF",
+}
 
 
 def _hive_site(warehouse: Path) -> str:
@@ -589,6 +604,10 @@ def _hive_site(warehouse: Path) -> str:
         "datanucleus.connectionPoolingType": "NONE",  # the default pool's jar is missing in Spark 4
         # Hive persists each object explicitly: looking at commit for objects that became unreachable finds none.
         "datanucleus.persistenceByReachabilityAtCommit": "false",
+        # Nothing is mapped by annotations or .orm files, which would be looked for in each jar and class.
+        "datanucleus.metadata.supportORM": "false",
+        "datanucleus.metadata.allowAnnotations": "false",
+        "datanucleus.metadata.xml.validate": "false",
         "hive.metastore.schema.verification": "false",
         "hive.metastore.warehouse.dir": f"file://{warehouse}",  # Hadoop takes paths as they are, never URL-encoded
         # Else a member added to a struct, or a column in the middle, is refused.

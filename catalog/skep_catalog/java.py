@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -151,6 +153,37 @@ def _judge(source: str, executable: Path, accepted: tuple[int, ...]) -> tuple[Ca
 
 
 def _settings(executable: Path) -> dict[str, str]:
+    """Version and home that a java has; OSError when it can't be run."""
+    kept = _kept_settings(executable)
+    if kept is not None:
+        with suppress(OSError, ValueError):
+            return {str(name): str(value) for name, value in json.loads(kept.read_bytes()).items()}
+    printed = _printed_settings(executable)
+    settings = {name: value for name, value in printed.items() if name in ("java.version", "java.home")}
+    if kept is not None and len(settings) == 2:
+        with suppress(OSError), tempfile.TemporaryDirectory(dir=kept.parent) as scratch:
+            made = Path(scratch, kept.name)
+            made.write_text(json.dumps(settings), encoding="utf-8")
+            made.replace(kept)
+    return settings
+
+
+def _kept_settings(executable: Path) -> Path | None:
+    """Where the settings of this very java are kept; None of one that may be another at the next call, as a script
+    that chooses a Java is: a Java's own program lies in a folder with its release file."""
+    program = executable.resolve()
+    try:
+        release = (program.parent.parent / "release").read_text("utf-8")
+        status = program.stat()
+        folder = cache_folder() / "java-settings"
+        folder.mkdir(exist_ok=True)
+    except (OSError, ValueError, EnvironmentMissingError):
+        return None
+    key = cache_key("settings", str(program), str(status.st_mode), f"{status.st_size} {status.st_mtime_ns}", release)
+    return folder / f"{key}.json"
+
+
+def _printed_settings(executable: Path) -> dict[str, str]:
     """The system properties that a java prints; OSError when it can't be run."""
     try:
         done = subprocess.run(

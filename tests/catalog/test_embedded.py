@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -104,6 +105,10 @@ class TestOneLife:
         assert third.stop()
         assert not third.is_alive()
         assert not third.stop(), "stopping again is no error"
+        log = third.server.log.read_text()
+        assert "WARN HiveMetaStore" in log
+        assert "TThreadPoolServer" not in log, "of connections that end"
+        assert "AcidHouseKeeperService" not in log, "it ends before the database does"
 
     def test_it_listens_on_loopback_only(self, metastore_server: EmbeddedMetastore) -> None:
         listening = f"0100007F:{metastore_server.server.port:04X}"
@@ -150,6 +155,16 @@ class TestSharing:
         assert again.uri == metastore_server.uri
         assert not again.stop()
         assert metastore_server.is_alive()
+
+
+def test_the_server_has_none_of_sparks_own_jars(metastore_server: EmbeddedMetastore) -> None:
+    command = Path(f"/proc/{metastore_server.server.pid}/cmdline").read_text().split("\0")
+    own, *jars = [Path(each) for each in command[command.index("-cp") + 1].split(os.pathsep)]
+    names = [each.name for each in jars]
+    assert {"hive-metastore", "hive-serde", "parquet-hadoop"} <= {each.rpartition("-")[0] for each in names}
+    assert not [each for each in names if each.startswith(("spark-", "scala-", "kubernetes-"))]
+    with zipfile.ZipFile(own) as first:
+        assert first.read("yarn-default.xml") == b"<configuration/>"
 
 
 class TestRefusals:

