@@ -20,7 +20,13 @@ from skep_catalog.entities import (
     TableEntry,
 )
 from skep_catalog.settings import ConnectionSettings
-from skep_format.errors import CatalogError, EntryExistsError, NoSuchTableError, UnsupportedError
+from skep_format.errors import (
+    CatalogError,
+    EntryExistsError,
+    MetastoreUnreachableError,
+    NoSuchTableError,
+    UnsupportedError,
+)
 
 if TYPE_CHECKING:
     from skep_catalog.connection import Connections
@@ -181,10 +187,13 @@ class Metastore:
 
     def find_tables(self, database: str, names: Sequence[str]) -> dict[str, TableEntry | None]:
         """Each of a few tables, None for those that are not there: several by one call."""
-        if len(names) == 1:
-            return {name: self.find_table(database, name) for name in names}
-        found = {entry.name: entry for entry in self.tables_of(database, names)}
-        return {name: found.get(name.lower()) for name in names}
+        try:
+            found = {entry.name: entry for entry in self.tables_of(database, names)} if len(names) > 1 else {}
+        except MetastoreUnreachableError:
+            raise
+        except CatalogError:  # some releases refuse the call for a database that is not there
+            found = {}
+        return {name: found.get(name.lower()) or self.find_table(database, name) for name in names}
 
     def tables_of(self, database: str, names: Sequence[str] | None = None) -> Iterator[TableEntry]:
         """The tables of these names (None: all), in batches: cheaper than one by one. Missing ones are passed over."""

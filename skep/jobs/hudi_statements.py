@@ -79,6 +79,8 @@ class SessionTable:
     spark: SparkSession
     name: str
 
+    snapshot = None  # it has none
+
     def rows(self, snapshot: object = None, **request: object) -> DataFrame:  # noqa: ARG002 - it has none
         """InputError for a read that only Hudi's tables have."""
         if request:
