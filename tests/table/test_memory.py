@@ -56,7 +56,7 @@ def show(table):
     # What `skep show` prints, and how it finds it.
     from typer.testing import CliRunner
     from skep.cli.main import app
-    printed = CliRunner().invoke(app, ["show", table.storage.root, "-o", "json"])
+    printed = CliRunner().invoke(app, ["show", table.storage.root, "--count", "-o", "json"])
     return int(next(row["value"] for row in json.loads(printed.stdout) if row["fact"] == "rows"))
 
 small, large = sys.argv[1:]
