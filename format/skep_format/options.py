@@ -223,6 +223,9 @@ class Options(Mapping[str, str]):
     def __len__(self) -> int:
         return len(self._given)
 
+    def __hash__(self) -> int:
+        return hash(frozenset(self._given.items()))
+
     def __repr__(self) -> str:
         return f"Options({self.masked()!r})"
 

@@ -28,7 +28,7 @@ class Batches:
     @classmethod
     def of(cls, table: HudiTable, owner: Hashable) -> Batches:
         """That of this process for a table."""
-        return cls(turns_of(table.storage.root), (owner, tuple(sorted(table.options.items()))))
+        return cls(turns_of(table.storage.root), (owner, table.options))
 
     def commit(
         self,

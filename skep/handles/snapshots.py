@@ -24,7 +24,7 @@ class Snapshots:
     def newest(self, location: str, options: Options) -> HudiTable:
         """A table as it is now: the snapshot that was taken before where its timeline is the same, listed again, else
         a new one. Raises as `HudiTable.open`."""
-        key = location, *sorted(options.items())
+        key = location, options
         return self._openings.get(key, lambda: self._newest(key, location, options))
 
     def _newest(self, key: tuple[object, ...], location: str, options: Options) -> HudiTable:

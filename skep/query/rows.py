@@ -112,7 +112,7 @@ class Rows(ReadResult):
         plain = ReadRequest(query=request.query)
         if not self._is_shared or request.query not in (QueryType.SNAPSHOT, QueryType.READ_OPTIMIZED):
             return None
-        return (table.storage.root, request.query, *sorted(table.options.items())) if request == plain else None
+        return (table.storage.root, request.query, table.options) if request == plain else None
 
     @property
     def where(self) -> str | None:

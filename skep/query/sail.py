@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
-import os
 import re
-import shutil
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -27,7 +24,7 @@ from skep.query.reads import bytes_read, reads, reads_needed, rows_needed, why_b
 from skep.query.result import SqlResult, engine_line
 from skep.query.rows import Rows
 from skep.query.sail_server import SERVER, SailMissingError, run, started
-from skep.query.shared import SHARED, SharedView
+from skep.query.shared import SHARED, SharedView, removed_at_exit
 from skep_format.errors import InputError, SkepError, UnsupportedError
 from skep_format.schema.types import quoted
 from skep_format.schema.untyped import untyped
@@ -397,21 +394,14 @@ def _views(relations: Mapping[str, Relation], most_rows: int | None, stop: Event
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    """A folder for the time of a query. A process that ends meanwhile removes it, a fork of it does not."""
+    """A folder for the time of a query."""
     with _sail_errors():
-        folder = mkdtemp(prefix="skep-sql-")
-    remove = partial(_removed, folder, os.getpid())
-    atexit.register(remove)
+        folder = Path(mkdtemp(prefix="skep-sql-"))
+    remove = removed_at_exit(folder)
     try:
-        yield Path(folder)
+        yield folder
     finally:
-        atexit.unregister(remove)
         remove()
-
-
-def _removed(folder: str, owner: int) -> None:
-    if os.getpid() == owner:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _write(file: Path, relation: Relation, most_rows: int | None, stop: Event | None) -> None:

@@ -136,7 +136,7 @@ class SharedViews:
         with self._guard:
             if self._folder is None or not self._folder.exists():
                 self._folder = Path(mkdtemp(prefix="skep-shared-"))
-                atexit.register(partial(_removed, self._folder, os.getpid()))
+                removed_at_exit(self._folder)
             return self._folder
 
 
@@ -145,6 +145,18 @@ def _has_few_folders(rows: Rows) -> bool:
     table = rows.snapshot
     fields = table.config.partition_fields
     return not fields or (len(fields) == 1 and len(table.storage.list_folder("").folders) <= _MOST_FOLDERS)
+
+
+def removed_at_exit(folder: Path) -> Callable[[], None]:
+    """Has a folder removed when this process ends, not by a fork of it; the function that is returned does it now."""
+    remove = partial(_removed, folder, os.getpid())
+    atexit.register(remove)
+
+    def now() -> None:
+        atexit.unregister(remove)
+        remove()
+
+    return now
 
 
 def _removed(folder: Path, owner: int) -> None:

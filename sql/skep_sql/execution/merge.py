@@ -20,6 +20,7 @@ from skep_sql.execution.change import META, TARGET, check_has_meta, check_orderi
 from skep_sql.parsing.statements import Assignment, Merge, MergeClause, Node
 from skep_sql.protocols import QueryEngine, Relation, TargetTable
 from skep_table.keys import KeyGenerator
+from skep_table.keys.text import joined_places, single
 from skep_table.merge.rows import DELETED, PARTIAL
 from skep_table.query.options import QueryType
 from skep_table.table import HudiTable
@@ -308,11 +309,11 @@ class _Plan:
             return changed
         generator = KeyGenerator.of(self._table.config, self._table.options)
         keys = generator.record_keys(new)
-        places = _joined(generator.partition_paths(new), keys)
+        places = joined_places(generator.partition_paths(new), keys)
         is_deleted = changed.column(DELETED)
         deleted = changed.filter(is_deleted)
-        at = pc.index_in(places, _joined(deleted.column(PARTITION_PATH), deleted.column(RECORD_KEY)))
-        self._check_new(places, _single(keys), pc.is_null(at))
+        at = pc.index_in(places, joined_places(deleted.column(PARTITION_PATH), deleted.column(RECORD_KEY)))
+        self._check_new(places, single(keys), pc.is_null(at))
         replaces = pc.is_valid(at)
         if not pc.any(replaces).as_py():
             return changed
@@ -320,7 +321,7 @@ class _Plan:
         after = after.set_column(after.schema.get_field_index(RECORD_KEY), RECORD_KEY, before.column(RECORD_KEY))
         for name in rule_of(self._table).ordering_fields:
             check_ordering_rises(before, after, name, self._table, self._name)
-        stored = _joined(changed.column(PARTITION_PATH), changed.column(RECORD_KEY))
+        stored = joined_places(changed.column(PARTITION_PATH), changed.column(RECORD_KEY))
         return changed.filter(pc.invert(pc.and_(is_deleted, pc.is_in(stored, places.filter(replaces)))))
 
     def _check_new(self, places: pa.Array, keys: pa.Array, stays: pa.Array) -> None:
@@ -329,7 +330,7 @@ class _Plan:
         `places`: of each new row partition and key. `stays`: whether no clause deletes the stored row there.
         """
         stored = self._merge.target.rows(self._table, query=QueryType.SNAPSHOT, columns=META).to_arrow()
-        held = pc.and_(pc.is_in(places, _joined(stored.column(PARTITION_PATH), stored.column(RECORD_KEY))), stays)
+        held = pc.and_(pc.is_in(places, joined_places(stored.column(PARTITION_PATH), stored.column(RECORD_KEY))), stays)
         numbers = pc.value_counts(places)
         twice = numbers.field("values").filter(pc.greater(numbers.field("counts"), 1))
         again = pc.or_(held, pc.is_in(places, twice))
@@ -380,15 +381,3 @@ class _Plan:
 def _same(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.ChunkedArray:
     """Where values are equal, or both null."""
     return pc.or_(pc.fill_null(pc.equal(one, other), False), pc.and_(pc.is_null(one), pc.is_null(other)))
-
-
-def _joined(paths: pa.ChunkedArray | pa.Array, keys: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """Partition and key of each row as one text."""
-    return pc.binary_join_element_wise(_single(paths).cast(pa.string()), _single(keys).cast(pa.string()), "\0")
-
-
-def _single(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    if not isinstance(column, pa.ChunkedArray):
-        return column
-    combined = column.combine_chunks()
-    return combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks)

@@ -54,6 +54,11 @@ def single(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
+def joined_places(paths: pa.Array | pa.ChunkedArray, keys: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Partition path and record key of each row as one text, by which rows are compared."""
+    return pc.binary_join_element_wise(single(paths).cast(pa.string()), single(keys).cast(pa.string()), "\0")
+
+
 def column_of(batch: pa.RecordBatch | pa.Table, name: str, kind: str = "key") -> pa.Array:
     """The column `name`, dotted for a member of a struct, as one array. KeyFieldError when it is not there.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from skep_table.query.options import QueryType
 from skep_table.query.plan import ReadTask, plan, scan_of
 from skep_table.query.request import ReadRequest
 from skep_table.query.result import ReadResult
-from skep_table.query.unwritten import check_readable, holds, overlaid
+from skep_table.query.unwritten import check_readable, is_plain, may_overlay, overlaid
 from skep_table.table import HudiTable
 from skep_table.unwritten import Unwritten
 from skep_table.view import FileSlice
@@ -46,19 +47,11 @@ def read_schema(table: HudiTable, request: ReadRequest = SNAPSHOT) -> pa.Schema:
 
 def read_batches(table: HudiTable, request: ReadRequest = SNAPSHOT) -> Iterator[pa.RecordBatch]:
     """The rows of the answer, in the order of partitions and file groups; none of the batches is empty."""
-    if request.limit == 0:
-        return
-    if table.unwritten is not None:
-        yield from _with_unwritten(table, table.unwritten, request)
-        return
     left = request.limit
+    if left == 0:
+        return
     with files_there(table):
-        batches: Generator[pa.RecordBatch, None, None]
-        if request.query is QueryType.CDC:
-            batches = in_order(cdc.plan_changes(table, request), cdc.run, 1 if left is not None else None)
-        else:
-            tasks = plan(table, request)
-            batches = in_order(tasks, execute.run, 1 if left is not None or _is_small(tasks) else None)
+        batches = _batches(table, request)
         for batch in batches:
             if left is not None and batch.num_rows >= left:
                 yield batch.slice(0, left)
@@ -68,16 +61,24 @@ def read_batches(table: HudiTable, request: ReadRequest = SNAPSHOT) -> Iterator[
             left = None if left is None else left - batch.num_rows
 
 
-def _with_unwritten(table: HudiTable, found: Unwritten, request: ReadRequest) -> Iterator[pa.RecordBatch]:
+def _batches(table: HudiTable, request: ReadRequest) -> Generator[pa.RecordBatch, None, None]:
+    """The rows of the answer, whatever its limit, by which only few are read ahead."""
+    if table.unwritten is not None:
+        return _with_unwritten(table.with_unwritten(None), table.unwritten, request)
+    if request.query is QueryType.CDC:
+        return in_order(cdc.plan_changes(table, request), cdc.run, 1 if request.limit is not None else None)
+    tasks = plan(table, request)
+    return in_order(tasks, execute.run, 1 if request.limit is not None or _is_small(tasks) else None)
+
+
+def _with_unwritten(stored: HudiTable, found: Unwritten, request: ReadRequest) -> Generator[pa.RecordBatch, None, None]:
     """UnwrittenRowsError where the answer is not known before the changes are written."""
-    schema, stored = read_schema(table, request), table.with_unwritten(None)
-    predicate = scan_of(stored, request).predicate
-    if found.changes is not None:
-        check_readable(found.changes, request, schema)
-    elif not holds(found, request, (*schema.names, *(predicate.columns if predicate else ()))):
+    check_readable(found.changes, request)
+    scan = scan_of(stored, request) if is_plain(request) else None
+    if scan is None or not may_overlay(found, scan.arrow_schema, scan.predicate):
         yield from read_batches(stored, request)
         return
-    yield from overlaid(found, request, schema, predicate, lambda asked: read_batches(stored, asked))
+    yield from overlaid(found, request, scan.arrow_schema, scan.predicate, partial(read_batches, stored))
 
 
 def _is_small(tasks: Sequence[ReadTask]) -> bool:

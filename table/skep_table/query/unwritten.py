@@ -6,7 +6,7 @@ those to be deleted; see `Computed` of the writes. They are few, and in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from skep_format.errors import SkepError
 from skep_format.schema.types import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY
-from skep_table.keys.text import single
+from skep_table.keys.text import joined_places
 from skep_table.merge.rows import DELETED
 from skep_table.query.filters.predicate import Predicate
 from skep_table.query.options import QueryType
@@ -31,8 +31,7 @@ class UnwrittenRowsError(SkepError):
 
 def places(rows: pa.Table | pa.RecordBatch) -> pa.Array:
     """Partition and key of each row, as one text."""
-    paths, keys = (single(rows.column(name)).cast(pa.string()) for name in _PLACE)
-    return pc.binary_join_element_wise(paths, keys, "\0")
+    return joined_places(*(rows.column(name) for name in _PLACE))
 
 
 def with_later(earlier: pa.Table, later: pa.Table) -> pa.Table:
@@ -41,21 +40,32 @@ def with_later(earlier: pa.Table, later: pa.Table) -> pa.Table:
     return pa.concat_tables([earlier.filter(stays), later]).combine_chunks()
 
 
-def holds(found: Unwritten, request: ReadRequest, columns: Iterable[str]) -> bool:
-    """Whether the rows that are held answer a request, which needs these columns."""
-    plain = request.query is QueryType.SNAPSHOT and request.as_of is None
-    return plain and found.held is not None and set(columns) <= set(found.held.schema.names)
+def is_plain(request: ReadRequest) -> bool:
+    """Whether a read is of the newest rows."""
+    return request.query is QueryType.SNAPSHOT and request.as_of is None
 
 
-def check_readable(changes: pa.Table, request: ReadRequest, schema: pa.Schema) -> None:
+def check_readable(changes: pa.Table | None, request: ReadRequest) -> None:
     """UnwrittenRowsError for requests whose answer depends on the commit that is still to come."""
-    if request.query is not QueryType.SNAPSHOT or request.as_of is not None:
+    if changes is None:
+        return
+    if not is_plain(request):
         raise UnwrittenRowsError(f"a {request.query.value} read reads commits, and the changes before it have none yet")
+    if changes.column(FILE_NAME).null_count:
+        raise UnwrittenRowsError("it is not known yet in which files new rows will be")
+
+
+def may_overlay(found: Unwritten, schema: pa.Schema, predicate: Predicate | None) -> bool:
+    """Whether `overlaid` gives an answer of this schema: not without changes, where the rows that are held lack a
+    column. UnwrittenRowsError for a column that changes get by the commit.
+    """
+    if found.changes is None:
+        needed = {*schema.names, *(predicate.columns if predicate else ())}
+        return found.held is not None and needed <= set(found.held.schema.names)
     for name in (COMMIT_TIME, COMMIT_SEQNO):
         if name in schema.names:
             raise UnwrittenRowsError(f"{name} is not known before the changes before are written")
-    if changes.column(FILE_NAME).null_count:
-        raise UnwrittenRowsError("it is not known yet in which files new rows will be")
+    return True
 
 
 def overlaid(
@@ -65,8 +75,10 @@ def overlaid(
     predicate: Predicate | None,
     stored: Callable[[ReadRequest], Iterator[pa.RecordBatch]],
 ) -> Iterator[pa.RecordBatch]:
-    """The answer to a request of this schema: stored rows that are not changed, then the changed ones."""
-    changes, left = found.changes, request.limit
+    """The answer to a request of this schema, but for its limit: stored rows that are not changed, then the changed
+    ones. `stored` reads what files hold.
+    """
+    changes = found.changes
     changed = None if changes is None else places(changes)
 
     def kept() -> Iterator[pa.RecordBatch]:
@@ -82,13 +94,8 @@ def overlaid(
 
     for each in kept():
         batch = pa.RecordBatch.from_arrays([each.column(f.name).cast(f.type) for f in schema], schema=schema)
-        if left is not None:
-            batch = batch.slice(0, left)
-            left -= batch.num_rows
         if batch.num_rows:
             yield batch
-        if left == 0:
-            return
 
 
 def _matching(rows: pa.Table, predicate: Predicate | None) -> Iterator[pa.RecordBatch]:

@@ -35,11 +35,17 @@ class _Turn:
     alone: Callable[[], WriteResult]
     outcome: Outcome = field(default=None, init=False)
 
+    @property
+    def kind(self) -> Hashable | None:
+        return None if self.part is None else self.part.kind
+
+    @property
+    def bytes(self) -> int:
+        return 0 if self.part is None else self.part.bytes
+
     def joins(self, first: _Turn) -> bool:
-        mine, other = self.part, first.part
-        if mine is None or other is None or self.owner != first.owner:
-            return False
-        return mine.kind is not None and mine.kind == other.kind
+        kind = self.kind
+        return kind is not None and kind == first.kind and self.owner == first.owner
 
 
 class WriteTurns:
@@ -103,10 +109,10 @@ class WriteTurns:
 def _group(waiting: Sequence[_Turn]) -> list[_Turn]:
     """The first, and those after it that can be one commit with it."""
     first = waiting[0]
-    found, size = [first], first.part.bytes if first.part is not None else 0
+    found, size = [first], first.bytes
     for each in waiting[1:]:
-        if len(found) < MOST_PARTS and each.joins(first) and each.part is not None:
-            size += each.part.bytes
+        if len(found) < MOST_PARTS and each.joins(first):
+            size += each.bytes
             if size > MOST_BYTES:
                 break
             found.append(each)
