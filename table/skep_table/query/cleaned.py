@@ -42,9 +42,15 @@ def not_whole(table: HudiTable, as_of: InstantTime) -> str | None:
     """Why the files that the table had at `as_of` are not all there; None where they are, savepoints aside."""
     cleans = _deleting(table.timeline)
     last = next((clean for clean in reversed(cleans) if clean.is_completed), None)
-    found = [*([last] if last is not None else []), *(clean for clean in cleans if not clean.is_completed)]
+    # A later clean may record an earlier instant, or by versions none: what those before it deleted stays deleted.
+    recorded = (_earliest_left(table, clean) for clean in cleans)
+    unknown = table.timeline.first_time or BEFORE_ALL
     earliest = max(
-        (_earliest_left(table, clean) or table.timeline.first_time or BEFORE_ALL for clean in found), default=BEFORE_ALL
+        (
+            time or (unknown if clean is last or not clean.is_completed else BEFORE_ALL)
+            for clean, time in zip(cleans, recorded, strict=True)
+        ),
+        default=BEFORE_ALL,
     )
     if as_of.is_before(earliest):
         return f"it can be read as of {earliest} or later"

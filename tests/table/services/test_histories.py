@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from skep_format.errors import CommitConflictError, InputError
@@ -195,6 +195,18 @@ class Model:
                     assert (maker.folder / partition / name).exists()
 
 
+# A clean by versions, which records no earliest instant, after one by commits, which does.
+BY_COMMITS_THEN_VERSIONS = [
+    *[("upsert", ["p/a"])] * 6,
+    ("savepoint", 2),
+    *[("clean", ("COMMITS", 1))] * 2,
+    *[("upsert", ["p/a"])] * 2,
+    ("savepoint", 1),
+    ("clean", ("FILE_VERSIONS", 1)),
+]
+
+
+@example(kind=TableType.COPY_ON_WRITE, steps=BY_COMMITS_THEN_VERSIONS)
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     kind=st.sampled_from(TableType),
