@@ -1,4 +1,4 @@
-"""The process behind `ours.ArrowWriter`: skep's writer without Spark, or delta-rs, on rows that are in memory."""
+"""The process behind `ours.ArrowWriter`: skep's writer without Spark, delta-rs or PyIceberg, on rows in memory."""
 
 from __future__ import annotations
 
@@ -112,7 +112,38 @@ class Delta(Rows):
         return {"rows": [spell(data.sums(found))]}
 
 
+class Iceberg(Rows):
+    """PyIceberg, with a catalog in SQLite beside each table."""
+
+    def _catalog(self, path: str) -> Any:
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        return SqlCatalog("measured", uri=f"sqlite:///{path}.db", warehouse=f"file://{path}")
+
+    def change(self, *, path: str, operation: str, options: dict[str, str]) -> Json:
+        catalog = self._catalog(path)
+        if operation == "bulk_insert":
+            catalog.create_namespace("n")
+            size = {"write.target-file-size-bytes": options["hoodie.parquet.max.file.size"]}
+            table = catalog.create_table("n.t", schema=self._changes.schema, location=f"file://{path}", properties=size)
+            table.append(self._changes)
+            return {}
+        table = catalog.load_table("n.t")
+        if operation == "delete":
+            from pyiceberg.expressions import In
+
+            table.delete(In("id", self._changes["id"].to_pylist()))
+        else:
+            table.upsert(self._changes, join_cols=["id"])
+        return {}
+
+    def sums(self, *, path: str) -> Json:
+        found = self._catalog(path).load_table("n.t").scan(selected_fields=tuple(data.SUMMED)).to_arrow()
+        return {"rows": [spell(data.sums(found))]}
+
+
 if __name__ == "__main__":
     pa.set_cpu_count(2)
     kind = sys.argv[2]
-    serve(lambda: Delta() if kind == "delta" else Skep(kind))
+    others = {"delta": Delta, "iceberg": Iceberg}
+    serve(lambda: others[kind]() if kind in others else Skep(kind))

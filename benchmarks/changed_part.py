@@ -1,8 +1,8 @@
 """Writes that change a small part of one large file: neighbouring keys, the newest day, new rows, a few deletes.
 
-skep and delta-rs have the rows in memory before the time is taken, the Hudis read them from Parquet in a warm session.
-All keep 2,000,000 rows in one file of one partition, use snappy and two cores, and take turns on the same tables, after
-one turn to warm up; what is in the tables in the end is compared.
+skep, delta-rs and PyIceberg, where it is installed, have the rows in memory before the time is taken, the Hudis read
+them from Parquet in a warm session. All keep 2,000,000 rows in one file of one partition, use two cores, and take turns
+on the same tables, after one turn to warm up; what is in the tables in the end is compared.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from benchmarks.report import Report
 from benchmarks.upsert import HUDI_OPTIONS, VERSION_6, Progress, sums
 
 ROWS, FEW, DELETED, DAYS, OF_DAY = 2_000_000, 1_000, 10, 30, 10_000
+ICEBERG = "PyIceberg"
 NEIGHBOURS = "1,000 neighbouring rows into one file of 2,000,000"
 NEWEST = "10,000 rows of the newest day of 30"
 FILL = "1,000 new rows into the file"
@@ -73,6 +75,8 @@ def measure_changes(
         SKEP: partial(ArrowWriter, "COPY_ON_WRITE"),
         DELTA: partial(ArrowWriter, "delta"),
     }
+    if find_spec("pyiceberg") is not None:
+        known[ICEBERG] = partial(ArrowWriter, "iceberg")
     known |= {f"Hudi {release}": partial(Jvm, release) for release in RELEASES}
     with ExitStack() as stack:
         workers: dict[str, Worker] = {}

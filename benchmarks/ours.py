@@ -43,7 +43,7 @@ class Reader(Worker):
 
 
 class ArrowWriter(Worker):
-    """A writer of rows in memory without a JVM: skep by table type, or delta-rs; see arrow_writers.py."""
+    """A writer of rows in memory without a JVM: skep by table type, delta-rs or PyIceberg; see arrow_writers.py."""
 
     def __init__(self, kind: str) -> None:
         super().__init__(

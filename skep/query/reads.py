@@ -6,11 +6,12 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Final
 
+import pyarrow as pa
 from sqlglot import exp
 
 from skep.query.implied_filters import filter_on
 from skep.query.path_rows import ParquetRows
-from skep.query.rows import EMBEDDED_BYTES, Rows
+from skep.query.rows import EMBEDDED_BYTES, Rows, columns_among
 from skep_sql.parsing.columns import names_used
 from skep_sql.parsing.statements import Node
 from skep_sql.protocols import Relation
@@ -46,6 +47,15 @@ def rows_needed(query: exp.Query) -> int | None:
     return sum(int(each.this) for each in bounds)
 
 
+def is_whole(query: exp.Query) -> bool:
+    """Whether a query is all columns of all rows of its one table."""
+    if not isinstance(query, exp.Select) or not _given(query) <= {"expressions", "from", "from_"}:
+        return False
+    source = query.args.get("from_") or query.args.get("from")
+    is_plain = source is not None and isinstance(source.this, exp.Table) and not _given(source.this) - {"this", "alias"}
+    return is_plain and len(query.expressions) == 1 and query.expressions[0] == exp.Star()
+
+
 def _given(node: Node) -> set[str]:
     return {name for name, part in node.args.items() if part}
 
@@ -63,7 +73,7 @@ def reads_needed(query: exp.Query, relations: Mapping[str, Relation], *, in_utc:
     for node in query.find_all(exp.Table):
         nodes[node.name].append(node)
     needed: dict[str, Relation] = {}
-    known: dict[tuple[int, str], Rows] = {}
+    known: dict[tuple[int, str], Relation] = {}
     for name, relation in relations.items():
         needed[name] = relation
         if isinstance(relation, Rows):
@@ -71,4 +81,8 @@ def reads_needed(query: exp.Query, relations: Mapping[str, Relation], *, in_utc:
             needed[name] = known.setdefault((id(relation), str(where)), relation.narrowed(used).filtered(where))
         elif isinstance(relation, ParquetRows):
             needed[name] = relation.narrowed(used)
+        elif isinstance(relation, pa.Table) and used is not None:
+            needed[name] = known.setdefault(
+                (id(relation), ""), relation.select(columns_among(relation.schema.names, used))
+            )
     return needed

@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from skep.base.display import ROWS_SHOWN, first_rows, print_table, rows_html
 from skep.query.spark import SparkHolder
 from skep_format.basefile.footer import share_of_columns
@@ -76,17 +79,39 @@ def columns_among(listed: Sequence[str], names: frozenset[str]) -> tuple[str, ..
     return tuple(name for name in listed if name.lower() in names) or tuple(listed[:1])
 
 
+@dataclass(frozen=True, slots=True)
+class JoinedBy:
+    """The values that a join looks for in a column."""
+
+    column: str
+    values: pa.Array
+
+    def filter(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that have one of them."""
+        return batch.filter(pc.is_in(batch.column(self.column), value_set=self.values))
+
+
 class Rows(ReadResult):
     """The rows of one read. Each `to_…` reads again; nothing is read before.
 
     A notebook shows the first rows, which it reads; so does `show`.
     """
 
-    def __init__(self, table: HudiTable, request: ReadRequest, spark: SparkHolder, *, is_shared: bool = False) -> None:
-        """`is_shared`: of a snapshot that other reads have, too."""
+    def __init__(
+        self,
+        table: HudiTable,
+        request: ReadRequest,
+        spark: SparkHolder,
+        *,
+        is_shared: bool = False,
+        joined: JoinedBy | None = None,
+    ) -> None:
+        """`is_shared`: of a snapshot that other reads have, too. `joined`: see `joined_by`."""
         inner = read(table, request)
-        super().__init__(inner.schema, inner.to_batches, inner.count)
+        batches = inner.to_batches if joined is None else lambda: map(joined.filter, inner.to_batches())
+        super().__init__(inner.schema, batches, inner.count)
         self._table, self._request, self._spark, self._is_shared = table, request, spark, is_shared
+        self._joined = joined
 
     def __repr__(self) -> str:
         return f"Rows({', '.join(self.schema.names)})"
@@ -112,7 +137,8 @@ class Rows(ReadResult):
         plain = ReadRequest(query=request.query)
         if not self._is_shared or request.query not in (QueryType.SNAPSHOT, QueryType.READ_OPTIMIZED):
             return None
-        return (table.storage.root, request.query, table.options) if request == plain else None
+        is_whole = request == plain and self._joined is None
+        return (table.storage.root, request.query, table.options) if is_whole else None
 
     @property
     def where(self) -> str | None:
@@ -154,7 +180,7 @@ class Rows(ReadResult):
         if names is None or self._request.query is QueryType.CDC:
             return self
         columns = columns_among(self.schema.names, names)
-        return Rows(self._table, replace(self._request, columns=columns), self._spark)
+        return Rows(self._table, replace(self._request, columns=columns), self._spark, joined=self._joined)
 
     def filtered(self, where: Predicate | None) -> Rows:
         """With a filter, of the same snapshot of the table. None keeps all; a filter that is there stays.
@@ -164,7 +190,14 @@ class Rows(ReadResult):
         if where is None or self._request.query is QueryType.CDC:
             return self
         own = scan_of(self._table, self._request).predicate
-        return Rows(self._table, replace(self._request, where=where if own is None else own.also(where)), self._spark)
+        request = replace(self._request, where=where if own is None else own.also(where))
+        return Rows(self._table, request, self._spark, joined=self._joined)
+
+    def joined_by(self, column: str, values: pa.ChunkedArray) -> Rows:
+        """For a join that needs only rows with one of the values, of the column's type, in a column that it reads:
+        batches come without the others.
+        """
+        return Rows(self._table, self._request, self._spark, joined=JoinedBy(column, values.combine_chunks()))
 
     def to_pyarrow_dataset(self) -> ds.Dataset:
         """A dataset of pyarrow: its scans read the columns that they name, and the files that their filter leaves."""

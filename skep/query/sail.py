@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -20,7 +20,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from skep.base.display import print_table
-from skep.query.reads import bytes_read, reads, reads_needed, rows_needed, why_big
+from skep.query.reads import bytes_read, is_whole, reads, reads_needed, rows_needed, why_big
 from skep.query.result import SqlResult, engine_line
 from skep.query.rows import Rows
 from skep.query.sail_server import SERVER, SailMissingError, run, started
@@ -176,8 +176,13 @@ class SailEngine:
         return self.planned(query, relations).checked().query.schema
 
     def rows(self, query: exp.Query, relations: Mapping[str, Relation]) -> pa.Table:
-        """See `Engine`."""
-        return self.planned(query, relations).rows()
+        """See `Engine`. All rows of one relation are read without a query."""
+        plan = self.planned(query, relations)
+        relation = next(iter(plan.relations.values()), None) if is_whole(query) else None
+        if not isinstance(relation, Rows) or relation.schema.names != plan.query.schema.names:
+            return plan.rows()
+        batches = (_in_types_of(plan.query.schema, batch) for batch in _stoppable(relation.to_batches()))
+        return pa.Table.from_batches(batches, plan.query.schema)
 
     def frame(self, query: exp.Query, relations: Mapping[str, Relation]) -> object:
         """See `Engine`."""
@@ -412,8 +417,7 @@ def _write(file: Path, relation: Relation, most_rows: int | None, stop: Event | 
     with _sail_errors():
         writer = pa.ipc.new_file(file, schema)
     try:
-        for batch in batches:
-            _go_on(stop)
+        for batch in _stoppable(batches, stop):
             converted = batch if batch.schema.equals(schema) else _in_types_of(schema, batch)
             with _sail_errors():
                 writer.write_table(pa.Table.from_batches([converted]), _ROWS_IN_A_BATCH)
@@ -423,6 +427,14 @@ def _write(file: Path, relation: Relation, most_rows: int | None, stop: Event | 
     finally:
         with _sail_errors():
             writer.close()
+
+
+def _stoppable(batches: Iterable[pa.RecordBatch], stop: Event | None = None) -> Iterator[pa.RecordBatch]:
+    """Batches as they come, until the query is stopped."""
+    stop = stop or _STOP.get()
+    for batch in batches:
+        _go_on(stop)
+        yield batch
 
 
 def _in_types_of(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -1,4 +1,4 @@
-"""The row groups that are copied as bytes into new base files while a test writes."""
+"""The row groups, and the columns of others, that are copied as bytes into new base files while a test writes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,25 @@ def copied_groups() -> Iterator[list[int]]:
 
     def noted(writer: BaseFileWriter, held: OpenBaseFile, number: int, **more: Any) -> None:
         copy(writer, held, number, **more)
-        copied.append(number)
+        if more.get("changed") is None:
+            copied.append(number)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(BaseFileWriter, "copy", noted)
         yield copied
+
+
+@contextmanager
+def changed_columns() -> Iterator[list[tuple[str, ...]]]:
+    """The columns that are encoded of each row group of which others are copied, but for that of file names."""
+    changed: list[tuple[str, ...]] = []
+    copy = BaseFileWriter.copy
+
+    def noted(writer: BaseFileWriter, held: OpenBaseFile, number: int, **more: Any) -> None:
+        copy(writer, held, number, **more)
+        if more.get("changed") is not None:
+            changed.append(tuple(more["changed"].schema.names))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BaseFileWriter, "copy", noted)
+        yield changed

@@ -8,9 +8,10 @@ contradicts itself or its file is CorruptFileError.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Container, Iterator, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from types import MappingProxyType
 from typing import Final
 
 import pyarrow as pa
@@ -59,17 +60,6 @@ class RowGroup:
             else each
             for each in self.columns
         )
-        return replace(self, columns=tuple(columns))
-
-    def with_column(self, name: str, pages: ColumnPages) -> RowGroup:
-        """The same with other values in one of the columns that are not nested.
-
-        With the index of its pages where the others have theirs: readers want it of all columns, or of none.
-        """
-        named = [parquet.name_of(each.chunk) == name for each in self.columns]
-        if any(each.offset_index is None for each, found in zip(self.columns, named, strict=True) if not found):
-            pages = replace(pages, column_index=b"", offset_index=None)
-        columns = (pages if found else each for each, found in zip(self.columns, named, strict=True))
         return replace(self, columns=tuple(columns))
 
 
@@ -176,14 +166,23 @@ class RowGroups:
                 raise self._wrong(f"a column chunk at bytes {start} to {start + length}", f"bytes {at} to {end}")
             at = start + length
 
-    def read(self, number: int) -> RowGroup:
-        """The bytes of one row group, compared with what its footer states."""
-        group = self.groups[number]
-        chunks = parquet.chunks_of(group)
-        with damage_named(self._path):
-            return RowGroup(self.rows[number], group, tuple(self._columns(chunks)))
+    def read(self, number: int, pages: Mapping[str, ColumnPages] = MappingProxyType({})) -> RowGroup:
+        """The bytes of one row group, compared with what its footer states.
 
-    def _columns(self, chunks: Sequence[Struct]) -> Iterator[ColumnPages]:
+        `pages`: of the columns, by dotted name, that have other values in the new file. They keep the index of their
+        pages where the others have theirs: readers want it of all columns, or of none.
+        """
+        group = self.groups[number]
+        with damage_named(self._path):
+            kept = list(self._columns(parquet.chunks_of(group), pages))
+        if any(each.offset_index is None for each in kept if each is not None):
+            pages = {name: replace(each, column_index=b"", offset_index=None) for name, each in pages.items()}
+        names = map(parquet.name_of, parquet.chunks_of(group))
+        columns = (pages[name] if each is None else each for name, each in zip(names, kept, strict=True))
+        return RowGroup(self.rows[number], group, tuple(columns))
+
+    def _columns(self, chunks: Sequence[Struct], others: Container[str]) -> Iterator[ColumnPages | None]:
+        """None of columns that are among the `others`."""
         starts = [parquet.chunk_start(chunk) for chunk in chunks]
         sizes = [parquet.chunk_bytes(chunk) for chunk in chunks]
         low, whole = min(starts), sum(sizes)
@@ -191,6 +190,9 @@ class RowGroups:
         is_dense = max(map(sum, zip(starts, sizes, strict=True))) - low == whole
         together = memoryview(self._bytes(low, whole) if is_dense else b"")
         for chunk, start, size in zip(chunks, starts, sizes, strict=True):
+            if parquet.name_of(chunk) in others:
+                yield None
+                continue
             data = together[start - low :][:size] if is_dense else self._bytes(start, size)
             parquet.check_pages(chunk, data, self._path)
             yield ColumnPages(

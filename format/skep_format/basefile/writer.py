@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from typing import IO, TypeVar
@@ -95,7 +95,7 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         self._flushed_bytes = 0
         self._copied_bytes = 0
         self._rows = 0
-        self._names: dict[int, ColumnPages] = {}
+        self._names: dict[int, Mapping[str, ColumnPages]] = {}
         self._stack = ExitStack()
         self._file: pq.ParquetWriter | None = None
         self._written: WrittenFile | None = None
@@ -186,16 +186,23 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         """Whether `copy` may be called with that file. CorruptFileError where its footer is wrong."""
         return can_copy(held, self._schema, self._options)
 
-    def copy(self, held: OpenBaseFile, number: int, *, new_keys: bool = True) -> None:
-        """Appends the rows of a row group as the bytes that they are in another file, but for the column of file names.
+    def copy(
+        self, held: OpenBaseFile, number: int, *, new_keys: bool = True, changed: pa.RecordBatch | None = None
+    ) -> None:
+        """Appends the rows of a row group as the bytes that they are in another file, but for the column of file names
+        and the `changed` columns, of which all values are given, as for `write`; keys are not among them.
 
         `new_keys`: see `continue_keys`. Raises CorruptFileError before anything is written.
         """
         assert held.row_groups is not None
-        # Hudi 0.15 takes a column for null in row groups that lack its statistics, where others have them.
-        group = held.row_groups.read(number).without_statistics(_NEVER_FILTERED)
+        pages = {}
+        if changed is not None and changed.num_columns:
+            given = changed if self._options.meta else without_meta_values(changed)
+            pages = _column_pages(self._typed(given), self._options, self._path)
         if self._options.meta and FILE_NAME in self._schema:
-            group = group.with_column(FILE_NAME, self._name_pages(group.rows))
+            pages |= self._name_pages(held.row_groups.rows[number])
+        # Hudi 0.15 takes a column for null in row groups that lack its statistics, where others have them.
+        group = held.row_groups.read(number, pages).without_statistics(_NEVER_FILTERED)
         if self._keyed and new_keys:
             for batch in held.rows(columns=[RECORD_KEY], groups=(number,)):
                 self._add_keys(batch.column(0))
@@ -205,15 +212,12 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         self._copied_bytes += self._sink.tell() - before
         self._rows += group.rows
 
-    def _name_pages(self, rows: int) -> ColumnPages:
+    def _name_pages(self, rows: int) -> Mapping[str, ColumnPages]:
         """The column of file names in a row group: one name, in so many rows."""
         if rows not in self._names:
-            column = pa.table({FILE_NAME: constant(posixpath.basename(self._path), rows)})
-            data = io.BytesIO()
+            column = pa.record_batch({FILE_NAME: constant(posixpath.basename(self._path), rows)})
             options = replace(self._options, value_filters=ValueFilters())
-            with _parquet_writer(data, column, options, write_page_index=True) as file:
-                file.write_table(column, row_group_size=_ALL_ROWS)
-            self._names[rows] = RowGroups(pa.BufferReader(data.getvalue()), self._path).read(0).columns[0]
+            self._names[rows] = _column_pages(column, options, self._path)
         return self._names[rows]
 
     def close(self) -> WrittenFile:
@@ -256,13 +260,15 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
             self._held, self._held_bytes = [], 0
 
     def _typed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch in the file's types, with the dictionaries of its text columns where they can be written."""
+        """The batch, of some of the columns, in the file's types, with the dictionaries of its text columns where they
+        can be written.
+        """
         if batch.schema == self._arrow:
             return batch
         kept = self._options.dictionary and not self._options.value_filters.wanted
         fields = [
             field.with_type(found.type) if kept and found.type == ENCODED_TEXT and field.type == pa.string() else field
-            for found, field in zip(batch.schema, self._arrow, strict=True)
+            for found, field in zip(batch.schema, map(self._arrow.field, batch.schema.names), strict=True)
         ]
         return batch.cast(pa.schema(fields))
 
@@ -312,20 +318,34 @@ def without_meta_values(rows: R) -> R:
 
 def parquet_bytes(schema: Schema, rows: pa.Table, options: BaseFileOptions) -> bytes:
     """Rows as a Parquet file without filter and key range: what the Parquet blocks of log files hold."""
-    plain = rows.cast(_file_schema(schema))
+    return _in_memory(rows.cast(_file_schema(schema)), options, _schema_entries(schema))
+
+
+def _column_pages(batch: pa.RecordBatch, options: BaseFileOptions, path: str) -> dict[str, ColumnPages]:
+    """The pages of columns in one row group of the file at `path`, by their dotted names."""
+    plain = pa.schema([f.with_type(f.type.value_type) if f.type == ENCODED_TEXT else f for f in batch.schema])
+    data = _in_memory(row_group([batch], plain, None), options, {}, write_page_index=True)
+    columns = RowGroups(pa.BufferReader(data), path).read(0).columns
+    return {parquet.name_of(each.chunk): each for each in columns}
+
+
+def _in_memory(
+    rows: pa.Table, options: BaseFileOptions, entries: Mapping[str, str], *, write_page_index: bool = False
+) -> bytes:
+    """A Parquet file of one row group."""
     data = io.BytesIO()
     sink = ParquetOutput(data)
-    with _parquet_writer(sink, plain, options) as file:
-        file.write_table(plain, row_group_size=_ALL_ROWS)
-        file.add_key_value_metadata(_schema_entries(schema))
-        sink.add(plain)
+    with _parquet_writer(sink, rows, options, write_page_index=write_page_index) as file:
+        file.write_table(rows, row_group_size=_ALL_ROWS)
+        file.add_key_value_metadata(entries)
+        sink.add(rows)
         sink.hold()
     sink.release()
     return data.getvalue()
 
 
 def _parquet_writer(
-    sink: ParquetOutput | io.BytesIO, rows: pa.Table, options: BaseFileOptions, *, write_page_index: bool = False
+    sink: ParquetOutput, rows: pa.Table, options: BaseFileOptions, *, write_page_index: bool = False
 ) -> pq.ParquetWriter:
     """`rows`: the first row group, from which the encoding of each column is chosen."""
     return pq.ParquetWriter(

@@ -72,9 +72,14 @@ def update_rows(
     check_update_wins(table, target.name)
     _refuse_keys(values, table, target.name)
 
-    def compute(snapshot: HudiTable) -> pa.Table:
+    setting = {value.column: value.expression for value in values}
+
+    def compute(snapshot: HudiTable, *, whole: bool) -> pa.Table:
+        """`whole`: with the columns that stay as they are."""
         schema = to_arrow(snapshot.schema())
-        setting = {value.column: value.expression for value in values}
+        if not whole:
+            needed = setting.keys() | columns_beside(snapshot)
+            schema = pa.schema([field for field in schema if field.name in needed])
         ordering = [name for name in rule_of(snapshot).ordering_fields if name.partition(".")[0] in setting]
         columns = [_column(alias, name) for name in META]
         columns += [
@@ -102,8 +107,8 @@ def update_rows(
             check_ordering_rises(old, changed, name, snapshot, target.name)
         return changed
 
-    sets = frozenset(value.column for value in values)
-    return target.commit(ChangePart(compute, sets), options)
+    change = ChangePart(partial(compute, whole=True), frozenset(setting), partial(compute, whole=False))
+    return target.commit(change, options)
 
 
 def run_delete(statement: Delete, scope: Scope, engine: QueryEngine, options: Mapping[str, object]) -> WriteResult:
@@ -203,6 +208,12 @@ def _with_field(base: Node, kind: pa.DataType, path: Sequence[str], value: Node,
 def rule_of(table: HudiTable) -> MergeRule:
     """The table's merge rule."""
     return MergeRule.of(merged_by(table.config, table.options), table.options)
+
+
+def columns_beside(table: HudiTable) -> frozenset[str]:
+    """The columns that updated rows need beside those that are set: ordering columns, and those of partitions."""
+    names = (*rule_of(table).ordering_fields, *table.config.partition_fields)
+    return frozenset(name.partition(".")[0] for name in names)
 
 
 def by_ordering(table: HudiTable) -> bool:

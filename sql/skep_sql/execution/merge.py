@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -16,7 +17,15 @@ from skep_format.schema.arrow import to_arrow
 from skep_format.schema.types import PARTITION_PATH, RECORD_KEY
 from skep_sql.assign import assigned
 from skep_sql.bind import Scope, bind, given_rows, table_to_change
-from skep_sql.execution.change import META, TARGET, check_has_meta, check_ordering_rises, rule_of, values_to_set
+from skep_sql.execution.change import (
+    META,
+    TARGET,
+    check_has_meta,
+    check_ordering_rises,
+    columns_beside,
+    rule_of,
+    values_to_set,
+)
 from skep_sql.parsing.statements import Assignment, Merge, MergeClause, Node
 from skep_sql.protocols import QueryEngine, Relation, TargetTable
 from skep_table.keys import KeyGenerator
@@ -69,19 +78,23 @@ def merge_rows(merge: MergeInto, scope: Scope, engine: QueryEngine, options: Map
         )
     bound = bind(merge.source, scope)
     known = engine.schema(bound.query, bound.relations).names
-    sets = _Plan(merge, table.with_options(options), known, engine).columns_set  # refused before the write begins
+    checked = _Plan(merge, table.with_options(options), known, engine)  # refused before the write begins
 
-    def compute(snapshot: HudiTable) -> pa.Table:
+    def compute(snapshot: HudiTable, *, whole: bool) -> pa.Table:
         pinned = replace(scope, pinned={**scope.pinned, merge.target.name: snapshot})
         source = bind(merge.source, pinned)
         numbered = engine.numbered(source.query, source.relations, _ROW)
-        plan = _Plan(merge, snapshot.with_options(options), known, engine)
+        held = numbered if isinstance(numbered, pa.Table) else None
+        plan = _Plan(merge, snapshot.with_options(options), known, engine, whole=whole, held=held)
         relation: Relation = merge.target.rows(snapshot, query=QueryType.SNAPSHOT)
+        if held is not None and (names := plan.joined_columns(held.schema)) is not None:
+            relation = relation.joined_by(names[0], held.column(names[1]))
         functions = {TARGET: lambda *_: relation, _SOURCE: lambda *_: numbered}
         joined = bind(plan.query(), replace(pinned, functions={**scope.functions, **functions}))
         return plan.changes(engine.rows(joined.query, joined.relations))
 
-    return merge.target.commit(ChangePart(compute, sets), options)
+    compute_set = None if checked.moves_rows else partial(compute, whole=False)
+    return merge.target.commit(ChangePart(partial(compute, whole=True), checked.columns_set, compute_set), options)
 
 
 def _check_order(clauses: Sequence[MergeClause], name: str) -> None:
@@ -94,10 +107,24 @@ def _check_order(clauses: Sequence[MergeClause], name: str) -> None:
 
 
 class _Plan:
-    """The joined query, and how its rows become changes."""
+    """The joined query, and how its rows become changes. `whole`: stored rows come with the columns that they keep.
 
-    def __init__(self, merge: MergeInto, table: HudiTable, source: Sequence[str], engine: QueryEngine) -> None:
+    `held`: the numbered rows of the source, where they are in memory: their columns do not pass through the query.
+    """
+
+    def __init__(
+        self,
+        merge: MergeInto,
+        table: HudiTable,
+        source: Sequence[str],
+        engine: QueryEngine,
+        *,
+        whole: bool = True,
+        held: pa.Table | None = None,
+    ) -> None:
         self._merge = merge
+        self._whole = whole
+        self._held = held
         self._engine = engine
         self._table = table
         self._name = merge.target.name
@@ -168,7 +195,13 @@ class _Plan:
     def columns_set(self) -> frozenset[str]:
         """Those that its updates change."""
         clauses = zip(self._merge.clauses, self._values, strict=True)
-        return frozenset(name for clause, values in clauses if clause.action == "update" for name in values)
+        updates = (values for clause, values in clauses if clause.action == "update")
+        return frozenset(name for values in updates for name in values)
+
+    @property
+    def moves_rows(self) -> bool:
+        """Whether an update may put a row into another partition, for which it has to be whole."""
+        return bool(self._places)
 
     # -- the query
 
@@ -200,7 +233,7 @@ class _Plan:
         columns.append(exp.alias_(number, _CLAUSE))
         for at, values in enumerate(self._values):
             for place, name in enumerate(self._schema.names):
-                if name in values:
+                if name in values and self._held_column(values[name]) is None:
                     chosen = exp.Case().when(
                         exp.EQ(this=number.copy(), expression=exp.Literal.number(at)), values[name].copy()
                     )
@@ -216,16 +249,60 @@ class _Plan:
         query.append("joins", joined)
         return query
 
+    def joined_columns(self, source: pa.Schema) -> tuple[str, str] | None:
+        """A column of the table, and the one of the source that has its value in all joined rows.
+
+        None where rows of the table without a match are needed, too.
+        """
+        if any(clause.when == "not matched by source" for clause in self._merge.clauses):
+            return None
+        for one, other in self._compared():
+            columns = [name for name in self._schema.names if name.lower() == one.lower()]
+            given = [name for name in source.names if name.lower() == other.lower()]
+            if len(columns) == len(given) == 1:
+                kind = self._schema.field(columns[0]).type
+                is_exact = pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_date(kind)
+                if is_exact and source.field(given[0]).type == kind:
+                    return columns[0], given[0]
+        return None
+
+    def _compared(self) -> Iterator[tuple[str, str]]:
+        """The columns of the table and of the source that ON compares for equality, each pair with AND."""
+        aliases = self._merge.alias.lower(), self._merge.source_alias.lower()
+        for each in self._conditions():
+            if isinstance(each, exp.EQ):
+                pair = {side.table.lower(): side for side in (each.left, each.right) if type(side) is exp.Column}
+                if set(pair) == set(aliases):
+                    one, other = (pair[alias] for alias in aliases)
+                    yield one.name, other.name
+
+    def _conditions(self) -> list[Node]:
+        """Those of ON that all have to hold."""
+        on = self._merge.on
+        return [each.unnest() for each in (on.flatten() if isinstance(on, exp.And) else [on])]
+
     def _of_table(self, name: str) -> Node:
         return exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(self._merge.alias, quoted=True))
 
     def _names_read(self) -> list[str]:
         """The columns of stored rows that a clause keeps, or compares with what it sets."""
         read: set[str] = set()
+        needed = self._schema_names
+        if not self._whole:
+            needed = (self.columns_set | columns_beside(self._table)) & needed
         for clause, values in zip(self._merge.clauses, self._values, strict=True):
             if clause.action != "insert":
-                read |= self._schema_names - values.keys() | self._fixed | self._places
+                read |= needed - values.keys() | self._fixed | self._places
         return [name for name in self._schema.names if name in read]
+
+    def _held_column(self, value: Node) -> str | None:
+        """The column of the rows in memory that an expression is."""
+        if self._held is None or type(value) is not exp.Column or value.args.get("db"):
+            return None
+        if value.table.lower() != self._merge.source_alias.lower():
+            return None
+        found = [name for name in self._source if name.lower() == value.name.lower()]
+        return found[0] if len(found) == 1 else None
 
     # -- its rows
 
@@ -233,9 +310,10 @@ class _Plan:
         """The rows that a clause took, as `TableWriter.change` takes them: by clause, and by row of the source."""
         parts, inserted = [], []
         for at, clause in enumerate(self._merge.clauses):
-            places = enumerate(self._schema.names)
             used = [*(f"{_OLD}{name}" for name in (*META, *self._names_read())), _ROW]
-            used += [f"_skep_v{at}_{place}" for place, name in places if name in self._values[at]]
+            used += [
+                name for place in range(len(self._schema)) if (name := f"_skep_v{at}_{place}") in rows.schema.names
+            ]
             taken = rows.select(used).filter(pc.equal(rows.column(_CLAUSE), at))
             found = self._changed(at, clause, taken.sort_by(_ROW))
             parts.append(found)
@@ -249,12 +327,19 @@ class _Plan:
         made: dict[str, pa.ChunkedArray] = {name: rows.column(f"{_OLD}{name}").cast(pa.string()) for name in META}
         for place, field in enumerate(self._schema):
             if field.name in values:
-                given, by_name = rows.column(f"_skep_v{at}_{place}"), clause.assignments is None
+                from_source, by_name = self._held_column(values[field.name]), clause.assignments is None
+                if self._held is not None and from_source is not None:
+                    given = self._held.column(from_source).take(rows.column(_ROW))
+                else:
+                    given = rows.column(f"_skep_v{at}_{place}")
                 column = assigned(given, field.type, field.name, self._name, self._engine, by_name=by_name)
             elif clause.action == "insert":
                 column = pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
-            else:
+            elif f"{_OLD}{field.name}" in rows.schema.names:
                 column = rows.column(f"{_OLD}{field.name}").cast(field.type)
+            else:  # kept as it is
+                made[field.name] = pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
+                continue
             if column.null_count and not field.nullable and clause.action != "delete":
                 raise InputError(
                     f"table {self._name}: column {field.name} is NOT NULL, MERGE gives {column.null_count} rows null",
@@ -351,21 +436,10 @@ class _Plan:
         config = self._table.config
         if not config.record_key_fields:
             return True
-        pairs = set()
-        parts = self._merge.on.flatten() if isinstance(self._merge.on, exp.And) else [self._merge.on]
         compared = {name.lower() for name in (*config.record_key_fields, *config.partition_fields)}
-        for part in parts:
-            inner = part.unnest()
-            if not (
-                isinstance(inner, exp.EQ) and isinstance(inner.left, exp.Column) and isinstance(inner.right, exp.Column)
-            ):
-                return False
-            one, other = (inner.left, inner.right)
-            if other.table.lower() == self._merge.alias.lower():
-                one, other = other, one
-            if one.table.lower() != self._merge.alias.lower() or one.name.lower() not in compared:
-                return False
-            pairs.add((one.name.lower(), other.name.lower()))
+        pairs = {(one.lower(), other.lower()) for one, other in self._compared()}
+        if len(pairs) < len(self._conditions()) or any(one not in compared for one, _ in pairs):
+            return False
         in_on = {one for one, _ in pairs}
         kept = [*config.record_key_fields, *(name for name in config.partition_fields if name.lower() in in_on)]
         for clause, values in zip(self._merge.clauses, self._values, strict=True):

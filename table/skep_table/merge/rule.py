@@ -124,6 +124,10 @@ class MergeRule:
             wanted.add(self.delete_field)
         return tuple(name for name in schema.names() if name in wanted)
 
+    def marks_deletes(self, schema: Schema) -> bool:
+        """Whether a column of `schema` makes a row a delete."""
+        return not {IS_DELETED, OPERATION, self.delete_field}.isdisjoint(schema.names())
+
     @property
     def of_batch(self) -> MergeRule:
         """The rule by which the rows of one batch combine, as its log stage."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final, Protocol
 
 import numpy as np
@@ -13,11 +14,13 @@ from skep_format.schema.exact import cast_exactly
 from skep_format.schema.types import COMMIT_SEQNO, RECORD_KEY
 from skep_table.keys.text import single
 from skep_table.merge.combine import combine, is_text, newer_of_pairs
-from skep_table.merge.rows import DELETED, HAS, ORDERING, POSITION, Mask, as_mask, deleted, without_helpers
+from skep_table.merge.rows import DELETED, HAS, ORDERING, PARTIAL, POSITION, Mask, as_mask, deleted, without_helpers
 from skep_table.merge.rule import Fill, MergeRule
 
 # Text and bytes of so much are not joined to be taken from: their offsets have 32 bits.
 _TAKEN_BYTES: Final = 1 << 30
+# Values that are compared before all are: most columns that change have others among them.
+_FEW_COMPARED: Final = 64
 
 
 class Watch(Protocol):
@@ -41,10 +44,10 @@ class Updates:
 
     `updated` and `deleted` count base rows that were replaced and removed so far. Rows with the helper column POSITION
     find base rows by that, where `apply` gets the number of the first row of each batch. `watch` is passed the base
-    rows that change, as they pass.
+    rows that change, as they pass. `kept`: columns that base rows keep where their update is marked as PARTIAL.
     """
 
-    def __init__(self, rows: pa.Table, rule: MergeRule, watch: Watch | None = None) -> None:
+    def __init__(self, rows: pa.Table, rule: MergeRule, watch: Watch | None = None, kept: Collection[str] = ()) -> None:
         self._rule = rule
         self._watch = watch
         self._rows = last_of_each(rows.combine_chunks())
@@ -55,6 +58,8 @@ class Updates:
             or rule.base.fill is not Fill.NOTHING
             or any(name.startswith(HAS) for name in rows.schema.names)
         )
+        self._kept = frozenset(kept)
+        self._is_partial = as_mask(self._rows.column(PARTIAL)) if kept else np.zeros(0, np.bool_)
         self._places = _places(self._rows)
         self._met = np.zeros(len(self._keys), np.bool_)
         self.updated = 0
@@ -79,9 +84,9 @@ class Updates:
     def apply(self, batch: pa.RecordBatch, start: int | None = None) -> pa.RecordBatch:
         """The base rows with what became of them, in their order and with their columns.
 
-        `start`: the position of the first one in its file; the rows then need no key.
+        `start`: the position of the first one in its file; the rows then need no key, but are compared by it.
         """
-        hits, arriving = self._found(batch) if start is None else self._placed(start, batch.num_rows)
+        hits, arriving = self._found(batch) if start is None else self._placed(start, batch)
         if not len(hits):
             return batch
         self._met[arriving] = True
@@ -94,7 +99,7 @@ class Updates:
         replaced = batch
         stays = ~is_delete
         if stays.any():
-            replaced = _replace(batch, hits[stays], self._rows, arriving[stays])
+            replaced = self._replaced(batch, hits[stays], arriving[stays])
             self.updated += int(stays.sum())
         self._report(batch, replaced, hits, is_delete)
         return self._without(replaced, hits[is_delete])
@@ -105,11 +110,16 @@ class Updates:
         hits = np.flatnonzero(pc.is_valid(found).to_numpy(zero_copy_only=False))
         return hits, pc.drop_null(found).to_numpy().astype(np.int64)
 
-    def _placed(self, start: int, count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The same by position."""
+    def _placed(self, start: int, batch: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The same by position; a row with another key there is none, and its update is `missed`."""
         positions, order = self._places
-        low, high = np.searchsorted(positions, [start, start + count])
-        return positions[low:high] - start, order[low:high]
+        low, high = np.searchsorted(positions, [start, start + batch.num_rows])
+        hits, arriving = positions[low:high] - start, order[low:high]
+        if RECORD_KEY in batch.schema.names:
+            keys = batch.column(RECORD_KEY).take(pa.array(hits))
+            fits = as_mask(pc.equal(keys, self._keys.take(pa.array(arriving))))
+            hits, arriving = hits[fits], arriving[fits]
+        return hits, arriving
 
     @property
     def missed(self) -> int:
@@ -129,6 +139,24 @@ class Updates:
         new = _ordering_part(self._rows, rule).take(pa.array(arriving))
         nothing = np.zeros(len(hits), np.bool_)
         return newer_of_pairs(old, new, rule, rule.base, nothing, self._is_delete[arriving])
+
+    def _replaced(
+        self, batch: pa.RecordBatch, places: npt.NDArray[np.int64], arriving: npt.NDArray[np.int64]
+    ) -> pa.RecordBatch:
+        if not self._kept:
+            return _replace(batch, places, self._rows, arriving)
+        names = batch.schema.names
+        replaced = _replace(
+            batch.select([each for each in names if each not in self._kept]), places, self._rows, arriving
+        )
+        whole = ~self._is_partial[arriving]
+        others = batch.select([each for each in names if each in self._kept])
+        if whole.any():
+            others = _replace(others, places[whole], self._rows, arriving[whole])
+        columns = {
+            each.schema.names[at]: each.column(at) for each in (replaced, others) for at in range(each.num_columns)
+        }
+        return pa.RecordBatch.from_arrays([columns[name] for name in names], schema=batch.schema)
 
     def _apply_combined(
         self, batch: pa.RecordBatch, hits: npt.NDArray[np.int64], arriving: npt.NDArray[np.int64]
@@ -200,16 +228,21 @@ def _ordering_part(rows: pa.Table | pa.RecordBatch, rule: MergeRule) -> pa.Table
 def _replace(
     batch: pa.RecordBatch, places: npt.NDArray[np.int64], rows: pa.Table, sources: npt.NDArray[np.int64]
 ) -> pa.RecordBatch:
-    """`batch` with rows `sources` of `rows` at `places`, which ascend. Each column is copied once."""
+    """`batch` with rows `sources` of `rows` at `places`, which ascend.
+
+    A column is copied once, or is that of `batch` where its values stay.
+    """
     mask = np.zeros(batch.num_rows, np.bool_)
     mask[places] = True
     positions = np.arange(batch.num_rows)
     positions[places] = batch.num_rows + np.arange(len(places))
-    at, arrow_mask, taken = pa.array(positions), pa.array(mask), pa.array(sources)
+    at, arrow_mask, taken, replaced = pa.array(positions), pa.array(mask), pa.array(sources), pa.array(places)
     columns = []
     for field in batch.schema:
         old, new = batch.column(field.name), single(rows.column(field.name)).take(taken)
-        if pa.types.is_dictionary(field.type):
+        if _has(old, replaced, new):
+            columns.append(old)
+        elif pa.types.is_dictionary(field.type):
             columns.append(_replace_encoded(old, arrow_mask, new))
         elif pa.types.is_nested(field.type):
             columns.append(pa.concat_arrays([old, cast_exactly(new, old.type, field.name)]).take(at))
@@ -218,6 +251,22 @@ def _replace(
         else:
             columns.append(pc.replace_with_mask(old, arrow_mask, new))
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _has(column: pa.Array, places: pa.Array, values: pa.Array) -> bool:
+    """Whether a column has these values at some places, bit for bit. False where that takes long to know."""
+    few = slice(0, _FEW_COMPARED)
+    return _are_same(column.take(places[few]), values[few]) and _are_same(column.take(places), values)
+
+
+def _are_same(one: pa.Array, other: pa.Array) -> bool:
+    one, other = (each.dictionary_decode() if pa.types.is_dictionary(each.type) else each for each in (one, other))
+    if one.type != other.type or pa.types.is_nested(one.type):
+        return False
+    if pa.types.is_floating(one.type):  # zeros of both signs are equal, and NaN is not
+        kind = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[one.type.bit_width]
+        one, other = one.view(kind), other.view(kind)
+    return bool(one.equals(other))
 
 
 def _replace_encoded(old: pa.DictionaryArray, mask: pa.Array, new: pa.Array) -> pa.DictionaryArray:

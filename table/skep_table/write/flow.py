@@ -194,7 +194,11 @@ class TableWriter:
         return self._run(deleting(self._table), source, **how)
 
     def change(
-        self, compute: Callable[[HudiTable], pa.Table], sets: Collection[str] | None = None, **how: Unpack[How]
+        self,
+        compute: Callable[[HudiTable], pa.Table],
+        sets: Collection[str] | None = None,
+        compute_set: Callable[[HudiTable], pa.Table] | None = None,
+        **how: Unpack[How],
     ) -> WriteResult:
         """Updates, deletes and adds rows in one commit: those that `compute` makes of the table as the write finds it.
 
@@ -202,7 +206,8 @@ class TableWriter:
         concurrent write is lost. New rows are looked up as those of an upsert are; the table's merge rule holds. `sets`
         are the columns that its updates change: where the table can have partial updates, only these are written.
         """
-        return self._run(WriteOperation.UPSERT_PREPPED, Computed(self._engine, compute, sets=sets), **how)
+        source = Computed(self._engine, compute, sets=sets, compute_set=compute_set)
+        return self._run(WriteOperation.UPSERT_PREPPED, source, **how)
 
     def delete_computed(self, compute: Callable[[HudiTable], pa.Table], **how: Unpack[How]) -> WriteResult:
         """Deletes the stored rows that `compute` finds in the table as the write finds it: their meta columns."""

@@ -80,9 +80,10 @@ class ChangePart(Part):
 
     compute: Callable[[HudiTable], pa.Table]
     sets: Collection[str] | None = None
+    compute_set: Callable[[HudiTable], pa.Table] | None = None
 
     def __call__(self, writer: TableWriter) -> WriteResult:
-        return writer.change(self.compute, self.sets)
+        return writer.change(self.compute, self.sets, self.compute_set)
 
     @property
     def kind(self) -> Hashable:

@@ -88,17 +88,23 @@ class ChangeKeyer(Keyer):
     """For rows of `Changes`: prepped rows, new rows that name no file, and rows that only delete a stored one.
 
     New rows get key and path from their columns. A delete brings no value in `unordered`, the ordering columns: it
-    always takes effect. `marks_partial`: rows keep the mark of partial updates.
+    always takes effect. `marks_partial`: rows keep the mark of partial updates. `kept` columns may be missing in
+    stored rows.
     """
 
     unordered: tuple[str, ...] = ()
     marks_partial: bool = False
+    kept: tuple[str, ...] = ()
 
     @property
     def schema(self) -> pa.Schema:
         """Key, path, file name, the columns kept, and the marks."""
         marks = [pa.field(name, pa.bool_()) for name in self._marks]
-        return pa.schema([*_KEY_FIELDS, _PLACE_FIELD, *self.target, *marks])
+        return pa.schema([*_KEY_FIELDS, _PLACE_FIELD, *self._of_stored, *marks])
+
+    @property
+    def _of_stored(self) -> pa.Schema:
+        return pa.schema([each.with_nullable(each.nullable or each.name in self.kept) for each in self.target])
 
     @property
     def _marks(self) -> tuple[str, ...]:
@@ -112,7 +118,7 @@ class ChangeKeyer(Keyer):
         return pa.concat_tables([self._stored(stored), self._new(new)]) if len(new) else self._stored(stored)
 
     def _stored(self, rows: pa.Table) -> pa.Table:
-        data, is_deleted = conform(rows, self.target, self.casts), rows.column(DELETED)
+        data, is_deleted = conform(rows, self._of_stored, self.casts), rows.column(DELETED)
         columns = [
             pc.if_else(is_deleted, pa.scalar(None, field.type), column) if field.name in self.unordered else column
             for field, column in zip(self.target, data.columns, strict=True)

@@ -2,7 +2,8 @@
 
 In merge-on-read tables of newer versions they are log blocks of just these columns (format guide 14.4). A row whose key
 the table does not hold, or holds no more, is written whole, its other columns null: readers would complete it from what
-lies below, a deleted row among that.
+lies below, a deleted row among that. In a copy-on-write table the rows that a statement computes need no other columns
+either: the stored rows have them, and where all rows of a row group keep a column, it is not even decoded.
 """
 
 from __future__ import annotations
@@ -41,13 +42,15 @@ class PartialUpdate:
     """What the tasks of a write need: `names` are the columns that it sets, `kept` those that stay, in table order.
 
     `required` are kept columns that may not be null, and that its rows lack. `table` is set where every row is partial:
-    the keys that it holds are then looked up; else the rows are marked (PARTIAL).
+    the keys that it holds are then looked up; else the rows are marked (PARTIAL). `in_files`: marked rows are stored
+    ones, whose base files are rewritten.
     """
 
     names: tuple[str, ...]
     kept: tuple[str, ...]
     required: tuple[str, ...] = ()
     table: HudiTable | None = None
+    in_files: bool = False
 
     @classmethod
     def of(
@@ -79,7 +82,13 @@ class PartialUpdate:
         names = tuple(name for name in schema.names() if name in sets.names and name not in keys)
         kept = tuple(name for name in schema.names() if name not in sets.names and name not in keys)
         if not sets.only:
-            return cls(names, kept) if kept and in_logs else None
+            if not in_logs:
+                # a stored row that stays in its partition has the values of its path, whether they are set or not
+                fixed = {*keys, *table.config.partition_fields}
+                names = tuple(name for name in names if name not in fixed)
+                kept = tuple(name for name in schema.names() if name not in names)
+                return cls(names, kept, in_files=True) if not rule.marks_deletes(schema) else None
+            return cls(names, kept) if kept else None
         if not names:
             raise InputError(f"table {table.config.name}: a partial update sets no column but the record key")
         required = tuple(name for name in kept if not schema[name].nullable)
@@ -113,11 +122,17 @@ class PartialUpdate:
                 rows = rows.append_column(pa.field(HAS + name, pa.bool_()), whole)
         return rows
 
+    def merging(self, rows: pa.Table, columns: pa.Table) -> pa.Table:
+        """`columns`, those that are written of `rows`, with the helper columns by which they are merged into a file."""
+        flags = self.flags(rows)
+        return columns.append_column(PARTIAL, pa.array(flags)) if self.in_files else self.marked(columns, flags)
+
     def latest(self, rows: pa.Table, rule: MergeRule) -> pa.Table:
         """One row a key, as `latest_per_key`; a partial one over a whole one is whole."""
-        if PARTIAL not in rows.schema.names:
+        flags = self.flags(rows)
+        if PARTIAL not in rows.schema.names or flags.all() or not flags.any():
             return latest_per_key(rows, rule)
-        merged = latest_per_key(self.marked(rows, self.flags(rows)), rule)
+        merged = latest_per_key(self.marked(rows, flags), rule)
         has = [name for name in merged.schema.names if name.startswith(HAS)]
         whole = np.logical_and.reduce([as_mask(merged.column(name)) for name in has], initial=True)
         at = merged.schema.get_field_index(PARTIAL)

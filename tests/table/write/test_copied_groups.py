@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from copied_groups import copied_groups
+from copied_groups import changed_columns, copied_groups
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,6 +25,7 @@ from skep_format.runner import ThreadRunner
 from skep_format.storage import LocalStorage
 from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
+from skep_table.merge.rows import DELETED, PARTIAL
 from skep_table.query import ReadRequest, read
 from skep_table.services.clustering.cluster import cluster
 from skep_table.services.compaction.compact import execute_pending_compactions, schedule_compaction
@@ -236,6 +238,102 @@ def test_a_wrong_footer_fails_the_write_and_leaves_nothing(tmp_path: Path, monke
     assert len(list(tmp_path.rglob("*.parquet"))) == 1
 
 
+# -- columns of row groups that change
+
+
+CHANGED = ("_hoodie_commit_time", "_hoodie_commit_seqno")
+
+
+def test_an_upsert_writes_the_columns_that_it_changes(tmp_path: Path) -> None:
+    table = make(tmp_path, {"hoodie.parquet.block.size": "40000"})
+    writer = LocalWriter(table)
+    writer.bulk_insert(rows(range(400)))
+    given = rows(range(400)).set_column(1, "ts", pa.array([2] * 400))
+    with changed_columns() as changed:
+        writer.upsert(given)
+    assert changed == [(*CHANGED, "ts", "l")] * len(groups_of(table))  # nested values are not compared
+    found = read(table.reload(), ReadRequest(columns=tuple(SCHEMA.names))).to_arrow()
+    assert repr(found.to_pylist()) == repr(given.to_pylist())
+    check_files(table)
+
+
+def test_floats_are_compared_bit_by_bit(tmp_path: Path) -> None:
+    table = make(tmp_path)
+    writer = LocalWriter(table)
+    before = rows([1, 2, 3]).set_column(2, "f", pa.array([0.0, float("nan"), 1.0]))
+    writer.bulk_insert(before)
+    with changed_columns() as changed:
+        writer.upsert(before.set_column(2, "f", pa.array([0.0, float("nan"), 1.0])))
+        writer.upsert(before.set_column(2, "f", pa.array([-0.0, float("nan"), 1.0])))
+    assert ["f" in names for names in changed] == [False, True]
+    found = read(table.reload(), ReadRequest(columns=("f",))).to_arrow().column(0).to_pylist()
+    assert math.copysign(1, found[0]) == -1
+
+
+def test_small_row_groups_that_change_together_are_joined(tmp_path: Path) -> None:
+    table = make(tmp_path, {"hoodie.parquet.block.size": "40000"})
+    LocalWriter(table).bulk_insert(rows(range(60)))
+    for at in (100, 200, 201, 300):
+        LocalWriter(table.with_options({"hoodie.parquet.block.size": "1"})).insert(rows([at]))
+    small = groups_of(table)
+    assert len(small) > 3
+    LocalWriter(table).upsert(rows([*range(60), 100, 200, 201, 300], ts=2))
+    assert groups_of(table) == [64]
+
+
+def set_text(keys: list[str], ts: int) -> Callable[[HudiTable], pa.Table]:
+    """What an UPDATE computes that sets `text` and `ts`: the other columns are missing."""
+
+    def compute(snapshot: HudiTable) -> pa.Table:
+        columns = ("_hoodie_record_key", "_hoodie_partition_path", "_hoodie_file_name")
+        stored = read(snapshot, ReadRequest(columns=columns)).to_arrow()
+        stored = stored.filter(pc.is_in(stored[columns[0]], pa.array(keys)))
+        count = len(stored)
+        marks = {DELETED: pa.repeat(False, count), PARTIAL: pa.repeat(True, count)}
+        given = {"ts": pa.repeat(ts, count), "text": pa.repeat(f"set at {ts}", count), **marks}
+        return pa.table({**dict(zip(columns, stored.columns, strict=True)), **given})
+
+    return compute
+
+
+def never(_: HudiTable) -> pa.Table:
+    raise AssertionError("whole rows are not needed")
+
+
+def test_rows_that_a_statement_updates_need_only_its_columns(tmp_path: Path) -> None:
+    table = make(tmp_path, {"hoodie.parquet.block.size": "20000"})
+    writer = LocalWriter(table)
+    writer.bulk_insert(rows(range(400)))
+    before = read(table.reload(), ReadRequest()).to_arrow()
+    with changed_columns() as changed, copied_groups() as copied:
+        done = writer.change(never, ("ts", "text"), set_text(["k00010", "k00390"], 5))
+    assert changed == [(*CHANGED, "ts", "text")] * 2
+    assert len(copied) == len(groups_of(table)) - 2
+    after = read(table.reload(), ReadRequest()).to_arrow()
+    kept = ["id", "f", "l", "_hoodie_record_key", "_hoodie_partition_path"]
+    assert repr(after.select(kept).to_pylist()) == repr(before.select(kept).to_pylist())
+    assert content(table) == {
+        row["id"]: (5, "set at 5") if row["id"] in ("k00010", "k00390") else (row["ts"], row["text"])
+        for row in before.select(["id", "ts", "text"]).to_pylist()
+    }
+    of_commit = pc.equal(after["_hoodie_commit_time"], done.instant.requested_time)
+    assert after.filter(of_commit)["id"].to_pylist() == ["k00010", "k00390"]
+    check_files(table)
+
+
+def test_a_file_that_is_decoded_keeps_the_other_columns_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make(tmp_path)
+    LocalWriter(table).bulk_insert(rows(range(400)))
+    monkeypatch.setattr(BaseFileWriter, "takes", lambda *_: False)
+    before = read(table.reload(), ReadRequest(columns=("id", "f", "l"))).to_arrow()
+    with changed_columns() as changed:
+        LocalWriter(table).change(never, ("ts", "text"), set_text(["k00010"], 5))
+    assert changed == []
+    after = read(table.reload(), ReadRequest(columns=("id", "f", "l"))).to_arrow()
+    assert repr(after.to_pylist()) == repr(before.to_pylist())
+    assert content(table)["k00010"] == (5, "set at 5")
+
+
 # -- any history
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -250,7 +348,7 @@ KEYS = st.one_of(
     st.lists(st.integers(0, 140), min_size=1, max_size=6, unique=True),
 )
 STEPS = st.one_of(
-    st.tuples(st.sampled_from(["upsert", "upsert", "set", "delete"]), KEYS, st.integers(1, 9)),
+    st.tuples(st.sampled_from(["upsert", "upsert", "set", "change", "delete"]), KEYS, st.integers(1, 9)),
     st.tuples(st.sampled_from(["compact", "cluster"]), st.just([]), st.just(0)),
 )
 
@@ -278,6 +376,8 @@ class History:
                 execute_pending_compactions(table)
         elif step == "cluster":
             cluster(table)
+        elif step == "change" and table.config.populate_meta_fields and not table.config.is_mor:
+            LocalWriter(table).change(never, ("ts", "text"), set_text([f"k{at:05d}" for at in keys], ts))
         elif step == "set" and (not table.config.is_mor or table.config.version > 6):
             held = content(table)
             given = rows([at for at in keys if f"k{at:05d}" in held], ts)

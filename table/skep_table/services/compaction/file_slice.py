@@ -49,8 +49,10 @@ def compact_slice(job: RewriteJob, task: tuple[int, CompactionOperation]) -> Wri
             changed_rows=None if base is None else base.changed_rows,
         )  # fmt: skip
         for batch in rows:
-            known = base is not None and base.known
-            file.writer.write(renamed(batch, file.name), new_keys=counts.beyond_base or not known)
+            if base is None or base.passing is None or counts.beyond_base:
+                file.writer.write(renamed(batch, file.name))
+            else:
+                base.passing.write(batch, file.name)
         if changes is not None:
             changes.close()
     return _stat(files, file, operation, slice_, counts, changes)
@@ -61,15 +63,13 @@ class _Base:
 
     def __init__(self, job: RewriteJob, before: CandidateFile, file: OpenFile, held: OpenBaseFile) -> None:
         self._job, self._before, self._file, self._held = job, before, file, held
-        self.known = False
+        self.passing: BaseRows | None = None
 
     def changed_rows(self, updates: Updates) -> Iterator[pa.RecordBatch]:
         """What log entries may change; the others are in the new file when it has been read."""
-        passing = BaseRows.of(
-            self._job.context, self._before, self._held, self._file.writer, ArrivingKeys.of(updates.rows)
-        )
-        self.known = passing.known
-        yield from passing.batches(())
+        arriving = ArrivingKeys.of(updates.rows)
+        self.passing = BaseRows.of(self._job.context, self._before, self._held, self._file.writer, arriving)
+        yield from self.passing.batches(())
 
 
 def _opened(job: RewriteJob, before: CandidateFile) -> AbstractContextManager[OpenBaseFile | None]:

@@ -160,7 +160,8 @@ class Computed(RowSource):
     `compute` returns an Arrow table with the record key, partition path and file name that a stored row was read with
     (all three null for a new row), the data columns as they are to be, and DELETED. With `deletes` all its rows are
     deleted, and it returns `columns_that_find` only. With `sets` it also returns PARTIAL: which rows are stored ones of
-    which only the columns `sets` are changed.
+    which only the columns `sets` are changed. `compute_set` is called instead where those need no others: it may leave
+    them out, but for ordering and partition columns.
     """
 
     is_steady = False
@@ -172,10 +173,11 @@ class Computed(RowSource):
         *,
         deletes: bool = False,
         sets: Collection[str] | None = None,
+        compute_set: Callable[[HudiTable], pa.Table] | None = None,
     ) -> None:
         super().__init__(engine)
         self.sets = None if sets is None else SetColumns(frozenset(sets), only=False)
-        self._compute = compute
+        self._compute, self._compute_set = compute, compute_set or compute
         self._deletes = deletes
 
     def schema(self, table: HudiTable) -> pa.Schema:
@@ -185,8 +187,10 @@ class Computed(RowSource):
 
     def rows(self, plan: WritePlan, table: HudiTable) -> KeyedRows:
         self.release()
-        keyer = plan.keyer
+        keyer, compute = plan.keyer, self._compute
         if not self._deletes:
+            keeps = plan.partial is not None and plan.partial.in_files
+            compute = self._compute_set if keeps else self._compute
             keyer = ChangeKeyer(
                 generator=keyer.generator,
                 target=keyer.target,
@@ -194,9 +198,10 @@ class Computed(RowSource):
                 casts=keyer.casts,
                 ambiguous=keyer.ambiguous,
                 marks_partial=plan.partial is not None,
+                kept=plan.partial.kept if keeps and plan.partial is not None else (),
                 unordered=tuple(name.partition(".")[0] for name in plan.rule.ordering_fields),
             )
-        self._rows = self._engine.rows(self._compute(table), keyer)
+        self._rows = self._engine.rows(compute(table), keyer)
         return self._rows
 
 

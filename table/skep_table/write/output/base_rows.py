@@ -1,4 +1,5 @@
-"""The rows of a base file on their way into its next version: row groups that nothing changes stay as they are.
+"""The rows of a base file on their way into its next version: row groups that nothing changes stay as they are, and of
+those whose rows are updated the columns that the updates leave as they were.
 
 Which row groups a batch changes is known by the positions of its keys, where the index has found these; else by the
 key column, of the row groups whose statistics don't exclude all keys.
@@ -10,24 +11,28 @@ written again, and a file has no more small row groups than the binary logarithm
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from skep_format.basefile import BaseFileWriter, OpenBaseFile
 from skep_format.basefile.reader import BATCH_ROWS
-from skep_format.schema.types import RECORD_KEY
+from skep_format.schema.types import FILE_NAME, RECORD_KEY
 from skep_table.keys.text import single
 from skep_table.merge.rows import POSITION
 from skep_table.write.context import WriteContext
+from skep_table.write.output.files import renamed
 from skep_table.write.output.held import positions_among
 from skep_table.write.planning.candidates import CandidateFile
-from skep_table.write.tags import NOT_HELD, Positions
+from skep_table.write.tags import NOT_HELD, SEVERAL, Positions
 
 # A row group of more bytes is decoded in parts.
 _LARGEST_BATCH_BYTES = 64 << 20
+# Two row groups are small whose pages together take less than one of so many parts of a large one's Arrow data.
+_SMALL = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +65,14 @@ class ArrivingKeys:
         return self.positions is not None and bool((self.positions >= NOT_HELD).all())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BaseRows:
-    """An open base file on its way into the file of a writer. `unchanged` are the row groups that are copied.
+    """An open base file on its way into the file of a writer. `unchanged` are the row groups that are copied, `updated`
+    those of which columns may be.
 
-    `known`: the writer has the keys of the file from its footer.
+    `known`: the writer has the keys of the file from its footer. `positions`: those of the arriving keys, where they
+    are known and the file has each of them once at most. `start`: where these are known, that of the first row of the
+    batch that came last.
     """
 
     base: CandidateFile
@@ -72,7 +80,11 @@ class BaseRows:
     writer: BaseFileWriter
     context: WriteContext
     known: bool
-    unchanged: frozenset[int] = field(default_factory=frozenset)
+    positions: Positions | None = None
+    unchanged: frozenset[int] = frozenset()
+    updated: frozenset[int] = frozenset()
+    start: int | None = None
+    _passing: tuple[int, pa.RecordBatch] | None = None
 
     @classmethod
     def of(
@@ -88,47 +100,98 @@ class BaseRows:
         # Keys that are made of columns are not read for themselves.
         found = arriving.are_placed or context.keys is None or context.keys.generator is None
         groups = held.row_groups if found and base.is_plain else None
+        placed = arriving.positions if arriving.are_placed and base.is_plain else None
         if groups is None or not writer.takes(held):
-            return cls(base, held, writer, context, known)
-        changed, new = _changed(held, groups.rows, arriving)
+            return cls(base, held, writer, context, known, placed)
+        changed, new, placed = _changed(held, groups.rows, arriving)
         largest = writer.block_bytes // max(1, arriving.row_bytes)
-        changed |= set(_written_again(groups.rows, arriving.appended + new, largest))
-        return cls(base, held, writer, context, known, frozenset(range(len(groups.rows))) - changed)
+        joined = set(_written_again(groups.rows, arriving.appended + new, largest))
+        unchanged = frozenset(range(len(groups.rows))) - changed - joined
+        alone = frozenset(_alone(groups.sizes, changed | joined, writer.block_bytes)) - joined
+        return cls(base, held, writer, context, known, placed, unchanged, alone)
 
-    def batches(self, encoded: Collection[str]) -> Iterator[pa.RecordBatch]:
+    def batches(self, encoded: Collection[str], needed: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The other rows in their order, each batch to be written before the next is taken: what lies between them is
         copied meanwhile. `encoded`: as for `OpenBaseFile.rows`.
+
+        `needed`: the columns of which rows may get other values, where none of them is deleted: a batch may come
+        without the others, which stay as they are. For rows whose `positions` are known.
         """
-        schema = self.context.schema.with_meta()
+        every = self.context.schema.with_meta()
         groups = self.held.row_groups
-        if groups is None or not self.unchanged:
-            yield from self.base.rows(self.context.storage, schema, self.held, encoded)
+        if groups is None or not (self.unchanged or self.updated):
+            yield from self._in_order(self.base.rows(self.context.storage, every, self.held, encoded), 0)
             return
+        starts = [0, *itertools.accumulate(groups.rows)]
         for number, count in enumerate(groups.rows):
             if number in self.unchanged:
                 self.writer.copy(self.held, number, new_keys=not self.known)
-            else:
-                rows = count if groups.sizes[number] <= _LARGEST_BATCH_BYTES else BATCH_ROWS
-                yield from self.held.rows(schema=schema, encoded=encoded, groups=(number,), batch_rows=max(1, rows))
+                continue
+            is_one = groups.sizes[number] <= _LARGEST_BATCH_BYTES and number in self.updated
+            names = tuple(name for name in every.names() if not is_one or needed is None or name in needed)
+            schema = every.select(names)
+            batches = self.held.rows(
+                schema=schema, encoded=encoded, groups=(number,), batch_rows=max(1, count if is_one else BATCH_ROWS)
+            )
+            for batch in self._in_order(batches, starts[number]):
+                self._passing = (number, batch) if is_one else None
+                yield batch
+            self._passing = None
+
+    def _in_order(self, batches: Iterator[pa.RecordBatch], start: int) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            self.start = None if self.positions is None else start
+            yield batch
+            start += batch.num_rows
+
+    def write(self, rows: pa.RecordBatch, file_name: str) -> None:
+        """Writes what became of the batch that came last, in its order and with its columns."""
+        if self._passing is not None and self._passing[1].num_rows == rows.num_rows:
+            number, before = self._passing
+            columns = zip(before.columns, rows.columns, rows.schema.names, strict=True)
+            changed = [name for old, new, name in columns if name != FILE_NAME and not _is_same(old, new)]
+            self.writer.copy(self.held, number, new_keys=not self.known, changed=rows.select(changed))
+            return
+        self.writer.write(renamed(rows, file_name), new_keys=not self.known)
+
+
+def _is_same(one: pa.Array, other: pa.Array) -> bool:
+    """Whether two arrays are one in memory."""
+    if one.type != other.type or len(one) != len(other) or one.offset != other.offset:
+        return False
+    buffers = zip(one.buffers(), other.buffers(), strict=True)
+    if any((a and a.address) != (b and b.address) for a, b in buffers):
+        return False
+    return not pa.types.is_dictionary(one.type) or _is_same(one.dictionary, other.dictionary)
 
 
 def _row_bytes(rows: pa.Table) -> int:
     return rows.nbytes // max(1, rows.num_rows)
 
 
-def _changed(held: OpenBaseFile, rows: Sequence[int], arriving: ArrivingKeys) -> tuple[set[int], int]:
-    """The row groups that have rows of the keys, and how many of the keys are in none."""
+def _changed(held: OpenBaseFile, rows: Sequence[int], arriving: ArrivingKeys) -> tuple[set[int], int, Positions | None]:
+    """The row groups that have rows of the keys, how many of the keys are in none, and the positions of these."""
     if arriving.positions is not None and arriving.are_placed:
         placed = arriving.positions[arriving.positions != NOT_HELD]
         numbers = np.searchsorted(np.cumsum(rows), placed, side="right")
-        return set(numbers.tolist()), len(arriving.keys) - len(placed)
-    ends, changed, found = np.cumsum(rows), set(), np.zeros(len(arriving.keys), np.bool_)
+        return set(numbers.tolist()), len(arriving.keys) - len(placed), arriving.positions
+    ends, changed, positions = np.cumsum(rows), set(), np.full(len(arriving.keys), NOT_HELD, np.int64)
     for start, keys in held.text_among(RECORD_KEY, arriving.keys):
-        hits = positions_among(arriving.keys, [(start, keys)]) != NOT_HELD
+        found = positions_among(arriving.keys, [(start, keys)])
+        hits = found != NOT_HELD
         if hits.any():
             changed.add(int(np.searchsorted(ends, start, side="right")))
-            found |= hits
-    return changed, len(arriving.keys) - int(found.sum())
+            positions[hits] = np.where(positions[hits] == NOT_HELD, found[hits], SEVERAL)
+    new = int((positions == NOT_HELD).sum())
+    return changed, new, None if (positions == SEVERAL).any() else positions
+
+
+def _alone(sizes: Sequence[int], changed: Collection[int], block_bytes: int) -> Iterator[int]:
+    """The row groups that change and are not small ones beside another: those are joined, or a file would keep them."""
+    for number in changed:
+        beside = [at for at in (number - 1, number + 1) if at in changed]
+        if all((sizes[number] + sizes[at]) * _SMALL >= block_bytes for at in beside):
+            yield number
 
 
 def _written_again(rows: Sequence[int], new: int, largest: int) -> Iterator[int]:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from skep_format.basefile import OpenBaseFile, open_base
 from skep_format.errors import CorruptFileError, FormatError
 from skep_format.names import MarkerType
-from skep_format.schema.types import RECORD_KEY
+from skep_format.schema.types import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, RECORD_KEY
 from skep_format.storage import FileStatus
 from skep_format.timeline.metadata import WriteStat
 from skep_table.merge import DELETED, MergeRule, Updates, latest_per_key, mark_deleted
@@ -30,10 +30,11 @@ from skep_table.write.keyed import comparable
 from skep_table.write.output.append import append_rows
 from skep_table.write.output.base_rows import ArrivingKeys, BaseRows
 from skep_table.write.output.change_log import ChangeLog, changes_beside
-from skep_table.write.output.files import BaseFiles, OpenFile, RowNumbers, file_id_of, renamed
+from skep_table.write.output.files import BaseFiles, OpenFile, RowNumbers, file_id_of
 from skep_table.write.planning.candidates import CandidateFile
 from skep_table.write.planning.profile import OVER, Bucket
 from skep_table.write.planning.range_sort import arranged
+from skep_table.write.tags import NOT_HELD, Positions
 
 if TYPE_CHECKING:  # tasks import it where there are statistics to be kept
     from skep_table.metadata_write import ColumnReader, FileFacts
@@ -235,7 +236,7 @@ class _BucketWriter:
             inserts = self._files.new(rows, file.name)
             passing = BaseRows.of(self._context, base, held, file.writer, ArrivingKeys.after(inserts))
             for batch in passing.batches(self._texts):
-                file.writer.write(renamed(batch, file.name), new_keys=not passing.known)
+                passing.write(batch, file.name)
             file.insert(inserts)
             logged = _ended(changes, inserts)
         return self._files.stat(file, base, num_inserts=rows.num_rows, changes=logged)
@@ -253,15 +254,17 @@ class _BucketWriter:
                 arriving = arriving.append_column(DELETED, rows.column(DELETED))
             partial = self._context.partial
             if partial is not None:
-                arriving = partial.marked(arriving, partial.flags(rows))
-            given = ArrivingKeys.of(rows)
-            if given.are_placed:
-                arriving = arriving.append_column(POSITION, rows.column(POSITION))
-            updates = Updates(arriving, self._context.rule, changes)
-            passing = BaseRows.of(self._context, base, held, file.writer, given)
-            for batch in passing.batches(self._texts if updates.takes_encoded else ()):
-                merged = renamed(updates.apply(self._keyed(batch)), file.name)
-                file.keep(merged, self._context.instant_time, known=passing.known)
+                arriving = partial.merging(rows, arriving)
+            passing = BaseRows.of(self._context, base, held, file.writer, ArrivingKeys.of(rows))
+            if passing.positions is not None:
+                arriving = arriving.append_column(POSITION, pa.array(passing.positions))
+            kept = partial.kept if partial is not None and partial.in_files else ()
+            updates = Updates(arriving, self._context.rule, changes, kept)
+            needed = self._needed(rows, passing.positions) if kept and changes is None else None
+            for batch in passing.batches(self._texts if updates.takes_encoded else (), needed):
+                merged = updates.apply(self._keyed(batch), passing.start)
+                passing.write(merged, file.name)
+                file.merged(merged, self._context.instant_time)
             _check_met(base, updates)
             inserts = updates.rest()
             if partial is not None:
@@ -275,6 +278,17 @@ class _BucketWriter:
             num_update_writes=updates.updated,
             num_deletes=updates.deleted,
             changes=logged,
+        )
+
+    def _needed(self, rows: pa.Table, positions: Positions | None) -> Collection[str] | None:
+        """The columns of stored rows that may get other values, where `rows` are updates of some columns or new."""
+        context, partial = self._context, self._context.partial
+        if partial is None or positions is None or not (partial.flags(rows) | (positions == NOT_HELD)).all():
+            return None
+        ordering = (name.partition(".")[0] for name in context.rule.ordering_fields)
+        checked = (RECORD_KEY,) if POSITION in rows.schema.names else ()  # else they were found by it, in this file
+        return frozenset(
+            (COMMIT_TIME, COMMIT_SEQNO, FILE_NAME, *checked, *partial.names, *ordering, context.event_time)
         )
 
     def _changes(self, file: OpenFile) -> AbstractContextManager[ChangeLog | None]:

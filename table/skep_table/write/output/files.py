@@ -58,9 +58,8 @@ class OpenFile:
             column = rows.column(RECORD_KEY)
             self.new_keys += column.chunks if isinstance(column, pa.ChunkedArray) else [column]
 
-    def keep(self, rows: pa.RecordBatch, instant: str, *, known: bool) -> None:
-        """Writes merged rows, of which those of the commit have its instant. `known`: their keys have been added."""
-        self.writer.write(rows, new_keys=not known)
+    def merged(self, rows: pa.RecordBatch, instant: str) -> None:
+        """Takes note of merged rows that were written, of which those of the commit have its instant."""
         if self.times is not None:
             self.times.add(rows.filter(pc.equal(rows.column(COMMIT_TIME).cast(pa.string()), instant)))
 
