@@ -216,6 +216,15 @@ def test_a_table_that_is_not_there_needs_keys_to_be_made(run: Run, tmp_path: Pat
     assert "--key makes it" in refused
 
 
+def test_rows_of_a_table_without_record_key_are_inserted(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("a,b\n1,x\n1,x\n")
+    table = tmp_path / "t"
+    for _ in range(2):
+        (fact,) = json.loads(run("write", table, tmp_path / "rows.csv", "--key", "", "-o", "json").stdout)
+        assert (fact["operation"], fact["inserted"]) == ("insert", 2)
+    assert len(skep.load(table)) == 4
+
+
 def test_text_files_are_read_in_the_types_of_the_table(run: Run, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,zip,n\n1,01234,1\n")
     (tmp_path / "b.csv").write_text("id,zip,n\n2,99999,2\n")

@@ -50,6 +50,19 @@ def test_append_makes_the_table_and_upserts(tmp_path: Path, orders: Orders) -> N
     assert (config.partition_fields, config.ordering_fields) == (("day",), ("ts",))
 
 
+def test_the_plural_name_of_the_partition_columns(tmp_path: Path, orders: Orders) -> None:
+    plural = {"hoodie.datasource.write.partitionpath.fields": "day:SIMPLE,id:SIMPLE"}
+    given = {key: value for key, value in OPTIONS.items() if not key.endswith("partitionpath.field")}
+    for ts in (1, 2):
+        skep.write(orders(1, 2, ts=ts)).format("hudi").options(**given, **plural).mode("append").save(
+            str(tmp_path / "t")
+        )
+    table = HudiTable.open(tmp_path / "t")
+    assert table.config.key_generator == "CUSTOM"
+    assert table.config.partition_fields == ("day", "id")
+    assert ids(tmp_path / "t") == [1, 2]
+
+
 @pytest.mark.parametrize(("operation", "expected"), [("upsert", [1, 2]), ("insert", [1, 1, 2]), ("delete", [])])
 def test_operations(tmp_path: Path, orders: Orders, operation: str, expected: list[int]) -> None:
     save(orders(1), tmp_path / "t", **{"hoodie.datasource.write.operation": "bulk_insert"})

@@ -45,6 +45,7 @@ def stored(path: Path) -> dict[str, str]:
         ({"primaryKey": "id"}, {"hoodie.table.recordkey.fields": "id"}),
         ({"hoodie.table.recordkey.fields": "id"}, {"hoodie.table.recordkey.fields": "id"}),
         ({f"{WRITE}partitionpath.field": "day"}, {"hoodie.table.partition.fields": "day"}),
+        ({f"{WRITE}partitionpath.fields": "day"}, {"hoodie.table.partition.fields": "day"}),
         ({"hoodie.table.partition.fields": "day"}, {"hoodie.table.partition.fields": "day"}),
         ({"preCombineField": "at"}, {"hoodie.table.precombine.field": "at"}),
         ({"hoodie.table.base.file.format": "PARQUET"}, {"hoodie.table.base.file.format": "PARQUET"}),

@@ -76,8 +76,14 @@ def write(
         typer.Argument(metavar="FILE…", help="Parquet, CSV, JSON lines, Avro or ORC files, or folders; - is stdin."),
     ],
     operation: Annotated[
-        FileOperation, typer.Option("--operation", "-p", case_sensitive=False, help="What becomes of the rows.")
-    ] = FileOperation.UPSERT,
+        FileOperation | None,
+        typer.Option(
+            "--operation",
+            "-p",
+            case_sensitive=False,
+            help="What becomes of the rows.  [default: upsert; insert without record key]",
+        ),
+    ] = None,
     key: Annotated[str | None, typer.Option(help="Makes the table when it is missing: key columns, by comma.")] = None,
     ordering: Annotated[
         str | None, typer.Option(help="Of a new table: the greater value of this column wins. Columns, by comma.")
@@ -138,7 +144,9 @@ def write(
             rows = _rows(inputs, columns, given_types, listener)
             with there.for_rows(rows.schema) as target:
                 target.events.listen(listener)
-                result = getattr(target, operation.value)(rows, batch_id=batch_id)
+                keyed = bool(target.snapshot.config.record_key_fields)
+                chosen = operation or (FileOperation.UPSERT if keyed else FileOperation.INSERT)
+                result = getattr(target, chosen.value)(rows, batch_id=batch_id)
         _print(result, given)
 
 

@@ -70,8 +70,9 @@ def test_sorted_files_hold_ranges_of_keys(table: HudiTable, mode: str) -> None:
     assert keys == sorted(keys)
 
 
-def test_rows_are_written_as_they_come_by_default(table: HudiTable) -> None:
-    write(table, 100)
+@pytest.mark.parametrize("options", [{}, {MODE: "NONE"}, {MODE: "NONE_SORT"}])
+def test_rows_are_written_as_they_come_by_default(table: HudiTable, options: dict[str, str]) -> None:
+    write(table, 100, **options)
     given = rows(100).to_pylist()
     assert files(table, "q")[0]["id"].to_pylist() == [row["id"] for row in given if row["part"] == "q"]
 

@@ -41,9 +41,15 @@ class SortMode(str, Enum):
 
 _BULK_INSERT = ("bulk_insert",)
 
+
+def _sort_mode(text: str) -> SortMode:
+    """Hudi's documents also name the first one NONE_SORT."""
+    return SortMode.NONE if text.strip().upper() == "NONE_SORT" else one_of(SortMode)(text)
+
+
 SORT_MODE = option(
     "hoodie.bulkinsert.sort.mode",
-    one_of(SortMode),
+    _sort_mode,
     SortMode.NONE,
     "How bulk_insert arranges rows: as they come, or …",
     only=_BULK_INSERT,

@@ -65,7 +65,11 @@ RECORD_KEY = option(
     f"{_WRITE}recordkey.field", comma_list, _no_names, "Columns that identify a row", "hoodie.table.recordkey.fields"
 )
 PARTITION_FIELDS = option(
-    f"{_WRITE}partitionpath.field", comma_list, _no_names, "Columns whose values make the folders"
+    f"{_WRITE}partitionpath.field",
+    comma_list,
+    _no_names,
+    "Columns whose values make the folders",
+    f"{_WRITE}partitionpath.fields",
 )
 HIVE_STYLE = option(f"{_WRITE}hive_style_partitioning", boolean, False, "Folders named column=value")
 URL_ENCODE = option(f"{_WRITE}partitionpath.urlencode", boolean, False, "Folder names are URL-encoded")
