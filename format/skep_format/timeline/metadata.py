@@ -84,6 +84,14 @@ class WriteStat:
         return names_log(self.path, self.log_version)
 
 
+def runtime_stats(*, scan: float = 0, upsert: float = 0, create: float = 0) -> Mapping[str, int]:
+    """`WriteStat.runtime_stats` of seconds: reading log files to be compacted, writing rows into a file group that is
+    there, and writing a new one.
+    """
+    taken = {"totalScanTime": scan, "totalUpsertTime": upsert, "totalCreateTime": create}
+    return {name: round(seconds * 1000) for name, seconds in taken.items()}
+
+
 def names_log(path: str, log_version: int | None) -> bool:
     """Whether `path` is the path of a log file; `log_version` is that of its stat."""
     return log_version is not None or "/." in "/" + path

@@ -1,4 +1,4 @@
-"""What the stats of a commit name as the base file before: readers of change data look for it there."""
+"""What the stats of a commit state: the base file before, where readers of change data look, and the time it took."""
 
 from __future__ import annotations
 
@@ -63,3 +63,26 @@ def test_version_6_has_no_such_member(tmp_path: Path, table_version: int) -> Non
     files = list(tmp_path.glob(".hoodie/*.commit"))
     assert bool(files) == (table_version == 6)
     assert not any("prevBaseFile" in json.dumps(json.loads(file.read_text())) for file in files)
+
+
+def test_the_time_that_a_file_took(tmp_path: Path) -> None:
+    """As Hudi's handles state it: of a new file group, of one that is there, and of reading the logs of a compaction."""
+
+    def untouched() -> list[str]:
+        stated = last_stat(tmp_path).runtime_stats
+        assert stated is not None
+        assert all(value >= 0 for value in stated.values())
+        names = ("totalScanTime", "totalUpsertTime", "totalCreateTime")
+        assert set(stated) == set(names)
+        return [name for name in names if not stated[name]]
+
+    table = create_table(
+        LocalStorage(str(tmp_path)),
+        TableSpec(name="t", schema=ROWS.schema, record_key=("id",), type=TableType.MERGE_ON_READ),
+    )
+    LocalWriter(table).bulk_insert(ROWS)
+    assert untouched()[:2] == ["totalScanTime", "totalUpsertTime"]
+    LocalWriter(table.reload()).upsert(ROWS)
+    assert {"totalScanTime", "totalCreateTime"} <= {*untouched()}
+    assert compact(table.reload())
+    assert "totalCreateTime" in untouched()

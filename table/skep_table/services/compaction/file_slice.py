@@ -5,6 +5,7 @@ A function of plain values, independent of Spark. Rows keep their meta columns b
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -15,7 +16,7 @@ from skep_format.basefile import OpenBaseFile, open_base
 from skep_format.errors import FormatError
 from skep_format.instant_time import BEFORE_ALL
 from skep_format.names import BaseFileName, LogFileName, MarkerType, join
-from skep_format.timeline.metadata import WriteStat
+from skep_format.timeline.metadata import WriteStat, runtime_stats
 from skep_format.timeline.plans import CompactionOperation
 from skep_table.merge import Updates
 from skep_table.services.rewriting import RewriteJob, candidate_of
@@ -35,7 +36,7 @@ def compact_slice(job: RewriteJob, task: tuple[int, CompactionOperation]) -> Wri
     slice_ = slice_of(operation)
     before = candidate_of(job.table, slice_, job.context.instant_time)
     files = BaseFiles(job.context, Bucket(number, slice_.partition_path, slice_.file_id, before))
-    counts = MergeCounts()
+    counts, scanned = MergeCounts(), 0.0
     schema = job.context.schema.with_meta()
     kind = MarkerType.CREATE if slice_.base_file is None else MarkerType.MERGE
     with (
@@ -48,14 +49,17 @@ def compact_slice(job: RewriteJob, task: tuple[int, CompactionOperation]) -> Wri
             job.table, slice_, schema=schema, history=job.history, counts=counts, watch=changes,
             changed_rows=None if base is None else base.changed_rows,
         )  # fmt: skip
+        begun = time.monotonic()
         for batch in rows:
+            scanned = scanned or time.monotonic() - begun
             if base is None or base.passing is None or counts.beyond_base:
                 file.writer.write(renamed(batch, file.name))
             else:
                 base.passing.write(batch, file.name)
         if changes is not None:
             changes.close()
-    return _stat(files, file, operation, slice_, counts, changes)
+    took = runtime_stats(scan=scanned, upsert=file.seconds)  # logs are read before the first rows come
+    return replace(_stat(files, file, operation, slice_, counts, changes), runtime_stats=took)
 
 
 class _Base:

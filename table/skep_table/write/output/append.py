@@ -6,6 +6,7 @@ that no other writer chooses: undoing one write leaves the blocks of the others 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from skep_format.metafile import ensure_partition
 from skep_format.names import LogFileName, Marker, join
 from skep_format.schema.avro import avro_text
 from skep_format.schema.types import ALL_META_FIELDS, IS_DELETED, OPERATION, PARTITION_PATH, RECORD_KEY
-from skep_format.timeline.metadata import WriteOperation, WriteStat
+from skep_format.timeline.metadata import WriteOperation, WriteStat, runtime_stats
 from skep_table.commit.parts.markers import create_marker, ensure_open
 from skep_table.merge import last_of_each
 from skep_table.merge.rows import Mask, as_mask, deleted, in_delete_block, ordering_columns
@@ -209,6 +210,7 @@ class LogFiles:
         self._stats: list[WriteStat] = []
         self._stack = ExitStack()
         self._open: _OpenLog | None = None
+        self._begun = time.monotonic()  # the open file, or what comes before it
 
     def __enter__(self) -> LogFiles:
         return self
@@ -260,6 +262,7 @@ class LogFiles:
             context.storage.delete(file.path)
             raise
         self._stats.append(self._stat(file))
+        self._begun = time.monotonic()
         facts = None if context.facts is None else context.facts.of_log_file(self._stats[-1], file.columns)
         if facts is not None:
             self.facts.append(facts)
@@ -284,6 +287,7 @@ class LogFiles:
             log_offset=0,
             min_event_time=file.times.least,
             max_event_time=file.times.greatest,
+            runtime_stats=runtime_stats(upsert=time.monotonic() - self._begun),
             base_file=base_file,
             log_files=(*before, *self._names) if shared else (str(file.name),),
         )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import posixpath
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -19,7 +20,7 @@ from skep_format.metafile import ensure_partition
 from skep_format.names import BaseFileName, Marker, MarkerType, join
 from skep_format.schema.arrow import to_arrow
 from skep_format.schema.types import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY
-from skep_format.timeline.metadata import WriteStat
+from skep_format.timeline.metadata import WriteStat, runtime_stats
 from skep_table.commit.parts.markers import can_be_listed, create_marker, ensure_open, list_ahead
 from skep_table.write.context import Announced, WriteContext
 from skep_table.write.output.attempt import attempt_of
@@ -48,6 +49,8 @@ class OpenFile:
     new_keys: list[pa.Array] | None = None
     """Of the rows that `insert` wrote; None where no index stores them."""
     times: EventTimes | None = None
+    begun: float = field(default_factory=time.monotonic)
+    seconds: float = 0
 
     def insert(self, rows: pa.Table | pa.RecordBatch) -> None:
         """Writes rows, all meta columns included, whose keys are new in the file group."""
@@ -192,6 +195,7 @@ class BaseFiles:
             yield file
             written = writer.close()
         file.size, file.rows = written.size_bytes, written.num_rows
+        file.seconds = time.monotonic() - file.begun
         try:
             ensure_open(context.storage, context.instant_time, path)
         except LeaseLostError:
@@ -247,6 +251,7 @@ class BaseFiles:
             cdc_stats=changes,
             min_event_time=None if file.times is None else file.times.least,
             max_event_time=None if file.times is None else file.times.greatest,
+            runtime_stats=runtime_stats(upsert=file.seconds) if base else runtime_stats(create=file.seconds),
         )
 
 
