@@ -87,6 +87,18 @@ class RowGroups:
         """How many bytes the pages of each take before they are compressed."""
         return [value_of(group, parquet.TOTAL_BYTES) for group in self.groups]
 
+    def share(self, number: int, columns: Container[str]) -> float:
+        """The part of the bytes of a row group that is in these columns, by the names of whole columns."""
+        sizes = [
+            (parquet.name_of(chunk).partition(".")[0], parquet.chunk_bytes(chunk))
+            for chunk in parquet.chunks_of(self.groups[number])
+        ]
+        return sum(size for name, size in sizes if name in columns) / max(1, sum(size for _, size in sizes))
+
+    def has_page_index(self, number: int) -> bool:
+        """Whether a row group states where its pages are."""
+        return any(parquet.OFFSET_INDEX in chunk for chunk in parquet.chunks_of(self.groups[number]))
+
     def text_bounds(self, name: str) -> list[tuple[bytes, bytes] | None]:
         """Of each row group the bounds of a text column, None where they are not known."""
         return [self._bounds(group, name) for group in self.groups]

@@ -95,7 +95,7 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         self._flushed_bytes = 0
         self._copied_bytes = 0
         self._rows = 0
-        self._names: dict[int, Mapping[str, ColumnPages]] = {}
+        self._names: dict[tuple[int, bool], Mapping[str, ColumnPages]] = {}
         self._stack = ExitStack()
         self._file: pq.ParquetWriter | None = None
         self._written: WrittenFile | None = None
@@ -195,12 +195,12 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         `new_keys`: see `continue_keys`. Raises CorruptFileError before anything is written.
         """
         assert held.row_groups is not None
-        pages = {}
+        pages, has_index = {}, held.row_groups.has_page_index(number)
         if changed is not None and changed.num_columns:
             given = changed if self._options.meta else without_meta_values(changed)
-            pages = _column_pages(self._typed(given), self._options, self._path)
+            pages = _column_pages(self._typed(given), self._options, self._path, write_page_index=has_index)
         if self._options.meta and FILE_NAME in self._schema:
-            pages |= self._name_pages(held.row_groups.rows[number])
+            pages |= self._name_pages(held.row_groups.rows[number], write_page_index=has_index)
         # Hudi 0.15 takes a column for null in row groups that lack its statistics, where others have them.
         group = held.row_groups.read(number, pages).without_statistics(_NEVER_FILTERED)
         if self._keyed and new_keys:
@@ -212,13 +212,14 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         self._copied_bytes += self._sink.tell() - before
         self._rows += group.rows
 
-    def _name_pages(self, rows: int) -> Mapping[str, ColumnPages]:
+    def _name_pages(self, rows: int, *, write_page_index: bool) -> Mapping[str, ColumnPages]:
         """The column of file names in a row group: one name, in so many rows."""
-        if rows not in self._names:
+        key = rows, write_page_index
+        if key not in self._names:
             column = pa.record_batch({FILE_NAME: constant(posixpath.basename(self._path), rows)})
             options = replace(self._options, value_filters=ValueFilters())
-            self._names[rows] = _column_pages(column, options, self._path)
-        return self._names[rows]
+            self._names[key] = _column_pages(column, options, self._path, write_page_index=write_page_index)
+        return self._names[key]
 
     def close(self) -> WrittenFile:
         """Writes what is held and the footer. The answer of a second call is the first one's."""
@@ -321,10 +322,12 @@ def parquet_bytes(schema: Schema, rows: pa.Table, options: BaseFileOptions) -> b
     return _in_memory(rows.cast(_file_schema(schema)), options, _schema_entries(schema))
 
 
-def _column_pages(batch: pa.RecordBatch, options: BaseFileOptions, path: str) -> dict[str, ColumnPages]:
+def _column_pages(
+    batch: pa.RecordBatch, options: BaseFileOptions, path: str, *, write_page_index: bool
+) -> dict[str, ColumnPages]:
     """The pages of columns in one row group of the file at `path`, by their dotted names."""
     plain = pa.schema([f.with_type(f.type.value_type) if f.type == ENCODED_TEXT else f for f in batch.schema])
-    data = _in_memory(row_group([batch], plain, None), options, {}, write_page_index=True)
+    data = _in_memory(row_group([batch], plain, None), options, {}, write_page_index=write_page_index)
     columns = RowGroups(pa.BufferReader(data), path).read(0).columns
     return {parquet.name_of(each.chunk): each for each in columns}
 

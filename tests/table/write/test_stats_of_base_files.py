@@ -66,7 +66,7 @@ def test_version_6_has_no_such_member(tmp_path: Path, table_version: int) -> Non
 
 
 def test_the_time_that_a_file_took(tmp_path: Path) -> None:
-    """As Hudi's handles state it: of a new file group, of one that is there, and of reading the logs of a compaction."""
+    """As Hudi states it: of a new file group, of one that is there, and of reading the logs of a compaction."""
 
     def untouched() -> list[str]:
         stated = last_stat(tmp_path).runtime_stats

@@ -33,6 +33,8 @@ from skep_table.write.tags import NOT_HELD, SEVERAL, Positions
 _LARGEST_BATCH_BYTES = 64 << 20
 # Two row groups are small whose pages together take less than one of so many parts of a large one's Arrow data.
 _SMALL = 4
+# The least part of a row group's bytes for which columns are copied.
+_WORTH_COPYING = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +152,17 @@ class BaseRows:
             number, before = self._passing
             columns = zip(before.columns, rows.columns, rows.schema.names, strict=True)
             changed = [name for old, new, name in columns if name != FILE_NAME and not _is_same(old, new)]
-            self.writer.copy(self.held, number, new_keys=not self.known, changed=rows.select(changed))
-            return
+            if self._is_worth_it(number, changed, rows.num_columns):
+                self.writer.copy(self.held, number, new_keys=not self.known, changed=rows.select(changed))
+                return
         self.writer.write(renamed(rows, file_name), new_keys=not self.known)
+
+    def _is_worth_it(self, number: int, changed: Sequence[str], columns: int) -> bool:
+        """Whether the columns that stay take longer to encode than the others take to be put between them."""
+        groups = self.held.row_groups
+        if groups is None or columns < len(self.context.schema.with_meta().names()):
+            return True  # the others have not been read
+        return groups.share(number, changed) <= 1 - _WORTH_COPYING
 
 
 def _is_same(one: pa.Array, other: pa.Array) -> bool:
