@@ -7,7 +7,7 @@ apart by their keys alone, so that one of two can't be deleted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -18,20 +18,26 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from skep_format.errors import InputError, UnsupportedError
+from skep_format.schema.arrow import to_arrow
 from skep_format.schema.types import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY
+from skep_format.storage import open_storage
+from skep_format.timeline.plans import CompactionOperation
 from skep_table.commit.parts.metadata_table import create_again, name_dropped, to_make_again
 from skep_table.commit.writable import check_writable, prepared
 from skep_table.metadata_table.partitions import RECORD_INDEX
 from skep_table.metadata_write.drop import drop_indexes
 from skep_table.metadata_write.dropped import dropped_indexes
+from skep_table.services.compaction.compact import compact
 from skep_table.slices import read_slice
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
 from skep_table.write.input.source import columns_that_find
 
 KEPT: Final = "kept"
+_COPY: Final = "deduplicated.parquet"
 _FACTS: Final = (RECORD_KEY, COMMIT_TIME, COMMIT_SEQNO, PARTITION_PATH)
 _SCHEMA: Final = pa.schema([*((name, pa.string()) for name in (*_FACTS, FILE_NAME))])
 
@@ -39,8 +45,8 @@ _SCHEMA: Final = pa.schema([*((name, pa.string()) for name in (*_FACTS, FILE_NAM
 class DedupeType(str, Enum):
     """Which row of a key stays, by Hudi's words (DeDupeType).
 
-    `insert_type`: that of the newest commit, and two of one commit are an error. `update_type`, `upsert_type`: the same,
-    and of several of one commit the last that it wrote.
+    `insert_type`: that of the newest commit, and two of one commit are an error. `update_type`, `upsert_type`: that of
+    the newest commit, and of several of one commit the last that it wrote.
     """
 
     INSERT = "insert_type"
@@ -57,8 +63,8 @@ class DuplicateRows:
 
     @property
     def deleted(self) -> pa.Table:
-        """Those that go, with the columns by which stored rows are deleted."""
-        return self.rows.filter(pc.invert(self.rows[KEPT])).select(_SCHEMA.names)
+        """Those that go."""
+        return self.rows.filter(pc.invert(self.rows[KEPT]))
 
 
 def find_duplicates(table: HudiTable, partition: str, keep: DedupeType) -> DuplicateRows:
@@ -90,14 +96,35 @@ def find_duplicates(table: HudiTable, partition: str, keep: DedupeType) -> Dupli
     return DuplicateRows(partition, found.append_column(KEPT, pa.array(~goes)))
 
 
-def duplicates_to_delete(table: HudiTable, partition: str, keep: DedupeType) -> pa.Table:
-    """What `TableWriter.delete_computed` deletes."""
-    return find_duplicates(table, partition, keep).deleted.select(columns_that_find(table))
+def delete_duplicates(
+    table: HudiTable,
+    found: DuplicateRows,
+    keep: DedupeType,
+    delete: Callable[[Callable[[HudiTable], pa.Table]], object],
+) -> None:
+    """Deletes the rows that go, looked for once more in the table as the commit finds it. `delete` is that commit, of
+    what `TableWriter.delete_computed` takes.
+
+    In a merge-on-read table a log deletes them; their file groups are compacted then, as indexes would find the keys in
+    the base files, and bring the rows back by the next update.
+    """
+    if not len(found.rows):
+        return
+    partition = found.partition
+    with _without_record_index(table):
+        delete(lambda now: find_duplicates(now, partition, keep).deleted.select(columns_that_find(now)))
+        if table.config.is_mor:
+            groups = set(found.deleted[FILE_NAME].unique().to_pylist())
+
+            def choose(operations: Sequence[CompactionOperation]) -> Sequence[CompactionOperation]:
+                return [each for each in operations if each.partition_path == partition and each.file_id in groups]
+
+            compact(table.reload(), choose)
 
 
 @contextmanager
-def without_record_index(table: HudiTable) -> Iterator[None]:
-    """For a commit that deletes duplicates: the record index has one place for a key, which may be the one that goes.
+def _without_record_index(table: HudiTable) -> Iterator[None]:
+    """For the commit that deletes duplicates: the record index has one place for a key, which may be the one that goes.
 
     It is made again from the files after the block, with the indexes that depend on it.
     """
@@ -142,8 +169,8 @@ def _refuse_within_group(table: HudiTable, partition: str, found: pa.Table) -> N
     if len(same):
         key, group = same[RECORD_KEY][0].as_py(), same[FILE_NAME][0].as_py()
         raise UnsupportedError(
-            f"table {table.config.name}: partition {partition!r} has two rows with key {key!r} in file group {group}, of"
-            " which one alone can't be deleted",
+            f"table {table.config.name}: partition {partition!r} has two rows with key {key!r} in file group {group}:"
+            " one of them alone can't be deleted",
             hint="read the partition, and write what is to stay with insert_overwrite (INSERT OVERWRITE … PARTITION)",
             path=partition,
             found=key,
@@ -159,3 +186,20 @@ def _refuse_same_commit(table: HudiTable, partition: str, same: pa.Table) -> Non
             found=key,
             expected="one row in the newest commit of each key",
         )
+
+
+def copy_rows_that_stay(table: HudiTable, found: DuplicateRows, folder: str) -> str:
+    """Writes the rows of the partition without those that go into a Parquet file of a folder; returns its path.
+
+    `table` is the snapshot that the duplicates were found in.
+    """
+    storage = open_storage(folder, table.options)
+    schema, deleted = to_arrow(table.schema().with_meta()), found.deleted
+    with storage.open_write(_COPY) as sink, pq.ParquetWriter(sink, schema) as writer:
+        for slice_ in table.view().slices(found.partition):
+            going = deleted.filter(pc.equal(deleted[FILE_NAME], slice_.file_id))[RECORD_KEY]
+            for batch in read_slice(table, slice_):
+                stays = pc.invert(pc.is_in(batch.column(RECORD_KEY), value_set=going))
+                writer.write_batch(batch.filter(stays).cast(schema))
+    storage.sync([_COPY])
+    return storage.uri(_COPY)

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from skep_format.errors import InputError
+from skep_format.options import Options
+from skep_format.properties import parse_properties
+from skep_format.storage import open_storage
 from skep_format.table_config import TableConfig, update_table_config, with_checksum
 from skep_format.table_config.file import restore_settings
 from skep_format.table_config.keys import (
@@ -186,3 +189,13 @@ def _refused(name: str, key: str, found: str | None, wanted: str | None, why: st
 
 def _shown(text: str | None) -> str:
     return "not set" if text is None else repr(text)
+
+
+def load_properties(path: str, options: Options) -> dict[str, str]:
+    """The properties in a file, on this machine or in a storage. InputError where there is none."""
+    folder, _, name = path.rpartition("/")
+    try:
+        data = open_storage(folder or ("/" if path.startswith("/") else "."), options).read(name)
+    except FileNotFoundError as error:
+        raise InputError(f"there is no file of properties {path}", path=path) from error
+    return parse_properties(data, path)
