@@ -54,10 +54,10 @@ def metafile_content(facts: Mapping[str, str], name: str) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    # Readers take the footer alone; the column is Hudi's, as a Parquet file needs one.
-    schema = pa.schema([("dummyint", pa.int64())], metadata=dict(facts))
     sink = pa.BufferOutputStream()
-    pq.write_table(schema.empty_table(), sink, compression="none", store_schema=False)
+    # Readers take the footer alone; the column is Hudi's, as a Parquet file needs one.
+    with pq.ParquetWriter(sink, pa.schema([("dummyint", pa.int64())]), store_schema=False) as writer:
+        writer.add_key_value_metadata(dict(facts))
     return bytes(sink.getvalue())
 
 

@@ -138,8 +138,8 @@ class RepairMethods:
         if copy_to is not None:
             copy_rows_that_stay(table, found, copy_to)
 
-        def delete(compute: Callable[[HudiTable], Any]) -> WriteResult:
-            return self.commit(lambda writer: writer.delete_computed(compute), options)
+        def delete(compute: Callable[[HudiTable], Any], more: Mapping[str, str]) -> WriteResult:
+            return self.commit(lambda writer: writer.delete_computed(compute), {**options, **more})
 
         if not dry_run:
             delete_duplicates(table, found, DedupeType(keep), delete)

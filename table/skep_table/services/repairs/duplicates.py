@@ -7,7 +7,7 @@ apart by their keys alone, so that one of two can't be deleted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -30,6 +30,7 @@ from skep_table.commit.writable import check_writable, prepared
 from skep_table.metadata_table.partitions import RECORD_INDEX
 from skep_table.metadata_write.drop import drop_indexes
 from skep_table.metadata_write.dropped import dropped_indexes
+from skep_table.metadata_write.options import PARTITIONED_RECORD_INDEX_ENABLE, RECORD_INDEX_ENABLE, SECONDARY_COLUMN
 from skep_table.services.compaction.compact import compact
 from skep_table.slices import read_slice
 from skep_table.table import HudiTable
@@ -37,6 +38,11 @@ from skep_table.view import FileSlice
 from skep_table.write.input.source import columns_that_find
 
 KEPT: Final = "kept"
+_NO_KEY_INDEX: Final[Mapping[str, str]] = {
+    RECORD_INDEX_ENABLE.key: "false",
+    PARTITIONED_RECORD_INDEX_ENABLE.key: "false",
+    SECONDARY_COLUMN.key: "",
+}
 _COPY: Final = "deduplicated.parquet"
 _FACTS: Final = (RECORD_KEY, COMMIT_TIME, COMMIT_SEQNO, PARTITION_PATH)
 _SCHEMA: Final = pa.schema([*((name, pa.string()) for name in (*_FACTS, FILE_NAME))])
@@ -100,10 +106,10 @@ def delete_duplicates(
     table: HudiTable,
     found: DuplicateRows,
     keep: DedupeType,
-    delete: Callable[[Callable[[HudiTable], pa.Table]], object],
+    delete: Callable[[Callable[[HudiTable], pa.Table], Mapping[str, str]], object],
 ) -> None:
     """Deletes the rows that go, looked for once more in the table as the commit finds it. `delete` is that commit, of
-    what `TableWriter.delete_computed` takes.
+    what `TableWriter.delete_computed` takes, with these options.
 
     In a merge-on-read table a log deletes them; their file groups are compacted then, as indexes would find the keys in
     the base files, and bring the rows back by the next update.
@@ -112,7 +118,7 @@ def delete_duplicates(
         return
     partition = found.partition
     with _without_record_index(table):
-        delete(lambda now: find_duplicates(now, partition, keep).deleted.select(columns_that_find(now)))
+        delete(lambda now: find_duplicates(now, partition, keep).deleted.select(columns_that_find(now)), _NO_KEY_INDEX)
         if table.config.is_mor:
             groups = set(found.deleted[FILE_NAME].unique().to_pylist())
 

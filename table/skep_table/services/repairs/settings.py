@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from skep_format.errors import InputError
+from skep_format.errors import FormatError, InputError, TableVersionError
 from skep_format.options import Options
 from skep_format.properties import parse_properties
-from skep_format.storage import open_storage
+from skep_format.storage import Storage, open_storage
 from skep_format.table_config import TableConfig, update_table_config, with_checksum
-from skep_format.table_config.file import restore_settings
+from skep_format.table_config.file import read_settings, restore_settings
 from skep_format.table_config.keys import (
     ARCHIVE_FOLDER,
     BACKUP_PATH,
@@ -40,7 +39,6 @@ from skep_format.table_config.keys import (
 from skep_format.timeline.half_moved import refuse_half_moved
 from skep_table.commit.writable import take_lock_over
 from skep_table.context import TableContext
-from skep_table.services.fsck.settings import DamagedTable, open_damaged
 from skep_table.services.fsck.stated import has_timeline
 from skep_table.table import HudiTable
 
@@ -118,35 +116,34 @@ def _changed(table: HudiTable, changes: Mapping[str, str | None]) -> tuple[Setti
 def overwrite_settings(context: TableContext, properties: Mapping[str, str], *, plan: bool = False) -> SettingsChange:
     """Replaces all properties by others, however damaged the file with the settings is.
 
-    As far as the settings can be read, what states how the table's files are has to be the same: InputError. The
-    version that the table was made with stays, and the checksum is computed.
+    Where the settings are whole, what states how the table's files are has to be the same: InputError. The version that
+    the table was made with stays, and the checksum is computed. TableVersionError for a table of another version than
+    those that skep knows.
     """
     if plan:
-        return _overwritten(context, open_damaged(context), properties)[0]
+        return _overwritten(context, properties)[0]
     with context.locked():
-        change, config = _overwritten(context, open_damaged(context), properties)
+        change, config = _overwritten(context, properties)
         if not change.is_empty or context.storage.exists(BACKUP_PATH):
             context.lock.ensure_held()
             restore_settings(context.storage, config)
     return change
 
 
-def _overwritten(
-    context: TableContext, opened: DamagedTable, properties: Mapping[str, str]
-) -> tuple[SettingsChange, TableConfig]:
-    before = dict(opened.whole.raw) if opened.whole is not None and opened.stated is None else {}
+def _overwritten(context: TableContext, properties: Mapping[str, str]) -> tuple[SettingsChange, TableConfig]:
+    storage = context.storage
+    found = _whole(storage, PROPERTIES_PATH) or _whole(storage, BACKUP_PATH)
+    before = {} if found is None else found.raw
     kept = {INITIAL_VERSION: before[INITIAL_VERSION]} if INITIAL_VERSION in before else {}
-    given = {**properties, **kept}
-    config = TableConfig.parse(with_checksum(given), "the new settings")
+    config = TableConfig.parse(with_checksum({**properties, **kept}), "the new settings")
     for key, why in _OF_FILES.items() if before else ():
-        if key != CHECKSUM and before.get(key) != given.get(key):
-            raise _refused(config.name, key, before.get(key), given.get(key), why)
+        if before.get(key) != config.raw.get(key) and key != CHECKSUM:
+            raise _refused(config.name, key, before.get(key), config.raw.get(key), why)
     table = HudiTable.with_settings(context, config)
-    refuse_half_moved(context.storage, table.timeline, config.name)
-    if not table.timeline.instants and has_timeline(context.storage):
-        raise _refused(
-            config.name, VERSION, None, given.get(VERSION), "a table of this version has its timeline elsewhere"
-        )
+    refuse_half_moved(storage, table.timeline, config.name)
+    if not table.timeline.instants and has_timeline(storage):
+        why = "a table of this version has its timeline elsewhere"
+        raise _refused(config.name, VERSION, before.get(VERSION), config.raw.get(VERSION), why)
     return SettingsChange(before, config.raw), config
 
 
@@ -156,26 +153,39 @@ def recover_settings(context: TableContext, *, plan: bool = False) -> SettingsCh
     InputError where neither is.
     """
     if plan:
-        return _recovered(context, open_damaged(context))[0]
+        return _recovered(context.storage)[0]
     with context.locked():
-        change, config = _recovered(context, open_damaged(context))
+        change, config = _recovered(context.storage)
         context.lock.ensure_held()
         if not change.is_empty:
             restore_settings(context.storage, config)
-        with suppress(FileNotFoundError):
-            context.storage.delete(BACKUP_PATH)
+        context.storage.delete(BACKUP_PATH)
     return change
 
 
-def _recovered(context: TableContext, opened: DamagedTable) -> tuple[SettingsChange, TableConfig]:
-    if opened.whole is None or opened.stated is not None:
+def _recovered(storage: Storage) -> tuple[SettingsChange, TableConfig]:
+    found = _whole(storage, PROPERTIES_PATH)
+    whole = found or _whole(storage, BACKUP_PATH)
+    if whole is None:
         raise InputError(
-            f"table at {context.storage.root}: neither {PROPERTIES_PATH} nor its backup is whole",
+            f"table at {storage.root}: neither {PROPERTIES_PATH} nor its backup is whole",
             hint="skep fsck TABLE --repair finds what else states them; or: skep repair overwrite-hoodie-props",
             path=PROPERTIES_PATH,
         )
-    is_whole = not any(finding.path == PROPERTIES_PATH for finding in opened.findings)
-    return SettingsChange(opened.whole.raw if is_whole else {}, opened.whole.raw), opened.whole
+    return SettingsChange({} if found is None else found.raw, whole.raw), whole
+
+
+def _whole(storage: Storage, path: str) -> TableConfig | None:
+    """The settings in a file that is there and not cut. TableVersionError for a version that skep does not know."""
+    try:
+        found = read_settings(storage, path)
+    except (FileNotFoundError, FormatError):
+        return None
+    except TableVersionError as error:
+        if error.fields.get("found") == 0:  # none is stated: a part of the file
+            return None
+        raise
+    return found if CHECKSUM in found.raw else None
 
 
 def _refused(name: str, key: str, found: str | None, wanted: str | None, why: str) -> InputError:
