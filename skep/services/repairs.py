@@ -164,7 +164,7 @@ class RepairMethods:
     ) -> list[PlannedSlice]:
         """Takes a planned compaction off the timeline, or the file group `file_id` of `partition` out of its plan.
 
-        InputError for one that has begun; UnsupportedError where a write has gone on from it (table version 6).
+        InputError for one that is carried out; UnsupportedError where a write went on from it (table version 6).
         """
         from skep_table.services.compaction.planned import unschedule_compaction
 

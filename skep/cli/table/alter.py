@@ -13,8 +13,6 @@ from skep.cli.scope import App, settings_of
 from skep.cli.table.repair import print_settings
 from skep.cli.table.services import PlanOption
 from skep_format.errors import InputError
-from skep_format.table_config import TableType
-from skep_format.table_config.keys import TYPE
 
 if TYPE_CHECKING:
     from skep.handles.table import Table
@@ -150,7 +148,7 @@ def change_table_type(
     """Make a table copy-on-write or merge-on-read: its rows stay, log files are compacted first."""
     with given.running(table) as found:
         change = found.change_table_type(to, compact=compact, dry_run=plan)
-        if plan and change.after.get(TYPE) == TableType.COPY_ON_WRITE.value and not change.is_empty:
+        if plan and to.lower() in ("cow", "copy_on_write") and not change.is_empty:
             from skep_table.upgrade.table_type import slices_of_delta_commits
 
             count = sum(1 for _ in slices_of_delta_commits(found.hudi))

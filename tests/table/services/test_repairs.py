@@ -172,10 +172,10 @@ def unreadable_clean(maker: Any, content: bytes) -> Path:
 
 
 @pytest.mark.parametrize("content", [b"", b"no Avro at all"])
-@pytest.mark.parametrize("begun", [False, True])
-def test_cleans_that_cannot_be_read_are_deleted(maker: Any, content: bytes, begun: bool) -> None:
+@pytest.mark.parametrize("inflight", [False, True])
+def test_cleans_that_cannot_be_read_are_deleted(maker: Any, content: bytes, inflight: bool) -> None:
     path = unreadable_clean(maker, content)
-    if begun:
+    if inflight:
         Path(str(path).replace(".requested", ".inflight")).write_bytes(b"")
     table = maker.table.with_context(**later(maker))
     if content:
@@ -476,7 +476,7 @@ def test_one_file_group_is_taken_out_of_a_plan(mor_maker: Any) -> None:
     assert mor_maker.rows() == {"a/1": 2, "b/2": 2}
 
 
-def test_a_plan_that_a_write_has_gone_on_from(mor_maker: Any, table_version: int) -> None:
+def test_a_plan_after_which_a_write_went_on(mor_maker: Any, table_version: int) -> None:
     time = with_logs(mor_maker)
     mor_maker.upsert(3, "a/1")
     rows = mor_maker.rows()
@@ -504,7 +504,7 @@ def test_a_plan_that_is_being_carried_out_stays(mor_maker: Any) -> None:
     (pending,) = mor_maker.table.timeline.pending().of(Action.COMPACTION)
     path = mor_maker.path_of(pending)
     Path(str(path).replace(".requested", ".inflight")).write_bytes(b"")
-    with pytest.raises((InputError, CommitConflictError), match=r"begun|carrying"):
+    with pytest.raises((InputError, CommitConflictError), match=r"carries out|carrying out"):
         unschedule_compaction(mor_maker.table, time)
 
 

@@ -57,7 +57,7 @@ def unschedule_compaction(
 ) -> list[PlannedSlice]:
     """Takes a planned compaction off the timeline, or one file group out of it. Returns what is not compacted then.
 
-    InputError for one that an executor has begun. UnsupportedError where a write has put a log file on the slice that
+    InputError for one that an executor carries out. UnsupportedError where a write has put a log file on the slice that
     the compaction begins: in table version 6 it would belong to no slice. No file is renamed for it, as Hudi 0.15 does,
     since commits and metadata table name the files as they are. CommitConflictError while a write is under way there.
     """
@@ -86,7 +86,7 @@ def _to_unschedule(
     name, instant, plan = table.config.name, _pending(table, time), _plan(table, time)
     if instant.state is not State.REQUESTED:
         raise InputError(
-            f"table {name}: the compaction {time} has begun",
+            f"table {name}: an executor carries out the compaction {time}",
             hint=f"skep rollback TABLE {time} undoes what its executor has written, the plan stays",
             instant=time,
         )

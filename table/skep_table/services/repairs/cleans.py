@@ -29,7 +29,7 @@ class UnreadableClean:
 def delete_unreadable_cleans(table: HudiTable, *, plan: bool = False) -> list[UnreadableClean]:
     """Deletes the pending cleans whose plan can't be read, from the timeline only.
 
-    A clean changes no row. One that had begun may have deleted files that its metadata table still lists: a check
+    A clean changes no row. An inflight one may have deleted files that its metadata table still lists: a check
     (`skep fsck --metadata`) names these. CommitConflictError while its executor may be active.
     """
     if plan:

@@ -1,8 +1,8 @@
 """Rows of one partition with the same record key: which of them stay, and where the others are deleted from.
 
 Duplicates come from inserts and bulk inserts, which look no key up. A key may be in several file groups once each: the
-rows that go are deleted from theirs, by one commit, and no other row is changed. Within one file group rows are told
-apart by their keys alone, so that one of two can't be deleted.
+rows that go are deleted from theirs, by one commit, and no other row is changed. Within one file group a row
+is found by its key alone, so that one of two can't be deleted.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def delete_duplicates(
 def _without_record_index(table: HudiTable) -> Iterator[None]:
     """For the commit that deletes duplicates: the record index has one place for a key, which may be the one that goes.
 
-    It is made again from the files after the block, with the indexes that depend on it.
+    It is rebuilt from the files after the block, with the indexes that depend on it.
     """
     with table.context.locked():
         fresh = prepared(table)
