@@ -63,6 +63,7 @@ def timeline(
     table: TableTarget,
     details: Annotated[bool, typer.Option("--details", "-d", help="Also what each commit wrote.")] = False,
     archived: Annotated[bool, typer.Option("--archived", help="Archived instants too.")] = False,
+    pending: Annotated[bool, typer.Option("--pending", help="Only those that are not complete.")] = False,
     limit: Annotated[int | None, typer.Option(metavar="N", help="Only the last N instants.")] = None,
     *,
     given: ReadGiven,
@@ -70,7 +71,7 @@ def timeline(
     """Print the instants of a table, oldest first."""
     opened, _ = given.read_only(table)
     past = opened.timeline.archived() if archived else ()
-    instants = [*past, *opened.timeline.instants]
+    instants = [each for each in (*past, *opened.timeline.instants) if not (pending and each.is_completed)]
     rows = []
     for instant in instants[-limit:] if limit else instants:
         row: dict[str, Any] = {
