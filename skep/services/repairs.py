@@ -117,7 +117,7 @@ class RepairMethods:
         dry_run: bool = False,
         **options: object,
     ) -> DuplicateRows:
-        """Deletes rows of a partition whose key another one has, by one commit, and returns all of them.
+        """Removes rows of a partition whose key another one has, by one commit, and returns all of them.
 
         `keep`, by Hudi's words: the row of the newest commit stays; of several of that commit `update_type` and
         `upsert_type` keep the last, and `insert_type` is an InputError. `copy_to`: a folder that gets a file with the
@@ -126,8 +126,8 @@ class RepairMethods:
         from skep_table.services.repairs.duplicates import (
             DedupeType,
             copy_rows_that_stay,
-            delete_duplicates,
             find_duplicates,
+            remove_duplicates,
         )
 
         if keep not in {kind.value for kind in DedupeType}:
@@ -136,13 +136,11 @@ class RepairMethods:
         table = self._locked(options).reload()
         found = find_duplicates(table, partition, DedupeType(keep))
         if copy_to is not None:
-            copy_rows_that_stay(table, found, copy_to)
-
-        def delete(compute: Callable[[HudiTable], Any], more: Mapping[str, str]) -> WriteResult:
-            return self.commit(lambda writer: writer.delete_computed(compute), {**options, **more})
-
+            copy_rows_that_stay(table, partition, DedupeType(keep), copy_to)
         if not dry_run:
-            delete_duplicates(table, found, DedupeType(keep), delete)
+            remove_duplicates(
+                table, found, DedupeType(keep), lambda change, more: self.commit(change, {**options, **more})
+            )
         return found
 
     @takes_options

@@ -39,7 +39,7 @@ from skep_table.services.compaction.compact import compact, execute_pending_comp
 from skep_table.services.compaction.planned import planned_slices, unschedule_compaction, validate_compaction
 from skep_table.services.fsck import fsck_at
 from skep_table.services.repairs.cleans import delete_unreadable_cleans
-from skep_table.services.repairs.duplicates import DedupeType, delete_duplicates, find_duplicates
+from skep_table.services.repairs.duplicates import DedupeType, copy_rows_that_stay, find_duplicates, remove_duplicates
 from skep_table.services.repairs.metafiles import add_metafiles, migrate_metafiles
 from skep_table.services.repairs.settings import (
     change_settings,
@@ -334,9 +334,7 @@ def with_duplicates(maker: Any) -> None:
 
 def delete(table: HudiTable, keep: DedupeType) -> Any:
     found = find_duplicates(table, "a", keep)
-    delete_duplicates(
-        table, found, keep, lambda compute, more: LocalWriter(table.with_options(more)).delete_computed(compute)
-    )
+    remove_duplicates(table, found, keep, lambda change, more: change(LocalWriter(table.with_options(more))))
     return found
 
 
@@ -370,16 +368,26 @@ def test_the_row_of_the_newest_commit_stays(kind: str, keep: DedupeType, request
     assert fsck_at(maker.table.context)[1] == []
 
 
-def test_rows_of_one_commit(maker: Any) -> None:
-    small = maker.setting(parquet__max__file__size=1)
-    LocalWriter(maker.table.with_context(**small)).bulk_insert(maker.frame(1, "a/1"))
-    LocalWriter(maker.table.with_context(**maker.setting(bulkinsert__shuffle__parallelism=2))).bulk_insert(
-        pa.concat_tables([maker.frame(2, "a/1"), maker.frame(3, "a/1")])
-    )
-    # both rows of the second commit are in one file: one of them alone can't be deleted
-    with pytest.raises(UnsupportedError, match="file group"):
-        find_duplicates(maker.table, "a", DedupeType.UPSERT)
-    assert len(texts(maker.table)) == 3
+@pytest.mark.parametrize("kind", ["maker", "mor_maker"])
+def test_rows_of_one_file_group(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """Which one can't be deleted from alone: the partition is replaced by the rows that stay."""
+    maker = request.getfixturevalue(kind)
+    maker.upsert(1, "b/9")
+    others = maker.frame(0, *(f"a/{number}" for number in range(10, 19)))
+    both = pa.concat_tables([others, maker.frame(3, "a/1"), maker.frame(2, "a/1"), maker.frame(1, "a/2")])
+    LocalWriter(maker.table.with_context(**maker.setting())).bulk_insert(both)
+    LocalWriter(maker.table.with_context(**maker.setting())).bulk_insert(maker.frame(5, "a/2"))
+    assert find_duplicates(maker.table, "a", DedupeType.UPSERT).within_group
+    with pytest.raises(InputError, match="key '1' of one commit"):
+        find_duplicates(maker.table, "a", DedupeType.INSERT)
+    copy_rows_that_stay(maker.table, "a", DedupeType.UPSERT, str(tmp_path / "copy"))
+    delete(maker.table.with_context(**maker.setting()), DedupeType.UPSERT)
+    few = [row for row in texts(maker.table) if len(row[1]) == 1]
+    assert few == [("a", "1", 2), ("a", "2", 5), ("b", "9", 1)]  # the last that a commit wrote
+    assert sorted(pq.read_table(tmp_path / "copy")["ts"].to_pylist()) == [0] * 9 + [2, 5]
+    maker.upsert(7, "a/1", "a/2")
+    assert {key: ts for key, ts in maker.rows().items() if ts} == {"a/1": 7, "a/2": 7, "b/9": 1}
+    assert fsck_at(maker.table.context)[1] == []
 
 
 def test_what_has_no_duplicates_to_delete(maker: Any, tmp_path: Path) -> None:
