@@ -27,6 +27,7 @@ from skep_table.table import HudiTable
 from skep_table.upgrade.refusals import check_pending
 from skep_table.upgrade.settle import settle
 from skep_table.view import FileSlice
+from skep_table.write.indexes.registry import refuse_other_buckets
 from skep_table.write.planning.options import MAX_FILE_BYTES
 
 _ATTEMPTS: Final = 3
@@ -44,6 +45,7 @@ def change_table_type(table: HudiTable, to: TableType, *, compacts: bool = True,
     """
     table = table.reload()
     check_writable(table.config, table.storage.root)
+    refuse_other_buckets(table)
     change = _change(table, to)
     if change.is_empty or plan:
         return change

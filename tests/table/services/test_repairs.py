@@ -50,7 +50,7 @@ from skep_table.services.repairs.settings import (
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 
-pytestmark = pytest.mark.parametrize("table_version", [6, 9], indirect=True)
+BOTH = pytest.mark.parametrize("table_version", [6, 9], indirect=True)
 
 
 def texts(table: HudiTable) -> list[tuple[str, str, int]]:
@@ -108,6 +108,7 @@ def test_metafiles_that_are_missing_are_written(maker: Any) -> None:
     assert not any(each.changed for each in add_metafiles(maker.table))
 
 
+@BOTH
 def test_metafiles_become_parquet_and_stay_so(maker: Any) -> None:
     maker.upsert(1, "a/1", "b/2")
     facts = {name: read_metafile(maker.table.storage, name) for name in ("a", "b")}
@@ -171,8 +172,7 @@ def unreadable_clean(maker: Any, content: bytes) -> Path:
     return path
 
 
-@pytest.mark.parametrize("content", [b"", b"no Avro at all"])
-@pytest.mark.parametrize("inflight", [False, True])
+@pytest.mark.parametrize(("content", "inflight"), [(b"", False), (b"no Avro at all", True)])
 def test_cleans_that_cannot_be_read_are_deleted(maker: Any, content: bytes, inflight: bool) -> None:
     path = unreadable_clean(maker, content)
     if inflight:
@@ -248,6 +248,7 @@ def test_settings_that_files_or_rows_depend_on_are_refused(
     assert (maker.folder / PROPERTIES_PATH).read_bytes() == before
 
 
+@BOTH
 def test_settings_are_overwritten(maker: Any) -> None:
     maker.upsert(1, "a/1")
     context = TableContext(LocalStorage(str(maker.folder)))
@@ -368,6 +369,7 @@ def test_the_row_of_the_newest_commit_stays(kind: str, keep: DedupeType, request
     assert fsck_at(maker.table.context)[1] == []
 
 
+@BOTH
 @pytest.mark.parametrize("kind", ["maker", "mor_maker"])
 def test_rows_of_one_file_group(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """Which one can't be deleted from alone: the partition is replaced by the rows that stay."""
@@ -446,6 +448,7 @@ def with_logs(maker: Any) -> str:
     return planned.requested_time
 
 
+@BOTH
 def test_a_plan_is_compared_with_the_files(mor_maker: Any) -> None:
     time = with_logs(mor_maker)
     mor_maker.upsert(3, "a/1")
@@ -459,6 +462,7 @@ def test_a_plan_is_compared_with_the_files(mor_maker: Any) -> None:
         validate_compaction(mor_maker.table, "20200101000000000")
 
 
+@BOTH
 def test_a_plan_is_taken_back(mor_maker: Any) -> None:
     time = with_logs(mor_maker)
     rows = mor_maker.rows()
@@ -472,6 +476,7 @@ def test_a_plan_is_taken_back(mor_maker: Any) -> None:
     assert mor_maker.rows() == {"a/1": 3, "b/2": 2}
 
 
+@BOTH
 def test_one_file_group_is_taken_out_of_a_plan(mor_maker: Any) -> None:
     time = with_logs(mor_maker)
     of_a, of_b = planned_slices(mor_maker.table, time)
@@ -484,6 +489,7 @@ def test_one_file_group_is_taken_out_of_a_plan(mor_maker: Any) -> None:
     assert mor_maker.rows() == {"a/1": 2, "b/2": 2}
 
 
+@BOTH
 def test_a_plan_after_which_a_write_went_on(mor_maker: Any, table_version: int) -> None:
     time = with_logs(mor_maker)
     mor_maker.upsert(3, "a/1")
@@ -516,6 +522,7 @@ def test_a_plan_that_is_being_carried_out_stays(mor_maker: Any) -> None:
         unschedule_compaction(mor_maker.table, time)
 
 
+@BOTH
 def test_a_kill_while_a_plan_is_taken_back(mor_maker: Any, tmp_path: Path) -> None:
     time = with_logs(mor_maker)
     group, rows = group_of(mor_maker, time, "a"), mor_maker.rows()

@@ -79,7 +79,7 @@ def test_a_table_becomes_copy_on_write(tables: Tables, version: int) -> None:
     assert fsck_at(tables.opened().context)[1] == []
 
 
-@pytest.mark.parametrize("release", ["0.15.0", "1.1.1"])
+@pytest.mark.parametrize("release", ["0.15.0", pytest.param("1.1.1", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", ["mor_upsert", "mor_clustering", "mor_event_time", "mor_parquet_log"])
 def test_tables_of_hudi(golden_table: Callable[[str, str], Tables], release: str, case: str) -> None:
     tables = golden_table(release, case)
