@@ -108,6 +108,19 @@ def test_a_table_becomes_merge_on_read(tables: Tables, version: int) -> None:
 
 
 @VERSIONS
+@pytest.mark.parametrize("to", [COW, MOR])
+def test_a_writer_that_planned_before_writes_as_the_table_is(tables: Tables, version: int, to: TableType) -> None:
+    tables.create(version, MOR if to is COW else COW)
+    tables.upsert(1, "a/1")
+    before = LocalWriter(tables.opened())
+    change_table_type(tables.opened(), to)
+    before.upsert(tables.frame(2, "a/1", "b/2"))
+    assert tables.opened().timeline.last().action is (Action.COMMIT if to is COW else Action.DELTA_COMMIT)
+    assert values(tables) == {"a/1": 2, "b/2": 2}
+    assert to is MOR or hidden_from_hudi(tables.opened()) == set()
+
+
+@VERSIONS
 def test_a_table_without_any_commit(tables: Tables, version: int) -> None:
     tables.create(version, MOR)
     assert not change_table_type(tables.opened(), COW).is_empty
