@@ -76,6 +76,18 @@ def test_archived_commits_are_found(copy: Copy) -> None:
     assert run("commits", "files", folder, "--instant", oldest, "--archived")
 
 
+@pytest.mark.parametrize("release", ["0.15.0", "1.1.1"])
+def test_instants_are_exported_as_json(copy: Copy, tmp_path: Path, release: str) -> None:
+    folder = copy("cow_archive", release)
+    hudi = open_table(str(folder)).hudi
+    every = run("commits", "export", folder, tmp_path, "--archived")
+    assert [row["requested_time"] for row in every] == sorted(row["requested_time"] for row in every)
+    assert len(every) == len(hudi.timeline.archived()) + len(hudi.timeline.completed())
+    for row in every:
+        content = json.loads(Path(row["file"]).read_text())
+        assert ("partitionToWriteStats" in content) is (row["action"] == "commit"), row
+
+
 def test_figures(copy: Copy) -> None:
     folder = copy("mor_upsert")
     sizes = run("stats", "sizes", folder)

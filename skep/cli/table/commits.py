@@ -127,15 +127,18 @@ def export(
     ] = None,
     limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="Only the first N.")] = None,
     newest_first: Annotated[bool, typer.Option("--newest-first", help="Begin with the newest.")] = False,
+    archived: Annotated[bool, typer.Option("--archived", help="Archived instants too.")] = False,
     *,
     given: ReadGiven,
 ) -> None:
-    """Write each completed instant of the active timeline into a file of a folder, as JSON."""
+    """Write each completed instant into a file of a folder, as JSON."""
     from skep_table.reports.export import EXPORTED, export_instants
 
     opened, _ = given.read_only(table)
     wanted = EXPORTED if actions is None else tuple(each.strip() for each in actions.split(","))
-    written = export_instants(opened, folder, actions=wanted, limit=limit or -1, newest_first=newest_first)
+    written = export_instants(
+        opened, folder, actions=wanted, limit=limit or -1, newest_first=newest_first, archived=archived
+    )
     rows = [
         {"requested_time": each.requested_time, "action": each.action.value, "file": str(path)}
         for each, path in written
