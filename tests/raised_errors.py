@@ -32,6 +32,7 @@ CLASSES = {
     "skep.handles.statements": ("StatementResult",),
     "skep.services.methods": ("ServiceMethods",),
     "skep.services.metadata": ("MetadataMethods",),
+    "skep.services.repairs": ("RepairMethods",),
     "skep_table.query.result": ("ReadResult",),
     "skep_table.write.flow": ("TableWriter",),
 }

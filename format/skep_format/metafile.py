@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from skep_format.errors import AlreadyExistsError, FormatError, KeyFieldError
 from skep_format.instant_time import InstantTime
 from skep_format.names import PARTITION_METAFILE, join
-from skep_format.properties import format_properties
+from skep_format.properties import format_properties, parse_properties
 from skep_format.storage import Storage
 
-METAFILES: Final = frozenset({PARTITION_METAFILE, *(f"{PARTITION_METAFILE}.{ext}" for ext in ("parquet", "orc"))})
+PARQUET_METAFILE: Final = f"{PARTITION_METAFILE}.parquet"
+METAFILES: Final = frozenset({PARTITION_METAFILE, PARQUET_METAFILE, f"{PARTITION_METAFILE}.orc"})
 
 
-def ensure_partition(storage: Storage, partition_path: str, instant_time: InstantTime) -> None:
+def ensure_partition(
+    storage: Storage, partition_path: str, instant_time: InstantTime, name: str = PARTITION_METAFILE
+) -> None:
     """Writes the partition metafile with the first data file of a partition; an existing one is never touched.
 
-    KeyFieldError where another partition is above or below this one, which then has no metafile: listings end at the
-    outer one.
+    `name` is that of the table's metafiles, see `TableConfig.metafile`. KeyFieldError where another partition is above
+    or below this one, which then has no metafile: listings end at the outer one.
     """
-    path = join(partition_path, PARTITION_METAFILE)
+    path = join(partition_path, name)
     if storage.exists(path):
         return
     depth = len(partition_path.split("/")) if partition_path else 0
-    text = format_properties({"commitTime": instant_time, "partitionDepth": str(depth)}, ["partition metadata"])
+    facts = {"commitTime": instant_time, "partitionDepth": str(depth)}
     try:
-        storage.create_exclusive(path, text, durable=False)
+        storage.create_exclusive(path, metafile_content(facts, name), durable=False)
     except AlreadyExistsError:
         return  # another task was first
     # Behind the metafile: of two writers at the same time, one at least finds that of the other.
-    above = (path for path in folders_above(partition_path) if storage.exists(join(path, PARTITION_METAFILE)))
+    above = (path for path in folders_above(partition_path) if storage.exists(join(path, name)))
     # The table's own folder holds the one partition of tables without partition columns, and Hudi's.
     other = next(above, None) or (partition_below(storage, partition_path) if partition_path else None)
     if other is not None:
@@ -42,6 +45,33 @@ def ensure_partition(storage: Storage, partition_path: str, instant_time: Instan
             path=partition_path,
             found=other,
         )
+
+
+def metafile_content(facts: Mapping[str, str], name: str) -> bytes:
+    """A metafile with these facts: properties, or a Parquet file without rows whose footer has them."""
+    if name == PARTITION_METAFILE:
+        return format_properties(facts, ["partition metadata"])
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = pa.BufferOutputStream()
+    # Readers take the footer alone; the column is Hudi's, as a Parquet file needs one.
+    with pq.ParquetWriter(sink, pa.schema([("dummyint", pa.int64())]), store_schema=False) as writer:
+        writer.add_key_value_metadata(dict(facts))
+    return bytes(sink.getvalue())
+
+
+def read_metafile(storage: Storage, partition_path: str) -> dict[str, str] | None:
+    """What the metafile of a partition states, in whichever form it is; None where there is none."""
+    try:
+        return parse_properties(storage.read(join(partition_path, PARTITION_METAFILE)))
+    except FileNotFoundError:
+        names = {file.name for file in storage.list_prefix(partition_path)} & METAFILES
+    if not names:
+        return None
+    from skep_format.basefile.footer import read_footer
+
+    return dict(read_footer(storage, join(partition_path, min(names))).entries)
 
 
 def partition_below(storage: Storage, folder: str) -> str | None:

@@ -34,6 +34,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "stream.pull": ("pull",),
         "table.alter": ("alter",),
         "table.inspect": ("schema", "timeline", "files", "properties"),
+        "table.commits": ("commits", "stats"),
         "table.fsck": ("fsck",),
     },
     "Table services": {
@@ -41,6 +42,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             *("compact", "cluster", "expire", "maintain", "clean", "archive"),
             *("rollback", "savepoint", "restore", "upgrade", "downgrade"),
         ),
+        "table.repair": ("compaction", "repair"),
         "table.metadata": ("metadata", "index"),
     },
     "Metastore": {

@@ -18,6 +18,7 @@ from skep.base.times import Moment, range_text, time_text
 from skep.query.rows import Rows
 from skep.services.metadata import MetadataMethods
 from skep.services.methods import ServiceMethods
+from skep.services.repairs import RepairMethods
 from skep.services.runner import Services
 from skep_format.errors import InputError, SkepError
 from skep_format.options import Options
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 
 
 @checks_arguments
-class Table(ServiceMethods, MetadataMethods):
+class Table(ServiceMethods, MetadataMethods, RepairMethods):
     """A Hudi table. `Lake.table` and `Lake.create_table` hand these out; `skep.open_table` does for a path."""
 
     def __init__(

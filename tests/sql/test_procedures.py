@@ -377,3 +377,51 @@ def test_a_table_gets_another_version(lake: Lake, table: str) -> None:
         lake.sql(f"CALL upgrade_table(table => '{table}', to_version => 'TEN')")
     with pytest.raises(InputError, match="downgrade brings it there"):
         lake.sql(f"CALL upgrade_table(table => '{table}', to_version => 'SIX')")
+
+
+def test_repairs(lake: Lake, table: str, tmp_path: Path) -> None:
+    folder = Path(lake.table(table).path.removeprefix("file:"))
+    before = lake.sql(f"SELECT * FROM {table} ORDER BY id").to_arrow().to_pylist()
+    (folder / "p=x" / ".hoodie_partition_metadata").unlink()
+    states = [("p=x", "No", "None"), ("p=y", "Yes", "None")]
+    names = ("partition_path", "metadata_is_present", "action")
+    assert [tuple(map(row.get, names)) for row in rows(lake, f"repair_add_partition_meta('{table}')")] == states
+    done = rows(lake, f"repair_add_partition_meta(table => '{table}', dry_run => false)")
+    assert [row["action"] for row in done] == ["Repaired", "None"]
+    names = ("text_metafile_present", "base_metafile_present", "action")
+    planned = rows(lake, f"repair_migrate_partition_meta('{table}')")
+    assert {tuple(map(row.get, names)) for row in planned} == {("true", "false", "MIGRATE")}
+    moved = rows(lake, f"repair_migrate_partition_meta('{table}', false)")
+    assert {tuple(map(row.get, names)) for row in moved} == {("true", "false", "MIGRATED")}
+    again = rows(lake, f"repair_migrate_partition_meta('{table}')")
+    assert {tuple(map(row.get, names)) for row in again} == {("false", "true", "NONE")}
+
+    clean = folder / lake.table(table).hudi.layout.folder / "20300101000000000.clean.requested"
+    clean.write_bytes(b"no Avro")
+    assert rows(lake, f"repair_corrupted_clean_files('{table}')") == [{"result": True}]
+    assert not clean.exists()
+
+    file = tmp_path / "new.properties"
+    file.write_text((folder / ".hoodie" / "hoodie.properties").read_text() + "hoodie.keep.min.commits=9\n")
+    changed = rows(lake, f"repair_overwrite_hoodie_props('{table}', '{file}')")
+    assert [row for row in changed if row["old_value"] != row["new_value"]] == [
+        {"property": "hoodie.keep.min.commits", "old_value": "null", "new_value": "9"}
+    ]
+    assert {row["property"] for row in changed} > {"hoodie.table.name", "hoodie.table.type"}
+    with pytest.raises(InputError, match="no file of properties"):
+        rows(lake, f"repair_overwrite_hoodie_props('{table}', '{tmp_path}/none')")
+
+    lake.table(table).bulk_insert(pa.table({"id": pa.array([2], pa.int32()), "v": ["z"], "ts": [9], "p": ["y"]}))
+    call = (
+        f"repair_deduplicate(table => '{table}', duplicated_partition_path => 'p=y',"
+        f" repaired_output_path => '{tmp_path}'"
+    )
+    assert rows(lake, call + ")") == [{"result": f"Deduplicated files placed in: {tmp_path}."}]
+    assert pq.read_table(tmp_path / "deduplicated.parquet")["v"].to_pylist() == ["z"]
+    assert len(lake.table(table)) == 3
+    assert rows(lake, call + ", dry_run => false)") == [{"result": "Deduplicated files placed in: p=y."}]
+    after = lake.sql(f"SELECT * FROM {table} ORDER BY id").to_arrow().to_pylist()
+    assert [row["v"] for row in after] == ["aa", "z"]
+    assert [row["v"] for row in before] == ["aa", "b"]
+    with pytest.raises(InputError, match="dedupe type 'other'"):
+        rows(lake, call + ", dedupe_type => 'other')")

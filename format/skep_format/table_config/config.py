@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from skep_format.errors import FormatError, TableVersionError
-from skep_format.names import BaseFormat
+from skep_format.names import PARTITION_METAFILE, BaseFormat
 from skep_format.options import boolean, comma_list, one_of
 from skep_format.table_config.keys import (
     ARCHIVE_FOLDER,
@@ -122,6 +122,12 @@ class TableConfig:
     def captured(self) -> CdcMode | None:
         """What its change logs hold; None for a table without change data capture."""
         return self.cdc_mode if self.cdc_enabled else None
+
+    @property
+    def metafile(self) -> str:
+        """The name of the files that make folders partitions: properties, or in the format of base files."""
+        in_base_format = self.raw.get(METAFILE_AS_BASE_FORMAT, "false").strip().lower() == "true"
+        return f"{PARTITION_METAFILE}.{self.base_format.extension}" if in_base_format else PARTITION_METAFILE
 
     @property
     def formatted_times(self) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""`skep alter`: columns of a table are renamed, dropped, added, moved or retyped; no file is rewritten."""
+"""`skep alter`: columns of a table are renamed, dropped, added, moved or retyped; its settings and its type changed."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from skep.cli.opened import Given, TableTarget
-from skep.cli.scope import App
+from skep.cli.scope import App, settings_of
+from skep.cli.table.repair import print_settings
+from skep.cli.table.services import PlanOption
 from skep_format.errors import InputError
 
 if TYPE_CHECKING:
     from skep.handles.table import Table
     from skep_table.write.result import WriteResult
 
-app = App(no_args_is_help=True, help="Change the columns of a table: readers find them by their ids.")
+app = App(
+    no_args_is_help=True, help="Change the columns of a table, which readers find by their ids; its settings, its type."
+)
 
 Column = Annotated[str, typer.Argument(metavar="COLUMN", help="Its name; `s.x` in a struct, `l.element`, `m.value`.")]
 Type = Annotated[str, typer.Argument(metavar="TYPE", help="As SQL writes it: bigint, decimal(12,2).")]
@@ -98,6 +102,58 @@ def comment_column(
 def allow_null(table: TableTarget, column: Column, given: Given) -> None:
     """Allow nulls in a column that had none."""
     _alter(lambda found: found.allow_null(column), table, given)
+
+
+@app.command()
+def settings(
+    table: TableTarget,
+    given_pairs: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a property; repeatable.")
+    ] = None,
+    removed: Annotated[
+        list[str] | None, typer.Option("--unset", metavar="KEY", help="Remove a property; repeatable.")
+    ] = None,
+    file: Annotated[str | None, typer.Option(metavar="FILE", help="Set all properties of this file.")] = None,
+    plan: PlanOption = False,
+    *,
+    given: Given,
+) -> None:
+    """Change the table's properties (.hoodie/hoodie.properties); all others stay."""
+    from skep_format.options import Options
+    from skep_table.services.repairs.settings import load_properties
+
+    changes: dict[str, str | None] = {}
+    if file is not None:
+        changes |= load_properties(file, Options(settings_of(given.option)))
+    changes |= settings_of(given_pairs, "--set")
+    changes |= dict.fromkeys(removed or ())
+    if not changes:
+        raise InputError("name what changes", option="--set", hint="--set KEY=VALUE, --unset KEY or --file FILE")
+    with given.running(table) as found:
+        change = found.change_settings(changes, dry_run=plan)
+    print_settings(change, given)
+
+
+@app.command("table-type")
+def change_table_type(
+    table: TableTarget,
+    to: Annotated[str, typer.Argument(metavar="COW|MOR", help="Copy-on-write or merge-on-read.")],
+    compact: Annotated[
+        bool, typer.Option("--compact/--no-compact", help="To COW: compact first, else fail where that is needed.")
+    ] = True,
+    plan: PlanOption = False,
+    *,
+    given: Given,
+) -> None:
+    """Make a table copy-on-write or merge-on-read: its rows stay, log files are compacted first."""
+    with given.running(table) as found:
+        change = found.change_table_type(to, compact=compact, dry_run=plan)
+        if plan and to.lower() in ("cow", "copy_on_write") and not change.is_empty:
+            from skep_table.upgrade.table_type import slices_of_delta_commits
+
+            count = sum(1 for _ in slices_of_delta_commits(found.hudi))
+            typer.echo(f"file slices that are compacted before it: {count}", err=True)
+    print_settings(change, given)
 
 
 def register(app_: typer.Typer) -> None:

@@ -54,7 +54,7 @@ def fsck(
     docs/runbook.md. Exit code 1 when something does not agree, with --repair when something is left to do.
     """
     stated = settings_of(properties)
-    with _context(table, given) as context:
+    with context_of(table, given) as context:
         from skep_table.services.fsck import fsck_at
         from skep_table.services.fsck import repair as repair_findings
 
@@ -74,7 +74,7 @@ def fsck(
 
 
 @contextmanager
-def _context(table: str, given: Given) -> Iterator[TableContext]:
+def context_of(table: str, given: Given) -> Iterator[TableContext]:
     """What the table works with, its lock included, whether or not its settings can be read."""
     with ExitStack() as stack:
         try:

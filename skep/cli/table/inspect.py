@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,8 +11,12 @@ from skep.cli import progress
 from skep.cli.opened import TableTarget
 from skep.cli.table.read import NoMetadata, ReadGiven
 
+if TYPE_CHECKING:
+    from skep_table.view import FileSlice
+
 _INSTANT_COLUMNS = ("requested_time", "completion_time", "action", "state")
 _DETAIL_COLUMNS = ("operation", "partitions", "files", "rows_written", "rows_deleted", "bytes_written")
+_LOG_COLUMNS = ("logs", "pending_compaction")
 _FILE_COLUMNS = ("partition", "file_id", "base_instant", "base_file", "base_bytes", "log_files", "log_bytes")
 
 
@@ -59,6 +63,7 @@ def timeline(
     table: TableTarget,
     details: Annotated[bool, typer.Option("--details", "-d", help="Also what each commit wrote.")] = False,
     archived: Annotated[bool, typer.Option("--archived", help="Archived instants too.")] = False,
+    pending: Annotated[bool, typer.Option("--pending", help="Only those that are not complete.")] = False,
     limit: Annotated[int | None, typer.Option(metavar="N", help="Only the last N instants.")] = None,
     *,
     given: ReadGiven,
@@ -66,7 +71,7 @@ def timeline(
     """Print the instants of a table, oldest first."""
     opened, _ = given.read_only(table)
     past = opened.timeline.archived() if archived else ()
-    instants = [*past, *opened.timeline.instants]
+    instants = [each for each in (*past, *opened.timeline.instants) if not (pending and each.is_completed)]
     rows = []
     for instant in instants[-limit:] if limit else instants:
         row: dict[str, Any] = {
@@ -100,6 +105,11 @@ def files(
     table: TableTarget,
     partition: Annotated[str | None, typer.Option(metavar="PATH", help="Only this partition path.")] = None,
     as_of: Annotated[str | None, typer.Option(metavar="TIME", help="The files as of this time.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="All file slices of each file group, newest first.")] = False,
+    details: Annotated[
+        bool,
+        typer.Option("--details", "-d", help="Also the names of log files, and the pending compaction of the group."),
+    ] = False,
     no_metadata: NoMetadata = False,
     *,
     given: ReadGiven,
@@ -113,20 +123,27 @@ def files(
     partitions = view.partitions() if partition is None else [partition]
     rows = []
     for name in partitions:
-        for found in view.slices(name):
-            base = found.base_file
-            rows.append(
-                {
-                    "partition": name,
-                    "file_id": found.file_id,
-                    "base_instant": found.base_instant,
-                    "base_file": str(base.name) if base else None,
-                    "base_bytes": base.size_bytes if base else None,
-                    "log_files": len(found.log_files),
-                    "log_bytes": sum(log.size_bytes for log in found.log_files),
-                }
-            )
-    given.print(rows, _FILE_COLUMNS)
+        for group in view.file_groups(name):
+            found = group.slices if every else [] if group.latest is None else [group.latest]
+            rows += [_slice(each, group.pending_compaction, details) for each in found]
+    given.print(rows, _FILE_COLUMNS + (_LOG_COLUMNS if details else ()))
+
+
+def _slice(found: FileSlice, compaction: str | None, details: bool) -> dict[str, Any]:
+    base, logs = found.base_file, found.log_files
+    row = {
+        "partition": found.partition_path,
+        "file_id": found.file_id,
+        "base_instant": found.base_instant,
+        "base_file": str(base.name) if base else None,
+        "base_bytes": base.size_bytes if base else None,
+        "log_files": len(logs),
+        "log_bytes": sum(log.size_bytes for log in logs),
+    }
+    if not details:
+        return row
+    planned = None if compaction is None else str(compaction)
+    return row | {"logs": ", ".join(str(log.name) for log in logs), "pending_compaction": planned}
 
 
 def properties(table: TableTarget, *, given: ReadGiven) -> None:

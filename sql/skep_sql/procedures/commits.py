@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import Any, Final
+from typing import Final
 
 from skep_format.instant_time import InstantTime
 from skep_format.timeline.instant import DATA_ACTIONS, Instant
 from skep_format.timeline.metadata import CommitMetadata, write_totals
 from skep_sql.procedures.contract import Context, Rows, completed_times, procedure, time_of, write_at
+from skep_table.reports.commits import compare_commits, completed_writes, write_amplification
 from skep_table.table import HudiTable
 
 _TOTALS: Final = """total_bytes_written:long, total_files_added:long, total_files_updated:long,
@@ -28,14 +29,6 @@ _FILE_FIELDS: Final = attrgetter(
 )
 
 
-def _writes(table: HudiTable, limit: int) -> list[tuple[Instant, CommitMetadata]]:
-    """The newest completed writes, newest first."""
-    instants = table.timeline.data().completed().instants
-    return [
-        (instant, table.commit_metadata(instant)) for instant in reversed(instants[-limit:] if limit >= 0 else instants)
-    ]
-
-
 def _stat_rows(done: str, instant: Instant, metadata: CommitMetadata) -> list[list[object]]:
     return [[instant.requested_time, done, instant.action.value, *_STAT_FIELDS(stat)] for stat in metadata.stats]
 
@@ -46,14 +39,14 @@ def _show_commits(context: Context) -> Rows:
     times = completed_times(table)
     return [
         [one.requested_time, time_of(times, one), one.action.value, *write_totals(metadata.stats).values()]
-        for one, metadata in _writes(table, context["limit"])
+        for one, metadata in completed_writes(table, context["limit"])
     ]
 
 
 @procedure(f"show_commits_metadata(table, limit=10) -> {_STATS}")
 def _show_commits_metadata(context: Context) -> Rows:
     table = context.table
-    times, found = completed_times(table), _writes(table, context["limit"])
+    times, found = completed_times(table), completed_writes(table, context["limit"])
     return [row for one, metadata in found for row in _stat_rows(time_of(times, one), one, metadata)]
 
 
@@ -119,7 +112,7 @@ def _show_commit_write_stats(context: Context) -> Rows:
 @procedure("""show_commit_extra_metadata(table, limit=100, instant_time?, metadata_key?) -> instant_time, action,
     metadata_key, metadata_value""")
 def _show_commit_extra_metadata(context: Context) -> Rows:
-    found = _writes(context.table, 1) if context["instant_time"] is None else [write_at(context)]
+    found = completed_writes(context.table, 1) if context["instant_time"] is None else [write_at(context)]
     rows = [
         [instant.requested_time, instant.action.value, key, value]
         for instant, metadata in found
@@ -133,12 +126,8 @@ def _show_commit_extra_metadata(context: Context) -> Rows:
     write_amplification_factor""")
 def _write_amplification(context: Context) -> Rows:
     """Rows written for each row that was updated, by commit and in all."""
-    rows: list[list[Any]] = []
-    for instant, metadata in _writes(context.table, context["limit"]):
-        total = write_totals(metadata.stats)
-        rows.append([instant.requested_time, total["updates"], total["written"]])
-    rows.append(["Total", *(sum(row[place] for row in rows) for place in (1, 2))])
-    return [[*row, f"{row[2] / row[1]:.2f}" if row[1] else "0"] for row in rows]
+    found = write_amplification(context.table, context["limit"])
+    return [[each.commit, each.updated, each.written, each.factor] for each in found]
 
 
 @procedure("""show_timeline(table, path!, limit=20, showArchived=False!, filter!, startTime!, endTime!)
@@ -170,12 +159,5 @@ def _show_table_properties(context: Context) -> Rows:
 @procedure("commits_compare(table, path) -> compare_detail")
 def _compare(context: Context) -> Rows:
     """Which of two tables is ahead of the other one, by their last commits."""
-    source = context.table
     other = HudiTable.open(str(context["path"]), context.settings.hoodie)
-    ours, theirs = (table.timeline.data().completed() for table in (source, other))
-    last, their_last = ours.last(), theirs.last()
-    is_ahead = last is not None and (their_last is None or last.requested_time.is_after(their_last.requested_time))
-    longer, end = (ours, their_last) if is_ahead else (theirs, last)
-    more = (longer if end is None else longer.after(end.requested_time)).instants
-    word, times = "ahead" if is_ahead else "behind", ", ".join(instant.requested_time for instant in more)
-    return [[f"Source {source.config.name} is {word} by {len(more)} commits. Commits to catch up - [{times}]"]]
+    return [[str(compare_commits(context.table, other))]]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +12,7 @@ from skep_format.timeline.metadata import WriteOperation
 from skep_sql.bind import NamedQuery
 from skep_sql.procedures.contract import Context, Rows, procedure
 from skep_table.query.filters.text import SqlDialect
+from skep_table.reports.export import export_instants
 
 _QUERIES: Final = ("snapshot", "read_optimized", "incremental")
 _MODES: Final = ("append", "overwrite", "ignore", "errorifexists", "error")
@@ -78,18 +77,9 @@ def _copy_to_view(context: Context) -> Rows:
     actions='clean,commit,deltacommit,rollback,savepoint,restore', desc=False) -> export_detail""")
 def _export(context: Context) -> Rows:
     """The newest completed instants, each in a file with its name. Plans and metadata in Avro are written as JSON."""
-    table, folder = context.table, Path(str(context["local_folder"]))
-    if not folder.is_dir():
-        raise InputError(f"{folder} is not a folder", option="local_folder", found=str(folder))
+    folder = Path(str(context["local_folder"]))
     wanted = {name.strip() for name in str(context["actions"]).split(",")}
-    found = [instant for instant in table.timeline.completed().instants if instant.action.value in wanted]
-    if context["desc"]:
-        found.reverse()
-    chosen = context.limited(found)
-    for instant in chosen:
-        content = table.plan(instant)
-        data = table.storage.read(table.layout.path(instant))
-        if content is not None:
-            data = json.dumps(dataclasses.asdict(content), default=dict, indent=1).encode()
-        (folder / f"{instant.requested_time}.{instant.action.value}").write_bytes(data)
+    chosen = export_instants(
+        context.table, folder, actions=wanted, limit=context["limit"], newest_first=context["desc"]
+    )
     return [[f"Exported {len(chosen)} Instants to {folder}"]]

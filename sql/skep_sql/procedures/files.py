@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Sequence
+from dataclasses import astuple
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from skep_format.storage import Storage, open_storage
 from skep_format.timeline.instant import Action
 from skep_format.timeline.plans import CleanMetadata, RollbackMetadata
 from skep_sql.procedures.contract import Context, Rows, procedure
+from skep_table.reports.sizes import file_sizes
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice, LogFile
 
@@ -94,29 +95,9 @@ def _show_latest(context: Context) -> Rows:
     50th:double, avg:double, 95th:double, max:long, num_files:int, std_dev:double""")
 def _sizes(context: Context) -> Rows:
     """Of the base files that each commit wrote, by commit and in all."""
-    table = context.table
-    view, wanted = table.view(), context["partition_path"]
-    by_commit: dict[str, list[int]] = {}
-    for path in view.partitions():
-        if wanted and not fnmatchcase(path, wanted):
-            continue
-        for found in view.all_slices(path):
-            if found.base_file is not None:
-                by_commit.setdefault(str(found.base_instant), []).append(found.base_file.size_bytes)
-    rows = [[time, *_statistics(sizes)] for time, sizes in sorted(by_commit.items(), reverse=True)]
-    every = [size for sizes in by_commit.values() for size in sizes]
-    return [*context.limited(rows), *([["ALL", *_statistics(every)]] if every else [])]
-
-
-def _statistics(sizes: Sequence[int]) -> list[object]:
-    ordered = sorted(sizes)
-    mean = sum(ordered) / len(ordered)
-
-    def part(share: float) -> float:
-        return float(ordered[min(len(ordered) - 1, math.ceil(share * len(ordered)) - 1 if share else 0)])
-
-    spread = math.sqrt(sum((size - mean) ** 2 for size in ordered) / max(1, len(ordered) - 1))
-    return [ordered[0], part(0.1), part(0.5), mean, part(0.95), ordered[-1], len(ordered), spread]
+    wanted = context["partition_path"]
+    found = file_sizes(context.table, lambda path: not wanted or fnmatchcase(path, wanted), context["limit"])
+    return [astuple(each) for each in found]
 
 
 @procedure("show_file_status(table, path!, partition?, file, filter!) -> status, action, instant, timeline, full_path")

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Final
 
 _AUDIT: Final = "the audit of storage locks is Hudi's own; skep's commands show a lock and its history: skep lock"
-_FSCK: Final = "skep fsck shows what is wrong with a table, and with --repair repairs what costs no row"
 
 REFUSED: Final[Mapping[str, str]] = {
     "cleanup_audit_lock": _AUDIT,
@@ -17,10 +16,5 @@ REFUSED: Final[Mapping[str, str]] = {
     "run_bootstrap": "bootstrapped tables are read and written, not made",
     "partition_bucket_index_manager": "the number of buckets is the same in all partitions",
     "run_rollback_inflight_tableservice": "CALL rollback_to_instant rolls a pending service back, too",
-    "repair_add_partition_meta": _FSCK,
-    "repair_corrupted_clean_files": _FSCK,
-    "repair_deduplicate": _FSCK,
-    "repair_migrate_partition_meta": _FSCK,
-    "repair_overwrite_hoodie_props": _FSCK,
     "sync_validate": "skep sync check compares a table with its entry",
 }

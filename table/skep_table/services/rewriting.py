@@ -74,6 +74,7 @@ def context_of(table: HudiTable, instant: Instant, operation: WriteOperation, ma
         combine=False,
         dropped=DroppedColumns.of(table.config),
         changes=table.config.captured,
+        metafile=table.config.metafile,
     )
 
 

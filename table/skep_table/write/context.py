@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from skep_format.basefile import BaseFileOptions
 from skep_format.instant_time import InstantTime
 from skep_format.logfile.options import LogFileOptions
-from skep_format.names import Marker
+from skep_format.names import PARTITION_METAFILE, Marker
 from skep_format.options import Options
 from skep_format.schema.types import Schema
 from skep_format.storage import Storage
@@ -67,7 +67,7 @@ class WriteContext:
     `on_written` is called with the new keys of each finished base file: see `Index.on_written`. `partial`: of some
     rows, or of all, only some columns count. `changes` is what change logs hold, in a table that has them. `facts`
     reads of finished files what column statistics record, in a table that keeps them. `event_time` is the column whose
-    bounds stats record; empty for none.
+    bounds stats record; empty for none. `metafile` is the name of the table's partition metafiles.
     """
 
     storage: Storage
@@ -93,6 +93,7 @@ class WriteContext:
     changes: CdcMode | None = None
     facts: ColumnReader | None = None
     event_time: str = ""
+    metafile: str = PARTITION_METAFILE
 
     @property
     def deletes(self) -> bool:

@@ -33,7 +33,7 @@ from skep_table.slices.history import ids_of_commit, schema_with_ids
 from skep_table.table import HudiTable
 from skep_table.write.conflict_retry import AttemptFiles, ConflictRetries, Kept
 from skep_table.write.indexes import index_of, refuse_other_buckets
-from skep_table.write.input.source import Computed, Frame, FrameEngine, RowSource, deleting, matching
+from skep_table.write.input.source import Computed, Frame, FrameEngine, Recomputed, RowSource, deleting, matching
 from skep_table.write.output.bucket import BucketResult
 from skep_table.write.output.replaced import (
     check_within,
@@ -212,6 +212,12 @@ class TableWriter:
     def delete_computed(self, compute: Callable[[HudiTable], pa.Table], **how: Unpack[How]) -> WriteResult:
         """Deletes the stored rows that `compute` finds in the table as the write finds it: their meta columns."""
         return self._run(WriteOperation.DELETE_PREPPED, Computed(self._engine, compute, deletes=True), **how)
+
+    def replace_computed(
+        self, partition: str, compute: Callable[[HudiTable], pa.Table], **how: Unpack[How]
+    ) -> WriteResult:
+        """Replaces the rows of a partition by those that `compute` makes of the table as the write finds it."""
+        return self._run(WriteOperation.INSERT_OVERWRITE, Recomputed(self._engine, compute, partition), **how)
 
     def write(
         self,

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 
 from skep_format.instant_time import InstantTime
-from skep_format.names import META_FOLDER, PARTITION_METAFILE, BaseFileName, LogFileName, join
-from skep_format.properties import parse_properties
+from skep_format.metafile import METAFILES, read_metafile
+from skep_format.names import META_FOLDER, BaseFileName, LogFileName, join
 from skep_format.storage import Storage
 from skep_format.timeline.metadata import CommitMetadata
 from skep_table.commit.parts.markers import list_markers
@@ -15,14 +15,14 @@ from skep_table.context import TableContext
 from skep_table.table import HudiTable
 
 
-def sync_written(storage: Storage, metadata: CommitMetadata) -> None:
+def sync_written(table: HudiTable, metadata: CommitMetadata) -> None:
     """Makes the data files of a commit durable, and the metafiles of partitions that may be new. StorageError.
 
     A power loss after the completed file then can't leave a commit without its files.
     """
     new = {stat.partition_path for stat in metadata.stats if stat.prev_commit in (None, "", "null")}
     written = (path for stat in metadata.stats for path in stat.paths)
-    storage.sync([*written, *(join(path, PARTITION_METAFILE) for path in sorted(new))])
+    table.storage.sync([*written, *(join(path, table.config.metafile) for path in sorted(new))])
 
 
 def files_of_instant(table: HudiTable, instant_time: InstantTime) -> list[str]:
@@ -66,18 +66,14 @@ def delete_files(context: TableContext, paths: Iterable[str]) -> list[str]:
 def delete_new_partitions(storage: Storage, paths: Iterable[str], instant_time: InstantTime) -> None:
     """Deletes the metafiles and folders of partitions that the instant created, and that are empty."""
     for partition in sorted({path.rpartition("/")[0] for path in paths}):
-        metafile = join(partition, PARTITION_METAFILE)
-        there = [file.path for file in storage.list_prefix(partition)]
-        if there == [metafile] and _came_with(storage, metafile, instant_time):
-            storage.delete(metafile)
+        there = storage.list_prefix(partition)
+        alone = len(there) == 1 and there[0].name in METAFILES
+        if alone and (read_metafile(storage, partition) or {}).get("commitTime") == instant_time:
+            storage.delete(there[0].path)
             for folder in _upwards(partition):
                 if storage.list_prefix(folder, recursive=True):
                     break
                 storage.delete_folder(folder)
-
-
-def _came_with(storage: Storage, metafile: str, instant_time: InstantTime) -> bool:
-    return parse_properties(storage.read(metafile)).get("commitTime") == instant_time
 
 
 def _upwards(partition: str) -> Iterator[str]:

@@ -132,7 +132,7 @@ class DataFiles:
 
     def prepare(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:  # noqa: ARG002
         """Makes the files durable, all together. StorageError."""
-        sync_written(table.storage, metadata)
+        sync_written(table, metadata)
 
     def commit(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:
         """Ends the opening of files, and deletes those that losing task attempts left."""

@@ -16,7 +16,8 @@ from typing import Final
 
 from skep_format.errors import AlreadyExistsError
 from skep_format.instant_time import BEFORE_ALL, InstantTime
-from skep_format.names import PARTITION_METAFILE, join
+from skep_format.metafile import METAFILES
+from skep_format.names import join
 from skep_format.options import Options
 from skep_format.storage import Storage
 from skep_format.table_config import TableConfig, load_table_config
@@ -272,7 +273,7 @@ def _path_of(partition: str, file: CleanFileInfo) -> str:
 
 
 def _delete_if_empty(storage: Storage, partition: str) -> bool:
-    if partition == "" or {file.name for file in storage.list_prefix(partition, recursive=True)} - {PARTITION_METAFILE}:
+    if partition == "" or {file.name for file in storage.list_prefix(partition, recursive=True)} - METAFILES:
         return False
     storage.delete_folder(partition)
     return True

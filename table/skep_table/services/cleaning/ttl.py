@@ -11,9 +11,8 @@ from typing import Final
 
 from skep_format.errors import OptionError
 from skep_format.instant_time import InstantTime
-from skep_format.names import PARTITION_METAFILE, join
+from skep_format.metafile import read_metafile
 from skep_format.options import Options, boolean, comma_list, one_of, option
-from skep_format.properties import parse_properties
 from skep_format.timeline.timeline import format_instant_time
 from skep_table.plug_ins import find_strategy
 from skep_table.services.clustering.options import class_name
@@ -115,10 +114,7 @@ def _before(table: HudiTable, view: FileView, partitions: list[str], strategy: E
 
 def _created(table: HudiTable, partition: str) -> InstantTime | None:
     """The first commit of the partition, as its metafile states it."""
-    try:
-        time = parse_properties(table.storage.read(join(partition, PARTITION_METAFILE))).get("commitTime")
-    except FileNotFoundError:
-        return None
+    time = (read_metafile(table.storage, partition) or {}).get("commitTime")
     return None if time is None else InstantTime(time)
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from skep_format.basefile import read_footer
 from skep_format.instant_time import InstantTime
 from skep_format.metafile import METAFILES
-from skep_format.names import PARTITION_METAFILE, BaseFileName, BaseFormat, FileGroupId, LogFileName, join
+from skep_format.names import BaseFileName, BaseFormat, FileGroupId, LogFileName, join
 from skep_format.runner import Runner
 from skep_format.storage import FileStatus, Storage
 from skep_format.timeline.instant import Action, Instant
@@ -85,7 +85,7 @@ def check_files(
     `cleaned` files are not missed: the commit that replaced them may be one that can't be read.
     """
     for partition in listed.unmarked:
-        metafile = join(partition, PARTITION_METAFILE)
+        metafile = join(partition, table.config.metafile)
         detail = "readers without a metadata table do not find the rows of the partition"
         yield FileFinding(Problem.METAFILE, metafile, None, detail)
     yield from _unnamed(table, listed.files.values())

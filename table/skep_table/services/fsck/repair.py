@@ -14,8 +14,7 @@ from typing import Final
 
 from skep_format.errors import AlreadyExistsError, SkepError
 from skep_format.instant_time import InstantTime
-from skep_format.metafile import ensure_partition
-from skep_format.names import PARTITION_METAFILE, BaseFileName, LogFileName
+from skep_format.names import LogFileName
 from skep_format.table_config.file import restore_settings
 from skep_format.table_config.keys import BACKUP_PATH, PROPERTIES_PATH
 from skep_format.timeline.instant import Action, State
@@ -28,6 +27,7 @@ from skep_table.services.fsck.findings import UNREADABLE, FileFinding, Problem, 
 from skep_table.services.fsck.instants import read_timeline
 from skep_table.services.fsck.settings import open_damaged
 from skep_table.services.metadata.admin import rebuild_metadata_table
+from skep_table.services.repairs.metafiles import write_metafile
 from skep_table.table import HudiTable
 
 DAMAGED_PATH: Final = f"{PROPERTIES_PATH}.damaged"
@@ -141,20 +141,13 @@ def _sources(sources: Mapping[str, str]) -> str:
 
 def _repair_partitions(table: HudiTable, progress: _Progress) -> None:
     for finding in progress.of(Problem.METAFILE):
-        partition = finding.path.removesuffix(PARTITION_METAFILE).rstrip("/")
+        partition = finding.path.rpartition("/")[0]
         try:
-            times = [time for file in table.storage.list_prefix(partition) if (time := _time_in(file.name)) is not None]
-            ensure_partition(table.storage, partition, min(times))
-            table.storage.sync([finding.path])
-        except (SkepError, ValueError) as error:
+            write_metafile(table, partition)
+        except SkepError as error:
             progress.settle(finding, reason(error), done=False)
         else:
             progress.settle(finding, "written again")
-
-
-def _time_in(name: str) -> InstantTime | None:
-    parsed = BaseFileName.parse(name) or LogFileName.parse(name)
-    return None if parsed is None else parsed.instant_time
 
 
 def _roll_back(table: HudiTable, progress: _Progress) -> None:

@@ -56,7 +56,7 @@ def check_rollback(table: HudiTable, time: InstantTime) -> Instant:
     if target.action is Action.COMPACTION and target.state is State.REQUESTED:
         raise UnsupportedError(
             f"table {name}: the compaction {time} is only planned; writers may have written to its slices already",
-            hint="carry it out",
+            hint="carry it out, or take it back: skep compaction unschedule TABLE INSTANT",
             instant=time,
         )
     if target.is_completed:

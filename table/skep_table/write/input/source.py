@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
+from skep_format.errors import InputError
 from skep_format.schema.arrow import to_arrow
 from skep_format.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from skep_format.timeline.metadata import WriteOperation
@@ -203,6 +204,37 @@ class Computed(RowSource):
             )
         self._rows = self._engine.rows(compute(table), keyer)
         return self._rows
+
+
+class Recomputed(RowSource):
+    """Whole rows that are computed from the table as each try finds it, and replace those of one partition.
+
+    `compute` returns an Arrow table with the data columns. InputError where a row belongs to another partition.
+    """
+
+    is_steady = False
+
+    def __init__(self, engine: FrameEngine, compute: Callable[[HudiTable], pa.Table], partition: str) -> None:
+        super().__init__(engine)
+        self._compute = compute
+        self._partition = partition
+
+    def schema(self, table: HudiTable) -> pa.Schema:
+        """The data columns of the table."""
+        return to_arrow(table.schema())
+
+    def rows(self, plan: WritePlan, table: HudiTable) -> KeyedRows:
+        self.release()
+        self._rows = rows = self._engine.rows(self._compute(table), plan.keyer)
+        others = sorted(set(rows.partitions()) - {self._partition})
+        if others:
+            raise InputError(
+                f"table {table.config.name}: rows of partition {self._partition!r} belong to {others[0]!r} by their"
+                " columns, and can't replace it",
+                found=others[0],
+                expected=self._partition,
+            )
+        return rows
 
 
 def matching(table: HudiTable, where: Where) -> pa.Table:

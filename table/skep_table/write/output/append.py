@@ -246,7 +246,7 @@ class LogFiles:
         marker = Marker(context.instant_time, partition, str(name), context.format.logs.marker_type)
         create_marker(context.storage, marker, listed=context.announced is not None)
         if self._is_new and not bucket.has_metafile:
-            ensure_partition(context.storage, partition, context.instant_time)
+            ensure_partition(context.storage, partition, context.instant_time, context.metafile)
         self._names.append(str(name))
         sink = self._stack.enter_context(context.storage.open_write(path))
         self._open = _OpenLog(name, path, sink, EventTimes(context.event_time))

@@ -187,7 +187,7 @@ class BaseFiles:
         path = join(partition, name)
         self._announce(Marker(context.instant_time, partition, name, kind))
         if self._needs_metafile:
-            ensure_partition(context.storage, partition, context.instant_time)
+            ensure_partition(context.storage, partition, context.instant_time, context.metafile)
         with BaseFileWriter(context.storage, path, context.schema.with_meta(), context.files) as writer:
             times = EventTimes(context.event_time) if context.event_time else None
             keys = None if context.on_written is None else list[pa.Array]()

@@ -135,6 +135,7 @@ class WritePlan:
             changes=table.config.captured,
             facts=self._facts_of(table),
             event_time=settings.event_time,
+            metafile=table.config.metafile,
         )
 
     def _logs(self, table: HudiTable) -> LogFileOptions:

@@ -1,0 +1,201 @@
+"""`skep commits` and `skep stats`: what commits wrote, file by file; exported, compared with another table; sizes."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from skep.cli.opened import TableTarget
+from skep.cli.scope import App
+from skep.cli.table.read import ReadGiven
+from skep_format.instant_time import InstantTime
+
+if TYPE_CHECKING:
+    from skep_table.reports.commits import CommittedFile
+    from skep_table.table import HudiTable
+
+app = App(no_args_is_help=True, help="What the commits of a table wrote, file by file; exported, compared.")
+figures = App(no_args_is_help=True, help="Figures of a table: sizes of files, rows written for rows updated.")
+
+Limit = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Only the newest N.")]
+_FILE_COLUMNS = (
+    *("requested_time", "action", "partition", "file_id", "file", "previous", "writes", "inserts", "updates"),
+    *("deletes", "errors", "bytes", "file_bytes"),
+)
+_PARTITION_COLUMNS = (
+    *("requested_time", "action", "partition", "files_added", "files_updated", "inserts", "updates"),
+    *("bytes", "errors"),
+)
+_SIZE_COLUMNS = ("commit", "files", "smallest", "at_10", "at_50", "average", "at_95", "greatest", "deviation")
+
+
+def register(parent: typer.Typer) -> None:
+    """Adds the commands of this module."""
+    parent.add_typer(app, name="commits")
+    parent.add_typer(figures, name="stats")
+
+
+@app.command()
+def files(
+    table: TableTarget,
+    instant: Annotated[str | None, typer.Option(metavar="INSTANT", help="Only what this commit wrote.")] = None,
+    partition: Annotated[str | None, typer.Option(metavar="PATH", help="Only this partition path.")] = None,
+    file_id: Annotated[str | None, typer.Option("--file-id", metavar="ID", help="Only this file group.")] = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="Only commits from this time on.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only commits up to this time.")] = None,
+    archived: Annotated[bool, typer.Option("--archived", help="Archived commits too.")] = False,
+    limit: Limit = None,
+    *,
+    given: ReadGiven,
+) -> None:
+    """Print what each completed commit wrote to each file, newest first.
+
+    With --file-id or --partition: how a file group or a partition came to what it is.
+    """
+    from skep_table.reports.commits import committed_files
+
+    opened, _ = given.read_only(table)
+    found = committed_files(
+        opened,
+        instant=_time(opened, instant),
+        partition=partition,
+        file_id=file_id,
+        since=_time(opened, since),
+        until=_time(opened, until),
+        archived=archived,
+    )
+    given.print([_of_file(each) for each in islice(found, limit)], _FILE_COLUMNS)
+
+
+@app.command()
+def partitions(
+    table: TableTarget,
+    instant: Annotated[str, typer.Argument(metavar="INSTANT", help="The requested time of the commit.")],
+    archived: Annotated[bool, typer.Option("--archived", help="It may be an archived one.")] = False,
+    *,
+    given: ReadGiven,
+) -> None:
+    """Print what a commit wrote to each partition."""
+    from skep_format.timeline.metadata import write_totals
+    from skep_table.reports.commits import committed_files
+
+    opened, _ = given.read_only(table)
+    by_partition: dict[str, list[CommittedFile]] = {}
+    for each in committed_files(opened, instant=_time(opened, instant), archived=archived):
+        by_partition.setdefault(each.stat.partition_path, []).append(each)
+    rows = []
+    for path, found in sorted(by_partition.items()):
+        stats = [each.stat for each in found]
+        total = write_totals(stats)
+        row = {"partition": path, "files_added": total["added"], "files_updated": total["updated"]}
+        row |= {"inserts": sum(stat.num_inserts for stat in stats), "updates": total["updates"]}
+        row |= {"bytes": total["bytes"], "errors": total["errors"]}
+        rows.append(_of_instant(found[0]) | row)
+    given.print(rows, _PARTITION_COLUMNS)
+
+
+@app.command()
+def compare(
+    table: TableTarget,
+    other: Annotated[str, typer.Argument(metavar="OTHER", help="The other table: its path, or [database.]table.")],
+    *,
+    given: ReadGiven,
+) -> None:
+    """Print the commits by which a table is ahead of another one, or behind it."""
+    from skep_table.reports.commits import compare_commits
+
+    compared = compare_commits(given.read_only(table)[0], given.read_only(other)[0])
+    state = "ahead" if compared.is_ahead else "behind"
+    rows = [
+        {"state": state, "requested_time": each.requested_time, "action": each.action.value}
+        for each in compared.instants
+    ]
+    given.print(rows, ("state", "requested_time", "action"))
+    typer.echo(str(compared), err=True)
+
+
+@app.command()
+def export(
+    table: TableTarget,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of this machine that is there.")],
+    actions: Annotated[
+        str | None, typer.Option(metavar="A,B,…", help="Instants of these actions. [default: as Hudi's shell]")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="Only the first N.")] = None,
+    newest_first: Annotated[bool, typer.Option("--newest-first", help="Begin with the newest.")] = False,
+    archived: Annotated[bool, typer.Option("--archived", help="Archived instants too.")] = False,
+    *,
+    given: ReadGiven,
+) -> None:
+    """Write each completed instant into a file of a folder, as JSON."""
+    from skep_table.reports.export import EXPORTED, export_instants
+
+    opened, _ = given.read_only(table)
+    wanted = EXPORTED if actions is None else tuple(each.strip() for each in actions.split(","))
+    written = export_instants(
+        opened, folder, actions=wanted, limit=limit or -1, newest_first=newest_first, archived=archived
+    )
+    rows = [
+        {"requested_time": each.requested_time, "action": each.action.value, "file": str(path)}
+        for each, path in written
+    ]
+    given.print(rows, ("requested_time", "action", "file"))
+
+
+@figures.command()
+def sizes(
+    table: TableTarget,
+    partition: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Only partitions with this path; * stands for any text.")
+    ] = None,
+    limit: Limit = None,
+    *,
+    given: ReadGiven,
+) -> None:
+    """Print the sizes of the base files that each commit wrote, in bytes: by commit, newest first, and of all."""
+    from skep_table.reports.sizes import file_sizes
+
+    opened, _ = given.read_only(table)
+    found = file_sizes(opened, lambda path: partition is None or fnmatchcase(path, partition), limit or -1)
+    given.print([{name: getattr(each, name) for name in _SIZE_COLUMNS} for each in found], _SIZE_COLUMNS)
+
+
+@figures.command()
+def writes(table: TableTarget, limit: Limit = None, *, given: ReadGiven) -> None:
+    """Print how many rows each commit wrote for those that it updated: its write amplification."""
+    from skep_table.reports.commits import write_amplification
+
+    columns = ("commit", "updated", "written", "factor")
+    found = write_amplification(given.read_only(table)[0], limit or -1)
+    given.print([{name: getattr(each, name) for name in columns} for each in found], columns)
+
+
+def _time(table: HudiTable, text: str | None) -> InstantTime | None:
+    from skep_table.query.request import instant_text
+
+    return None if text is None else instant_text(text, table.config.timezone.value)
+
+
+def _of_instant(found: CommittedFile) -> dict[str, Any]:
+    return {"requested_time": found.instant.requested_time, "action": found.instant.action.value}
+
+
+def _of_file(found: CommittedFile) -> dict[str, Any]:
+    stat = found.stat
+    return _of_instant(found) | {
+        "partition": stat.partition_path,
+        "file_id": stat.file_id,
+        "file": (stat.path or "").rpartition("/")[2] or None,
+        "previous": stat.prev_commit,
+        "writes": stat.num_writes,
+        "inserts": stat.num_inserts,
+        "updates": stat.num_update_writes,
+        "deletes": stat.num_deletes,
+        "errors": stat.total_write_errors,
+        "bytes": stat.total_write_bytes,
+        "file_bytes": stat.file_size_in_bytes,
+    }
