@@ -49,9 +49,9 @@ def compact_slice(job: RewriteJob, task: tuple[int, CompactionOperation]) -> Wri
             job.table, slice_, schema=schema, history=job.history, counts=counts, watch=changes,
             changed_rows=None if base is None else base.changed_rows,
         )  # fmt: skip
-        begun = time.monotonic()
+        start = time.monotonic()
         for batch in rows:
-            scanned = scanned or time.monotonic() - begun
+            scanned = scanned or time.monotonic() - start
             if base is None or base.passing is None or counts.beyond_base:
                 file.writer.write(renamed(batch, file.name))
             else:

@@ -210,7 +210,7 @@ class LogFiles:
         self._stats: list[WriteStat] = []
         self._stack = ExitStack()
         self._open: _OpenLog | None = None
-        self._begun = time.monotonic()  # the open file, or what comes before it
+        self._start = time.monotonic()  # the open file, or what comes before it
 
     def __enter__(self) -> LogFiles:
         return self
@@ -262,7 +262,7 @@ class LogFiles:
             context.storage.delete(file.path)
             raise
         self._stats.append(self._stat(file))
-        self._begun = time.monotonic()
+        self._start = time.monotonic()
         facts = None if context.facts is None else context.facts.of_log_file(self._stats[-1], file.columns)
         if facts is not None:
             self.facts.append(facts)
@@ -287,7 +287,7 @@ class LogFiles:
             log_offset=0,
             min_event_time=file.times.least,
             max_event_time=file.times.greatest,
-            runtime_stats=runtime_stats(upsert=time.monotonic() - self._begun),
+            runtime_stats=runtime_stats(upsert=time.monotonic() - self._start),
             base_file=base_file,
             log_files=(*before, *self._names) if shared else (str(file.name),),
         )

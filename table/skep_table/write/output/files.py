@@ -49,7 +49,7 @@ class OpenFile:
     new_keys: list[pa.Array] | None = None
     """Of the rows that `insert` wrote; None where no index stores them."""
     times: EventTimes | None = None
-    begun: float = field(default_factory=time.monotonic)
+    start: float = field(default_factory=time.monotonic)
     seconds: float = 0
 
     def insert(self, rows: pa.Table | pa.RecordBatch) -> None:
@@ -195,7 +195,7 @@ class BaseFiles:
             yield file
             written = writer.close()
         file.size, file.rows = written.size_bytes, written.num_rows
-        file.seconds = time.monotonic() - file.begun
+        file.seconds = time.monotonic() - file.start
         try:
             ensure_open(context.storage, context.instant_time, path)
         except LeaseLostError:
