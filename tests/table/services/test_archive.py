@@ -67,7 +67,16 @@ def test_the_commits_past_the_limit_go(maker: Any) -> None:
     assert maker.rows() == {"p/a": 5}
     assert maker.rows(as_of=times[0]) == {"p/a": 1}
     for instant in table.timeline.archived():
-        assert table.commit_metadata(instant) == metadata[instant.requested_time]
+        assert as_archived(table.commit_metadata(instant)) == as_archived(metadata[instant.requested_time])
+
+
+def as_archived(metadata: CommitMetadata) -> CommitMetadata:
+    """Without the times that files took, which Hudi 0.15's archive has no field for."""
+    stats = {
+        path: tuple(replace(each, runtime_stats=None) for each in of_path)
+        for path, of_path in metadata.partition_to_write_stats.items()
+    }
+    return replace(metadata, partition_to_write_stats=stats)
 
 
 def test_defaults_are_hudis(maker: Any) -> None:

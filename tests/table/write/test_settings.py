@@ -24,7 +24,7 @@ from skep_table.query import ReadRequest
 from skep_table.query.read import read
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
-from skep_table.write.planning.settings import check_settings, spec_of
+from skep_table.write.planning.settings import PARTITION_FIELDS, check_settings, spec_of
 
 WRITE = "hoodie.datasource.write."
 MODE = "hoodie.write.record.merge.mode"
@@ -138,9 +138,10 @@ def test_what_is_not_given_is_the_tables_own(tmp_path: Path) -> None:
     assert table.reload().view().partitions() == ["part=p", "part=q"]
 
 
-def test_the_plural_of_the_partition_option_is_asked_about() -> None:
-    with pytest.warns(UnknownOptionWarning, match=r"did you mean hoodie\.datasource\.write\.partitionpath\.field\?"):
-        Options({f"{WRITE}partitionpath.fields": "part"}).check()
+def test_the_plural_of_the_partition_option_is_that_option() -> None:
+    options = Options({f"{WRITE}partitionpath.fields": "part"})
+    options.check()
+    assert options.value(PARTITION_FIELDS) == ("part",)
 
 
 # -- merge settings ----------------------------------------------------------------------------------------------------
