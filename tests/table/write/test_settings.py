@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pytest
 
 from skep_format.errors import KeyFieldError, OptionError, TableMismatchError, UnsupportedError
-from skep_format.options import Options, UnknownOptionWarning
+from skep_format.options import Options
 from skep_format.schema.arrow import from_arrow
 from skep_format.storage import LocalStorage
 from skep_format.table_config import MergeMode
