@@ -124,6 +124,7 @@ class TableWriter:
         self._settings = settings
         self._table = table
         self._hooks = tuple(hooks)
+        self._label: type[CommitLabel] = CommitLabel
 
     def bulk_insert(self, frame: object, **how: Unpack[How]) -> WriteResult:
         """Adds rows as new files, without reading the table's."""
@@ -237,7 +238,7 @@ class TableWriter:
             known = self._create is not None or self._table.age_seconds < _RECENT_SECONDS
             table = self._table if known else self._table.reload()
             check_writable(table.config, table.storage.root)
-            label = CommitLabel({**self._settings.extra_metadata, **(extra_metadata or {})}, batch_id)
+            label = self._label({**self._settings.extra_metadata, **(extra_metadata or {})}, batch_id)
             try:
                 try:
                     label.check(table)
@@ -245,7 +246,7 @@ class TableWriter:
                     if table is not self._table:
                         raise
                     # the snapshot is a little older: the commit that holds the batch may have been rolled back since
-                    table, label = table.reload(), CommitLabel(label.extra, batch_id)
+                    table, label = table.reload(), self._label(label.extra, batch_id)
                     label.check(table)
                 with (
                     os_errors_named(f"table {table.config.name}: {operation.value}"),
