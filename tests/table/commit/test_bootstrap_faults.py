@@ -15,14 +15,13 @@ from skep_format.errors import SkepError, TableMismatchError
 from skep_format.names import BaseFileName
 from skep_format.options import Options
 from skep_format.runner import ThreadRunner
-from skep_format.schema.types import record_names
+from skep_format.schema.arrow import to_arrow
 from skep_format.storage import LocalStorage, Storage
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
 from skep_table.table import HudiTable
 from skep_table.write.bootstrap.options import BootstrapSettings
-from skep_table.write.bootstrap.run import BootstrapWriter
 from skep_table.write.bootstrap.source import SourceData, open_source, read_source
 from skep_table.write.local import LocalWriter
 
@@ -51,12 +50,12 @@ def folder(tmp_path: Path) -> Path:
 def source_of(folder: Path, options: dict[str, str]) -> tuple[SourceData, Options]:
     given = Options({"hoodie.bootstrap.base.path": str(folder), **options})
     settings = BootstrapSettings.of(given)
-    return read_source(open_source(given), record_names("t"), ("id",), settings, ThreadRunner(1)), given
+    return read_source(open_source(given), ("id",), settings, ThreadRunner(1)), given
 
 
 def bootstrap(storage: Storage | str, source: SourceData, options: Options) -> None:
     context = {"runner": ThreadRunner(1), "options": options}
-    BootstrapWriter(HudiTable.open(storage).with_context(**context)).bootstrap(source)
+    LocalWriter(HudiTable.open(storage).with_context(**context)).bootstrap(source)
 
 
 def content(folder: Path) -> Content:
@@ -87,7 +86,7 @@ def test_a_fault_at_any_change_leaves_nothing_or_a_commit(
     empty, target = tmp_path / "empty", tmp_path / "table"
     spec = TableSpec(
         name="t",
-        schema=source.columns,
+        schema=to_arrow(source.columns),
         record_key=("id",),
         partition_by=("part",),
         ordering="ts",

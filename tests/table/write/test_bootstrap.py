@@ -21,7 +21,7 @@ from skep_format.names import BaseFileName
 from skep_format.options import Options
 from skep_format.properties import parse_properties
 from skep_format.runner import ThreadRunner
-from skep_format.schema.types import record_names
+from skep_format.schema.arrow import to_arrow
 from skep_format.storage import LocalStorage
 from skep_format.timeline.metadata import CommitMetadata, WriteOperation
 from skep_table.commit.create import TableSpec, create_table
@@ -31,7 +31,7 @@ from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.slices.bootstrap import METADATA_BOOTSTRAP
 from skep_table.table import HudiTable
 from skep_table.write.bootstrap.options import BootstrapSettings
-from skep_table.write.bootstrap.run import FULL_BOOTSTRAP, BootstrapWriter
+from skep_table.write.bootstrap.run import FULL_BOOTSTRAP, Bootstrap
 from skep_table.write.bootstrap.source import LeftOutWarning, SourceData, open_source, read_source
 from skep_table.write.local import LocalWriter
 from skep_table.write.result import WriteResult
@@ -65,16 +65,15 @@ class Case:
     def read_source(self, **more: str) -> SourceData:
         options = self.options(**more)
         settings = BootstrapSettings.of(options)
-        names = record_names("t")
-        return read_source(open_source(options), names, self.spec["record_key"], settings, ThreadRunner(1))
+        return read_source(open_source(options), self.spec["record_key"], settings, ThreadRunner(1))
 
     def run(self, **more: str) -> list[WriteResult]:
         source = self.read_source(**more)
         if not (self.folder / ".hoodie").exists():
-            spec = TableSpec(name="t", schema=source.columns, ordering="ts", **self.spec)
+            spec = TableSpec(name="t", schema=to_arrow(source.columns), ordering="ts", **self.spec)
             create_table(LocalStorage(str(self.folder)), spec)
         self.options(**more).check()
-        return BootstrapWriter(HudiTable.open(str(self.folder), self.options(**more))).bootstrap(source)
+        return LocalWriter(HudiTable.open(str(self.folder), self.options(**more))).bootstrap(source)
 
     @property
     def table(self) -> HudiTable:
@@ -435,7 +434,7 @@ def test_a_rolled_back_bootstrap_leaves_no_index_and_can_be_repeated(case: Case,
 def test_one_that_was_ended_between_its_commits_goes_on(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     options = {SELECTOR: "BootstrapRegexModeSelector", REGEX: "part=p"}
     with monkeypatch.context() as patched:
-        patched.setattr(BootstrapWriter, "_rows", _interrupted)
+        patched.setattr(Bootstrap, "rows", _interrupted)
         with pytest.raises(KeyboardInterrupt):
             case.run(**options)
     assert case.content() == WHOLE[:2]

@@ -14,7 +14,7 @@ import pytest
 from skep_format.errors import SkepError, StorageError, TableMismatchError
 from skep_format.options import Options
 from skep_format.runner import ThreadRunner
-from skep_format.schema.types import record_names
+from skep_format.schema.arrow import to_arrow
 from skep_format.storage import LocalStorage
 from skep_format.table_config import TableType
 from skep_format.timeline.plans import CompactionPlan, RequestedReplaceMetadata
@@ -26,7 +26,6 @@ from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.slices.bootstrap import METADATA_BOOTSTRAP
 from skep_table.table import HudiTable
 from skep_table.write.bootstrap.options import BootstrapSettings
-from skep_table.write.bootstrap.run import BootstrapWriter
 from skep_table.write.bootstrap.source import open_source, read_source
 from skep_table.write.local import LocalWriter
 
@@ -52,10 +51,10 @@ class Bootstrapped:
     def _make(self, version: int, is_mor: bool) -> None:
         options = Options(self.options)
         storage, settings = open_source(options), BootstrapSettings.of(options)
-        data = read_source(storage, record_names("orders"), ("order_id",), settings, ThreadRunner(1))
+        data = read_source(storage, ("order_id",), settings, ThreadRunner(1))
         spec = TableSpec(
             name="orders",
-            schema=data.columns,
+            schema=to_arrow(data.columns),
             record_key=("order_id",),
             partition_by=("city",),
             ordering="ts",
@@ -63,7 +62,7 @@ class Bootstrapped:
             type=TableType.MERGE_ON_READ if is_mor else TableType.COPY_ON_WRITE,
             version=version,
         )
-        BootstrapWriter(create_table(LocalStorage(str(self.folder)), spec, options)).bootstrap(data)
+        LocalWriter(create_table(LocalStorage(str(self.folder)), spec, options)).bootstrap(data)
 
     def _copy(self, case: Path, is_mor: bool) -> None:
         shutil.copytree(case / "table", self.folder)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 import pyarrow as pa
 
-from skep_format.errors import InputError, KeyFieldError, SchemaError, TableMismatchError, UnsupportedError
+from skep_format.errors import InputError, KeyFieldError, SchemaError, SkepError, TableMismatchError, UnsupportedError
 from skep_format.instant_time import InstantTime
 from skep_format.runner import ReportingRunner, Runner, ThreadRunner
 from skep_format.schema.arrow import to_arrow
@@ -18,6 +19,8 @@ from skep_format.table_config import DROP_PARTITION_COLUMNS, POPULATE_META_FIELD
 from skep_format.timeline.metadata import WriteOperation
 from skep_table.commit.parts.batches import CommitLabel
 from skep_table.commit.transaction import Transaction
+from skep_table.commit.undo.rollback import roll_back
+from skep_table.commit.writable import prepared
 from skep_table.keys import KeyGenerator
 from skep_table.slices.bootstrap import BOOTSTRAP_LEFT, METADATA_BOOTSTRAP, indexed_sources
 from skep_table.slices.bootstrap_index import write_index
@@ -27,17 +30,19 @@ from skep_table.write.bootstrap.options import BootstrapMode, BootstrapSettings
 from skep_table.write.bootstrap.skeletons import SKELETON, KeyColumns, SkeletonTask, check_partition, write_skeleton
 from skep_table.write.bootstrap.source import SourceData
 from skep_table.write.input.row_input import RereadInput
-from skep_table.write.local import LocalWriter
 from skep_table.write.output.bucket import BucketResult
 from skep_table.write.planning.operation import data_action
 from skep_table.write.planning.plan import WritePlan, plan_write
+from skep_table.write.planning.write_settings import WriteSettings
 from skep_table.write.result import WriteResult
 
 FULL_BOOTSTRAP: Final = InstantTime("00000000000002")
 """The instant of rows that are written in full."""
 
+log = logging.getLogger("skep.write")
 
-class _Label(CommitLabel):
+
+class _FirstCommit(CommitLabel):
     """At a time before all others: there are no commits but those of the bootstrap itself."""
 
     before: tuple[InstantTime, ...] = ()
@@ -47,11 +52,15 @@ class _Label(CommitLabel):
         refuse_commits(table, self.before)
 
 
-class _OfSkeletons(_Label):
+class OfSkeletons(_FirstCommit):
+    """The commit of skeletons."""
+
     at = METADATA_BOOTSTRAP
 
 
-class _OfRows(_Label):
+class OfRows(_FirstCommit):
+    """The commit of rows, before which the one of skeletons may be there."""
+
     at = FULL_BOOTSTRAP
     before = (METADATA_BOOTSTRAP,)
 
@@ -70,68 +79,100 @@ def refuse_commits(table: HudiTable, known: tuple[InstantTime, ...] = ()) -> Non
         )
 
 
-class BootstrapWriter(LocalWriter):
-    """Makes the first commits of a table of what a folder holds. The folder never changes."""
+class Complete(Protocol):
+    """Completes a write with the stats of its files: `TableWriter`'s."""
 
-    def bootstrap(self, source: SourceData, extra_metadata: Mapping[str, str] | None = None) -> list[WriteResult]:
-        """The commits: of skeletons, of rows, or both. Where a call was ended between them, the next one goes on.
+    def __call__(
+        self, transaction: Transaction, plan: WritePlan, results: Sequence[BucketResult], label: CommitLabel, /
+    ) -> WriteResult: ...
 
-        InputError for a table with other commits, KeyFieldError and SchemaError for files that don't fit it,
-        UnsupportedError for a table that can't have skeletons.
-        """
-        table = self._table.reload()
-        check_apart(table, source)
-        skeletons, full = source.of_mode(BootstrapMode.METADATA_ONLY), source.of_mode(BootstrapMode.FULL_RECORD)
-        resumes = bool(full) and _has_skeletons(table, source)
-        refuse_commits(table, (METADATA_BOOTSTRAP,) if resumes else ())
-        check_fits(table, source)
-        self._record(table, source)
-        hooks, results = self._hooks, []
-        try:
-            if skeletons and not resumes:
-                self._hooks = () if full else hooks  # what follows a commit follows the last one
-                self._label = _OfSkeletons
-                left = {BOOTSTRAP_LEFT: str(len(full))} if full else {}
-                write = partial(self._skeletons, source=source)
-                extra = {**(extra_metadata or {}), **left}
-                results.append(self._run(WriteOperation.BOOTSTRAP, write, extra_metadata=extra))
-            if full:
-                self._hooks, self._label = hooks, _OfRows
-                self._table = self._table.reload()
-                results.append(self.bulk_insert(self._rows(source), extra_metadata=extra_metadata))
-        finally:
-            self._hooks, self._label = hooks, CommitLabel
-        return results
 
-    def _record(self, table: HudiTable, source: SourceData) -> None:
-        """What readers of skeletons need, in the settings of the table."""
+class Bootstrap:
+    """What becomes of a source, for the writer that commits it. The source never changes."""
+
+    def __init__(self, source: SourceData, settings: WriteSettings, complete: Complete) -> None:
+        self._source, self._settings, self._complete = source, settings, complete
+        self._folders = source.of_mode(BootstrapMode.METADATA_ONLY)
+        self._full = source.of_mode(BootstrapMode.FULL_RECORD)
+
+    @property
+    def makes_rows(self) -> bool:
+        """Whether some folders are written in full."""
+        return bool(self._full)
+
+    @property
+    def states(self) -> dict[str, str]:
+        """In the extra metadata of the commit of skeletons: that rows are to follow."""
+        return {BOOTSTRAP_LEFT: str(len(self._full))} if self._full else {}
+
+    def makes_skeletons(self, table: HudiTable) -> bool:
+        """Whether some are to be made, and are not there."""
+        return bool(self._folders) and not self._resumes(table)
+
+    def prepared(self, table: HudiTable) -> HudiTable:
+        """The table with the settings by which its readers find the source. Raises what does not fit."""
+        check_apart(table, self._source)
+        refuse_commits(table, (METADATA_BOOTSTRAP,) if self._resumes(table) else ())
+        check_fits(table, self._source)
         key, value = table.format.bootstrap_index
-        wanted = {BOOTSTRAP_BASE_PATH.key: source.path, key: value}
+        wanted = {BOOTSTRAP_BASE_PATH.key: self._source.path, key: value}
         if any(table.config.raw.get(key) != value for key, value in wanted.items()):
-            with self._table.context.locked():
+            with table.context.locked():
                 update_table_config(table.storage, wanted)
-            self._table = table.reload()
+            table = table.reload()
+        return table
 
-    def _skeletons(self, table: HudiTable, *, label: CommitLabel, source: SourceData) -> WriteResult:
-        plan = self._plan_of(table, source)
-        settings = BootstrapSettings.of(self._settings.options)
-        keys = _key_columns(plan, source)
-        pairs = ((f, file) for f in source.of_mode(BootstrapMode.METADATA_ONLY) for file in f.files)
+    def commit_skeletons(self, table: HudiTable, *, label: CommitLabel) -> WriteResult:
+        """One commit of a skeleton for each file."""
+        source, plan = self._source, self._plan(table)
+        settings, keys = BootstrapSettings.of(self._settings.options), _key_columns(plan, source)
+        pairs = ((folder, file) for folder in self._folders for file in folder.files)
         tasks = [SkeletonTask(number, *pair) for number, pair in enumerate(pairs)]
         with Transaction.begin(table, data_action(table), label) as transaction:
             transaction.inflight(None)
             now, time = transaction.table, transaction.instant.requested_time
             plan.index.before_writing(now, time)
             context = replace(plan.context(now, transaction.instant), schema=SKELETON, facts=None)
+            write = partial(write_skeleton, context, source, keys)
             with now.context.events.step("write.files", files=len(tasks)):
-                written = self._at_most(settings.parallelism).map(partial(write_skeleton, context, source, keys), tasks)
+                written = _at_most(now, settings.parallelism).map(write, tasks)
             millis = int(now.context.clock.now().timestamp() * 1000)
             write_index(now.storage, source.path, [mapped for _, mapped in written], millis)
             results = [BucketResult((stat,)) for stat, _ in written]
             return self._complete(transaction, replace(plan, operation=WriteOperation.BOOTSTRAP), results, label)
 
-    def _plan_of(self, table: HudiTable, source: SourceData) -> WritePlan:
-        plan = plan_write(table, WriteOperation.BULK_INSERT, to_arrow(source.columns), self._settings)
+    def rows(self, table: HudiTable) -> RereadInput:
+        """The rows of all folders that are written in full, file by file."""
+        source, generator = self._source, KeyGenerator.of(table.config, self._settings.options)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for folder in self._full:
+                for file in folder.files:
+                    for batch in source.rows_of(folder, file, source.columns):
+                        if folder.path:  # files of no partition are divided by the generator
+                            paths = pa.chunked_array([generator.partition_paths(batch)])
+                            check_partition(source, folder, file, paths)
+                        yield batch
+
+        return RereadInput(to_arrow(source.columns), batches)
+
+    def undo(self, table: HudiTable) -> None:
+        """After rows that could not be written: the commit of skeletons is rolled back, unless others wrote since.
+
+        A failure in that is logged: the next call goes on where this one ended.
+        """
+        try:
+            with table.context.locked():
+                fresh = prepared(table)
+                data = fresh.timeline.data().completed()
+                last = data.last()
+                if last is not None and last.requested_time == METADATA_BOOTSTRAP:
+                    roll_back(fresh, last)
+        except SkepError:
+            log.exception("table %s: the skeletons of its bootstrap stay", table.config.name)
+
+    def _plan(self, table: HudiTable) -> WritePlan:
+        plan = plan_write(table, WriteOperation.BULK_INSERT, to_arrow(self._source.columns), self._settings)
         if plan.index.places_new_keys:
             raise UnsupportedError(
                 f"table {table.config.name}: its index computes the file group of a key, and METADATA_ONLY makes"
@@ -141,28 +182,34 @@ class BootstrapWriter(LocalWriter):
             )
         return plan
 
-    def _at_most(self, parallelism: int) -> Runner:
-        threads = self._table.context.runner
-        if isinstance(threads, ThreadRunner) and parallelism < threads.threads:
-            return ReportingRunner(
-                ThreadRunner(parallelism), partial(self._table.context.events.progress, "write.tasks")
+    def _resumes(self, table: HudiTable) -> bool:
+        """Whether skeletons are there, and their commit states that rows are to follow.
+
+        TableMismatchError where they are of other files.
+        """
+        last = table.timeline.data().completed().last()
+        if not self._full or last is None or last.requested_time != METADATA_BOOTSTRAP:
+            return False
+        if BOOTSTRAP_LEFT not in table.commit_extra(last):
+            return False
+        uri = self._source.storage.uri
+        differs = sorted({uri(file.path) for each in self._folders for file in each.files} ^ indexed_sources(table))
+        if differs:
+            raise TableMismatchError(
+                f"table {table.config.name}: its bootstrap was ended in the middle, and the one that is to go on"
+                f" differs in {len(differs)} files such as {differs[0]}",
+                hint="repeat it with the same options, or roll it back",
+                table=table.config.name,
+                path=differs[0],
             )
-        return self._runner
+        return True
 
-    def _rows(self, source: SourceData) -> RereadInput:
-        """The rows of all folders that are written in full, file by file."""
-        generator = KeyGenerator.of(self._table.config, self._settings.options)
 
-        def batches() -> Iterator[pa.RecordBatch]:
-            for folder in source.of_mode(BootstrapMode.FULL_RECORD):
-                for file in folder.files:
-                    for batch in source.rows_of(folder, file, source.columns):
-                        if folder.path:  # files of no partition are divided by the generator
-                            paths = pa.chunked_array([generator.partition_paths(batch)])
-                            check_partition(source, folder, file, paths)
-                        yield batch
-
-        return RereadInput(to_arrow(source.columns), batches)
+def _at_most(table: HudiTable, parallelism: int) -> Runner:
+    runner, report = table.context.runner, partial(table.context.events.progress, "write.tasks")
+    if isinstance(runner, ThreadRunner) and parallelism < runner.threads:
+        runner = ThreadRunner(parallelism)
+    return ReportingRunner(runner, report)
 
 
 def check_apart(table: HudiTable, source: SourceData) -> None:
@@ -212,29 +259,6 @@ def check_fits(table: HudiTable, source: SourceData) -> None:
             hint="bootstrap with FULL_RECORD, or name the key",
             table=config.name,
         )
-
-
-def _has_skeletons(table: HudiTable, source: SourceData) -> bool:
-    """Whether skeletons are there, and their commit states that rows are to follow.
-
-    TableMismatchError where they are of other files.
-    """
-    completed = table.timeline.data().completed()
-    last = completed.last()
-    if last is None or last.requested_time != METADATA_BOOTSTRAP or BOOTSTRAP_LEFT not in table.commit_extra(last):
-        return False
-    folders = source.of_mode(BootstrapMode.METADATA_ONLY)
-    expected = {source.storage.uri(file.path) for folder in folders for file in folder.files}
-    differs = sorted(expected ^ indexed_sources(table))
-    if differs:
-        raise TableMismatchError(
-            f"table {table.config.name}: its bootstrap was ended in the middle, and the one that is to go on differs in"
-            f" {len(differs)} files such as {differs[0]}",
-            hint="repeat it with the same options, or roll it back",
-            table=table.config.name,
-            path=differs[0],
-        )
-    return True
 
 
 def _key_columns(plan: WritePlan, source: SourceData) -> KeyColumns:

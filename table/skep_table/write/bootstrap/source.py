@@ -113,13 +113,11 @@ def open_source(options: Options) -> Storage:
 
 def read_source(
     storage: Storage,
-    names: tuple[str, str],
     keys: Collection[str],
     settings: BootstrapSettings,
     runner: Runner,
 ) -> SourceData:
-    """Lists the folder and reads the footers of all files. `names` are those of the table's Avro record, `keys` its
-    key columns.
+    """Lists the folder and reads the footers of all files. `keys` are the key columns of the table.
 
     InputError where it has no files, and for files that would be left out; SchemaError where files differ in columns.
     """
@@ -130,7 +128,7 @@ def read_source(
             f"{storage.root} has no files that end with .parquet or .orc: there is nothing to bootstrap",
             path=storage.root,
         )
-    schemas = _Schemas(storage, names)
+    schemas = _Schemas(storage)
     tops = frozenset(name.partition(".")[0].lower() for name in keys)
     by_folder: dict[str, list[SourceFile]] = {}
     for at in range(0, len(found), _AT_ONCE):  # of the schemas of many files only those that differ are kept
@@ -146,7 +144,7 @@ def read_source(
     _check_modes(storage, folders)
     more = [name for name in folders[0].values if name not in schema]
     texts = from_arrow(pa.schema([(name, pa.string()) for name in more])).fields
-    columns = Schema((*schema.fields, *texts), *names)
+    columns = Schema((*schema.fields, *texts))
     return SourceData(storage, folders, schema, columns, left_out)
 
 
@@ -211,8 +209,8 @@ def _facts(storage: Storage, keys: Collection[str], status: FileStatus) -> tuple
 class _Schemas:
     """Compares the columns of all files with those of the first."""
 
-    def __init__(self, storage: Storage, names: tuple[str, str]) -> None:
-        self._storage, self._names = storage, names
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
         self._known: list[pa.Schema] = []
         self._first = ""
         self._common: Schema | None = None
@@ -224,7 +222,7 @@ class _Schemas:
         self._known.append(schema)
         where = self._storage.uri(file.path)
         try:
-            found = from_arrow(schema, *self._names)
+            found = from_arrow(schema)
         except SchemaError as error:
             raise SchemaError(f"{where}: {error.message}", path=where, column=error.fields.get("column")) from error
         if self._common is None:
