@@ -217,10 +217,10 @@ def _source(value: bytes, path: str) -> _Entry:
 
 
 def _moved(source: str, old: str, new: str) -> str:
-    start, end = _plain(source), _plain(old).rstrip("/")
+    start, end = plain_path(source), plain_path(old).rstrip("/")
     return new.rstrip("/") + start[len(end) :] if start.startswith(end + "/") else source
 
 
-def _plain(path: str) -> str:
+def plain_path(path: str) -> str:
     """Without the scheme `file`, which local paths may have."""
     return "/" + path[len("file:") :].lstrip("/") if path.startswith("file:") else path
