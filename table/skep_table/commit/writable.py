@@ -8,7 +8,7 @@ from skep_format.table_config import TableConfig
 from skep_format.table_config.keys import CDC_ENABLED
 from skep_format.timeline.write import remove_stages
 from skep_table.commit.parts.metadata_table import drop_unkept
-from skep_table.slices.bootstrap import BOOTSTRAP_LEFT, METADATA_BOOTSTRAP
+from skep_table.slices.bootstrap import folders_left
 from skep_table.table import HudiTable
 
 
@@ -47,9 +47,7 @@ def check_writable(config: TableConfig, root: str) -> None:
 
 def check_bootstrapped(table: HudiTable) -> None:
     """TableMismatchError for a table of which a bootstrap has made a part, and was ended before the rest."""
-    completed = table.timeline.data().completed()
-    last = completed.last()
-    if last is not None and last.requested_time == METADATA_BOOTSTRAP and BOOTSTRAP_LEFT in table.commit_extra(last):
+    if folders_left(table):
         raise TableMismatchError(
             f"table {table.config.name} at {table.storage.root}: its bootstrap was ended before the folders of mode"
             " FULL_RECORD were written",

@@ -92,6 +92,14 @@ def source_of(table: HudiTable, slice: FileSlice, options: Options) -> Bootstrap
     return BootstrapSource(path, size, slice.partition_path, table.config, dict(options))
 
 
+def folders_left(table: HudiTable) -> int:
+    """How many folders a bootstrap is still to write in full, where it was ended after its skeletons."""
+    last = table.timeline.data().completed().last()
+    if last is None or last.requested_time != METADATA_BOOTSTRAP:
+        return 0
+    return int(table.commit_extra(last).get(BOOTSTRAP_LEFT, "0"))
+
+
 def indexed_sources(table: HudiTable) -> frozenset[str]:
     """The addresses of all files that the bootstrap index names."""
     return frozenset(path for path, _ in _load(table).values())

@@ -74,6 +74,7 @@ def assert_clean(folder: Path) -> None:
     assert len(list((folder / INDEX).rglob("*.hfile"))) == (2 if "00000000000001" in completed else 0)
 
 
+@pytest.mark.filterwarnings("ignore::skep_table.query.plan.PartlyBootstrappedWarning")
 @pytest.mark.parametrize("version", [6, pytest.param(9, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["skeletons", *(pytest.param(k, marks=pytest.mark.slow) for k in ("rows", "both"))])
 @pytest.mark.parametrize("dies", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["dies", "fails"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,16 @@ import pytest
 from pyarrow import orc
 
 from skep_format.basefile import read_footer
-from skep_format.errors import InputError, KeyFieldError, OptionError, SchemaError, SkepError, UnsupportedError
+from skep_format.errors import (
+    CommitConflictError,
+    InputError,
+    KeyFieldError,
+    OptionError,
+    SchemaError,
+    SkepError,
+    StorageError,
+    UnsupportedError,
+)
 from skep_format.hfile import HFile
 from skep_format.names import BaseFileName
 from skep_format.options import Options
@@ -23,15 +32,18 @@ from skep_format.properties import parse_properties
 from skep_format.runner import ThreadRunner
 from skep_format.schema.arrow import to_arrow
 from skep_format.storage import LocalStorage
+from skep_format.timeline.instant import Action
 from skep_format.timeline.metadata import CommitMetadata, WriteOperation
 from skep_table.commit.create import TableSpec, create_table
+from skep_table.commit.transaction import Transaction
 from skep_table.query import ReadRequest, read
+from skep_table.query.plan import PartlyBootstrappedWarning
 from skep_table.services.fsck import fsck
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.slices.bootstrap import METADATA_BOOTSTRAP
 from skep_table.table import HudiTable
 from skep_table.write.bootstrap.options import BootstrapSettings
-from skep_table.write.bootstrap.run import FULL_BOOTSTRAP, Bootstrap
+from skep_table.write.bootstrap.run import FULL_BOOTSTRAP, Bootstrap, OfSkeletons
 from skep_table.write.bootstrap.source import LeftOutWarning, SourceData, open_source, read_source
 from skep_table.write.local import LocalWriter
 from skep_table.write.result import WriteResult
@@ -437,7 +449,8 @@ def test_one_that_was_ended_between_its_commits_goes_on(case: Case, monkeypatch:
         patched.setattr(Bootstrap, "rows", _interrupted)
         with pytest.raises(KeyboardInterrupt):
             case.run(**options)
-    assert case.content() == WHOLE[:2]
+    with pytest.warns(PartlyBootstrappedWarning, match="before 1 of its folders"):
+        assert case.content() == WHOLE[:2]
     with pytest.raises(SkepError, match="its bootstrap was ended"):
         LocalWriter(case.table).upsert(pa.table({"id": ["a"], "ts": [2], "part": ["p"]}))
     with pytest.raises(SkepError, match="differs in 2 files"):
@@ -450,6 +463,62 @@ def test_one_that_was_ended_between_its_commits_goes_on(case: Case, monkeypatch:
 
 def _interrupted(*_: object) -> None:
     raise KeyboardInterrupt
+
+
+def test_another_process_bootstraps_the_table(case: Case) -> None:
+    source = case.read_source()
+    spec = TableSpec(name="t", schema=to_arrow(source.columns), ordering="ts", **case.spec)
+    table = create_table(LocalStorage(str(case.folder)), spec)
+    with Transaction.begin(table, Action.COMMIT, OfSkeletons({})) as other:
+        with pytest.raises(CommitConflictError, match="another writer has instant 00000000000001"):
+            case.run()
+        other.abort(None)
+    case.run()
+    assert case.content() == WHOLE
+
+
+def test_a_write_to_a_table_whose_bootstrap_died_deletes_its_index(case: Case) -> None:
+    source = case.read_source()
+    spec = TableSpec(name="t", schema=to_arrow(source.columns), ordering="ts", **case.spec)
+    create_table(LocalStorage(str(case.folder)), spec)
+    storage = KilledAtCompletion(str(case.folder))
+    with pytest.raises(SkepError, match="killed"):
+        LocalWriter(HudiTable.open(storage, case.options())).bootstrap(source)
+    assert len(list((case.folder / INDEX).rglob("*.hfile"))) == 2
+    assert case.content() == []
+    LocalWriter(case.table).upsert(pa.table({"id": ["z"], "ts": [2], "part": ["p"]}))
+    assert case.content() == [("z", "part=p", "p")]
+    assert not list((case.folder / INDEX).rglob("*.hfile"))
+    with pytest.raises(InputError, match="is the first write"):
+        case.run()
+
+
+class KilledAtCompletion(LocalStorage):
+    """Nothing has an effect from the completed file on."""
+
+    dead = False
+
+    def create_exclusive(self, path: str, data: bytes, *, durable: bool = True) -> None:
+        if path.endswith("/00000000000001.commit"):
+            self.dead = True
+        self._live()
+        super().create_exclusive(path, data, durable=durable)
+
+    def delete(self, path: str, *, durable: bool = True) -> None:
+        self._live()
+        super().delete(path, durable=durable)
+
+    def delete_many(self, paths: Collection[str], *, durable: bool = True) -> None:
+        self._live()
+        super().delete_many(paths, durable=durable)
+
+    def delete_folder(self, path: str, *, durable: bool = True) -> None:
+        self._live()
+        super().delete_folder(path, durable=durable)
+
+    def _live(self) -> None:
+        if self.dead:
+            raise StorageError("killed")
 
 
 def test_the_key_columns_alone_are_read(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from skep_table.write.bootstrap.run import check_apart, check_fits, refuse_commi
 from skep_table.write.bootstrap.source import SourceData, SourceFile, SourceFolder
 
 _FOOTER_BYTES: Final = 2048
-_NUMBER_BYTES: Final = 8  # of a row, for its number in the commit
+_NUMBER_BYTES: Final = 5  # of a row, for its number in the commit
 
 
 def check_planned(table: HudiTable, source: SourceData) -> None:

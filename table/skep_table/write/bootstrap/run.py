@@ -22,7 +22,7 @@ from skep_table.commit.transaction import Transaction
 from skep_table.commit.undo.rollback import roll_back
 from skep_table.commit.writable import prepared
 from skep_table.keys import KeyGenerator
-from skep_table.slices.bootstrap import BOOTSTRAP_LEFT, METADATA_BOOTSTRAP, indexed_sources
+from skep_table.slices.bootstrap import BOOTSTRAP_LEFT, METADATA_BOOTSTRAP, folders_left, indexed_sources
 from skep_table.slices.bootstrap_index import write_index
 from skep_table.slices.options import BOOTSTRAP_BASE_PATH
 from skep_table.table import HudiTable
@@ -187,10 +187,7 @@ class Bootstrap:
 
         TableMismatchError where they are of other files.
         """
-        last = table.timeline.data().completed().last()
-        if not self._full or last is None or last.requested_time != METADATA_BOOTSTRAP:
-            return False
-        if BOOTSTRAP_LEFT not in table.commit_extra(last):
+        if not self._full or not folders_left(table):
             return False
         uri = self._source.storage.uri
         differs = sorted({uri(file.path) for each in self._folders for file in each.files} ^ indexed_sources(table))
