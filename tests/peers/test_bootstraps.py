@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.dataset as ds
 import pytest
 from peer_arrow import arrow_table
-from peer_rows import Source
+from peer_rows import FEW, Source, struct, timestamp
 from peer_shared import Shape, Shared, agree, peers
 
 from benchmarks.peers.jvm import Jvm
@@ -29,6 +29,7 @@ MIXED = {
     "hoodie.bootstrap.mode.selector": "BootstrapRegexModeSelector",
     "hoodie.bootstrap.mode.selector.regex": ".*(north|south)",
 }
+COLUMNS = FEW.with_(moment=("timestamp", timestamp), place=("struct<at:timestamp>", struct(at=timestamp)))
 Start = Callable[[str], Jvm]
 
 
@@ -65,7 +66,7 @@ def bootstrapped(path: Path, shape: Shape, **settings: str) -> Shared:
 def test_hudi_and_we_write_in_turn_on_what_we_bootstrapped(
     release: str, kind: TableType, jvm: Start, tmp_path: Path
 ) -> None:
-    hudi, shape = jvm(release), Shape("bootstrapped", hive_style=True, type=kind)
+    hudi, shape = jvm(release), Shape("bootstrapped", COLUMNS, hive_style=True, type=kind)
     shared = bootstrapped(tmp_path / "bootstrapped", shape, **{"hoodie.metadata.enable": "true"})
     agree(shared, hudi)
     shared.theirs(hudi, "upsert", shared.source.mixed(12, 4), metadata__enable="true")

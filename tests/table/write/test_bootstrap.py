@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Collection
+from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -359,13 +361,28 @@ def test_the_order_of_columns_may_differ(case: Case) -> None:
     assert case.content() == [*WHOLE, ("d", "part=r", "r")]
 
 
-def test_nanoseconds_are_written_in_full(tmp_path: Path) -> None:
-    times = rows("a", at=pa.array([1_000], pa.timestamp("ns", "UTC")))
-    case = Case(tmp_path).put("part=p/0.parquet", times)
-    with pytest.raises(UnsupportedError, match="column at has nanoseconds"):
+@pytest.mark.parametrize(
+    ("column", "kind", "wide"),
+    [
+        (pa.array([1_000], pa.timestamp("ns", "UTC")), "Timestamp.*nanoseconds", False),
+        (pa.array([1_000], pa.timestamp("ns")), "INT96", True),
+        (pa.array([[{"b": 1_000}]], pa.list_(pa.struct([("b", pa.timestamp("ns"))]))), "INT96", True),
+        (pa.array([1], pa.time64("us")), "Time", False),
+        (pa.array([1.5], pa.float16()), "Float16", False),
+    ],
+)
+def test_what_jvm_hudi_can_not_read_is_written_in_full(tmp_path: Path, column: pa.Array, kind: str, wide: bool) -> None:
+    write = partial(pq.write_table, use_deprecated_int96_timestamps=wide)
+    case = Case(tmp_path).put("part=p/0.parquet", rows("a", at=column), write)
+    with pytest.raises(UnsupportedError, match=f"column at.* is {kind}.*, which JVM Hudi can't read"):
         case.run()
     case.run(**FULL)
-    assert read(case.table, ReadRequest()).to_arrow().schema.field("at").type == pa.timestamp("us", "UTC")
+    stored = read(case.table, ReadRequest()).to_arrow()["at"]
+    if kind != "INT96":
+        assert stored[0].as_py() == column.cast(stored.type)[0].as_py()
+    else:  # a moment, as Spark has it
+        moment = datetime(1970, 1, 1, 0, 0, 0, 1, timezone.utc)
+        assert stored[0].as_py() == (moment if pa.types.is_timestamp(stored.type) else [{"b": moment}])
 
 
 def test_a_null_key_is_refused_and_leaves_nothing(case: Case) -> None:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -40,8 +40,8 @@ class SourceFile:
     modified_ms: int
     rows: int
     key_bytes: int
-    nanoseconds: str | None = None
-    """A column that Spark can't read where it is."""
+    unreadable: str | None = None
+    """A column that JVM Hudi can't read where it is, with its type."""
 
     @property
     def is_orc(self) -> bool:
@@ -192,18 +192,54 @@ def _report(storage: Storage, left_out: Sequence[str], settings: BootstrapSettin
 def _facts(storage: Storage, keys: Collection[str], status: FileStatus) -> tuple[SourceFile, pa.Schema]:
     with open_base(storage, status.path, status.size_bytes or None) as opened:
         footer = opened.footer()
-        metadata, nanoseconds = opened.metadata, None
+        metadata, unreadable = opened.metadata, None
+        schema = nullable(footer.arrow_schema.remove_metadata())
         size = status.size_bytes if metadata is None else 0
         if metadata is not None:
-            for at in range(metadata.num_columns):
-                column = metadata.schema.column(at)
-                if column.physical_type == "INT64" and "timeUnit=nanoseconds" in str(column.logical_type):
-                    nanoseconds = column.path
+            columns = [metadata.schema.column(at) for at in range(metadata.num_columns)]
+            schema = _as_spark_has_it(schema, columns)
+            for at, column in enumerate(columns):
+                if _is_unreadable(column):
+                    unreadable = f"{column.path} is {_kind(column)}"
                 if column.path.partition(".")[0].lower() in keys:
                     groups = map(metadata.row_group, range(metadata.num_row_groups))
                     size += sum(group.column(at).total_compressed_size for group in groups)
-    file = SourceFile(status.path, status.size_bytes, status.modified_ms, footer.num_rows, size, nanoseconds)
-    return file, nullable(footer.arrow_schema.remove_metadata())
+    return SourceFile(status.path, status.size_bytes, status.modified_ms, footer.num_rows, size, unreadable), schema
+
+
+def _is_unreadable(column: Any) -> bool:
+    """Whether it is of a kind that Spark, or Hudi's reader of the files under skeletons, refuses in Parquet files."""
+    kind = _kind(column)
+    return kind.startswith(("Time(", "Float16", "INT96")) or "nanoseconds" in kind
+
+
+def _kind(column: Any) -> str:
+    return "INT96" if column.physical_type == "INT96" else str(column.logical_type)
+
+
+def _as_spark_has_it(schema: pa.Schema, columns: Sequence[Any]) -> pa.Schema:
+    """With times of 96 bits, which older writers made, as moments: Arrow has them without a zone."""
+    if not any(column.physical_type == "INT96" for column in columns):
+        return schema
+    leaves = iter(columns)
+    return pa.schema([_with_zones(field, leaves) for field in schema])
+
+
+def _with_zones(field: pa.Field, leaves: Iterator[Any]) -> pa.Field:
+    """Parquet's columns are the leaves of Arrow's fields, in their order."""
+    kind, t = field.type, pa.types
+    if t.is_struct(kind):
+        kind = pa.struct([_with_zones(member, leaves) for member in kind])
+    elif t.is_list(kind):
+        kind = pa.list_(_with_zones(kind.value_field, leaves))
+    elif t.is_large_list(kind):
+        kind = pa.large_list(_with_zones(kind.value_field, leaves))
+    elif t.is_map(kind):
+        key = _with_zones(kind.key_field, leaves)
+        kind = pa.map_(key, _with_zones(kind.item_field, leaves))
+    elif next(leaves).physical_type == "INT96":
+        kind = pa.timestamp("us", "UTC")
+    return field.with_type(kind)
 
 
 class _Schemas:
@@ -312,10 +348,10 @@ def _check_modes(storage: Storage, folders: Sequence[SourceFolder]) -> None:
                     hint="FULL_RECORD writes the rows into Parquet files",
                     path=where,
                 )
-            if file.nanoseconds is not None:
+            if file.unreadable is not None:
                 raise UnsupportedError(
-                    f"{where}: column {file.nanoseconds} has nanoseconds, which Spark can't read where they are",
+                    f"{where}: column {file.unreadable}, which JVM Hudi can't read where it is",
                     hint="FULL_RECORD writes the rows again",
                     path=where,
-                    column=file.nanoseconds,
+                    column=file.unreadable.partition(" ")[0],
                 )
