@@ -125,5 +125,5 @@ def _done(result: WriteResult) -> Done:
     table = result.table
     committed = None if table is None else Committed(table, result.instant, metadata, result.schema)
     details = [{"partition": path} for path in result.partitions]
-    what = f"{files} of {rows} rows"
+    what = f"{files} of {count(rows, 'row')}"
     return Done("bootstrap", result.instant.requested_time, "completed", what, committed, details=details)

@@ -155,7 +155,7 @@ def test_the_command(run: Callable[..., Any], source: Path, tmp_path: Path) -> N
     done = run(source, table, *how)
     assert [(row["instant"], row["what"]) for row in done] == [
         ("00000000000001", "1 skeleton of 2 rows"),
-        ("00000000000002", "1 file of 1 rows"),
+        ("00000000000002", "1 file of 1 row"),
     ]
     assert rows_of(skep.open_table(table)) == WHOLE
     assert "is the first write of a table" in run(source, table, "--plan", code=2)

@@ -19,6 +19,7 @@ from pyarrow import orc
 from skep_format.basefile import read_footer
 from skep_format.errors import (
     CommitConflictError,
+    CorruptFileError,
     InputError,
     KeyFieldError,
     OptionError,
@@ -29,7 +30,7 @@ from skep_format.errors import (
 )
 from skep_format.hfile import HFile
 from skep_format.names import BaseFileName
-from skep_format.options import Options
+from skep_format.options import REGISTRY, IneffectiveOptionWarning, Options
 from skep_format.properties import parse_properties
 from skep_format.runner import ThreadRunner
 from skep_format.schema.arrow import to_arrow
@@ -391,6 +392,41 @@ def test_a_null_key_is_refused_and_leaves_nothing(case: Case) -> None:
         case.run()
     assert not case.table.timeline.instants
     assert not list(case.folder.rglob("*.parquet"))
+
+
+def test_a_column_that_differs_from_a_folders_in_case_is_refused(tmp_path: Path) -> None:
+    case = Case(tmp_path).put("part=p/0.parquet", rows("a", PART=pa.array(["p"])))
+    with pytest.raises(SchemaError, match="folders name column part, and files have PART"):
+        case.run()
+
+
+def test_a_file_that_is_deleted_meanwhile(case: Case) -> None:
+    source = case.read_source()
+    spec = TableSpec(name="t", schema=to_arrow(source.columns), ordering="ts", **case.spec)
+    create_table(LocalStorage(str(case.folder)), spec)
+    (case.source / "part=q" / "0.parquet").unlink()
+    with pytest.raises(StorageError, match="was in the source when it was listed"):
+        LocalWriter(HudiTable.open(str(case.folder), case.options())).bootstrap(source)
+    assert case.content() == []
+    assert not list(case.folder.rglob("*.parquet"))
+
+
+def test_a_file_that_is_no_parquet(case: Case) -> None:
+    (case.source / "part=q" / "1.parquet").write_bytes(b"PAR1 nothing PAR1")
+    with pytest.raises(CorruptFileError, match=r"part=q/1\.parquet"):
+        case.run()
+
+
+def test_all_of_hudis_options_are_known() -> None:
+    """Of 0.15 and 1.x, and those of key generators from before."""
+    names = [
+        *("base.path", "data.queries.only", "full.input.provider", "index.class", "index.type", "index.enable"),
+        *("mode.selector", "mode.selector.regex", "mode.selector.regex.mode", "parallelism"),
+        *("partitionpath.translator.class", "keygen.class", "keygen.type"),
+    ]
+    assert [name for name in names if REGISTRY.find(f"hoodie.bootstrap.{name}") is None] == []
+    with pytest.warns(IneffectiveOptionWarning, match=r"data\.queries\.only has no effect"):
+        Options({"hoodie.bootstrap.data.queries.only": "true"}).check()
 
 
 @pytest.mark.parametrize(

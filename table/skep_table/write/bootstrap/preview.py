@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from skep_format.basefile import BaseFileOptions
+from skep_table.slices.bootstrap import METADATA_BOOTSTRAP, folders_left
 from skep_table.table import HudiTable
 from skep_table.write.bootstrap.options import BootstrapMode
 from skep_table.write.bootstrap.run import check_apart, check_fits, refuse_commits
@@ -17,7 +18,7 @@ _NUMBER_BYTES: Final = 5  # of a row, for its number in the commit
 def check_planned(table: HudiTable, source: SourceData) -> None:
     """What a bootstrap of a table that is there would raise before it writes."""
     check_apart(table, source)
-    refuse_commits(table)
+    refuse_commits(table, (METADATA_BOOTSTRAP,) if folders_left(table) else ())
     check_fits(table, source)
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
 
-from skep_format.basefile import open_base
-from skep_format.errors import InputError, SchemaError, UnsupportedError
+from skep_format.basefile import OpenBaseFile, open_base
+from skep_format.errors import InputError, SchemaError, StorageError, UnsupportedError
 from skep_format.escaping import unescape
 from skep_format.names import DEFAULT_PARTITION, META_FOLDER, BaseFormat
 from skep_format.options import Options
@@ -95,7 +96,7 @@ class SourceData:
         schema = to_arrow(columns)
         # a file without any of the columns still has its rows
         read = held if held.fields else self.in_files.select(self.in_files.names()[:1])
-        with open_base(self.storage, file.path, file.size_bytes) as opened:
+        with _opened(self.storage, file.path, file.size_bytes) as opened:
             for batch in opened.rows(schema=read):
                 arrays = [
                     batch.column(batch.schema.get_field_index(each.name))
@@ -143,6 +144,14 @@ def read_source(
     _check_folders(storage, folders)
     _check_modes(storage, folders)
     more = [name for name in folders[0].values if name not in schema]
+    lower = {name.lower(): name for name in schema.names()}
+    for name in (each for each in more if each.lower() in lower):
+        raise SchemaError(
+            f"{storage.root}: folders name column {name}, and files have {lower[name.lower()]}: to Hudi both are one",
+            path=storage.root,
+            column=name,
+            found=lower[name.lower()],
+        )
     texts = from_arrow(pa.schema([(name, pa.string()) for name in more])).fields
     columns = Schema((*schema.fields, *texts))
     return SourceData(storage, folders, schema, columns, left_out)
@@ -189,8 +198,19 @@ def _report(storage: Storage, left_out: Sequence[str], settings: BootstrapSettin
     warnings.warn(f"{what}: they are not in the table", LeftOutWarning, stacklevel=4)
 
 
+@contextmanager
+def _opened(storage: Storage, path: str, size: int) -> Iterator[OpenBaseFile]:
+    """A file of the listing. StorageError where it is not there any more."""
+    try:
+        with open_base(storage, path, size or None) as opened:
+            yield opened
+    except FileNotFoundError as error:
+        where = storage.uri(path)
+        raise StorageError(f"{where} was in the source when it was listed, and is not there now", path=where) from error
+
+
 def _facts(storage: Storage, keys: Collection[str], status: FileStatus) -> tuple[SourceFile, pa.Schema]:
-    with open_base(storage, status.path, status.size_bytes or None) as opened:
+    with _opened(storage, status.path, status.size_bytes) as opened:
         footer = opened.footer()
         metadata, unreadable = opened.metadata, None
         schema = nullable(footer.arrow_schema.remove_metadata())
