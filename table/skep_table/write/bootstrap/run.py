@@ -22,13 +22,14 @@ from skep_table.commit.transaction import Transaction
 from skep_table.commit.undo.rollback import roll_back
 from skep_table.commit.writable import prepared
 from skep_table.keys import KeyGenerator
+from skep_table.query.ahead import default_workers, in_order
 from skep_table.slices.bootstrap import BOOTSTRAP_LEFT, METADATA_BOOTSTRAP, folders_left, indexed_sources
 from skep_table.slices.bootstrap_index import write_index
 from skep_table.slices.options import BOOTSTRAP_BASE_PATH
 from skep_table.table import HudiTable
 from skep_table.write.bootstrap.options import BootstrapMode, BootstrapSettings
 from skep_table.write.bootstrap.skeletons import SKELETON, KeyColumns, SkeletonTask, check_partition, write_skeleton
-from skep_table.write.bootstrap.source import SourceData
+from skep_table.write.bootstrap.source import SourceData, SourceFile, SourceFolder
 from skep_table.write.input.row_input import RereadInput
 from skep_table.write.output.bucket import BucketResult
 from skep_table.write.planning.operation import data_action
@@ -142,17 +143,20 @@ class Bootstrap:
             return self._complete(transaction, replace(plan, operation=WriteOperation.BOOTSTRAP), results, label)
 
     def rows(self, table: HudiTable) -> RereadInput:
-        """The rows of all folders that are written in full, file by file."""
+        """The rows of all folders that are written in full, in the order of the files; a few are read at once."""
         source, generator = self._source, KeyGenerator.of(table.config, self._settings.options)
+        workers = min(BootstrapSettings.of(self._settings.options).parallelism, default_workers())
+
+        def rows_of(place: tuple[SourceFolder, SourceFile]) -> Iterator[pa.RecordBatch]:
+            folder, file = place
+            for batch in source.rows_of(folder, file, source.columns):
+                if folder.path:  # files of no partition are divided by the generator
+                    paths = pa.chunked_array([generator.partition_paths(batch)])
+                    check_partition(source, folder, file, paths)
+                yield batch
 
         def batches() -> Iterator[pa.RecordBatch]:
-            for folder in self._full:
-                for file in folder.files:
-                    for batch in source.rows_of(folder, file, source.columns):
-                        if folder.path:  # files of no partition are divided by the generator
-                            paths = pa.chunked_array([generator.partition_paths(batch)])
-                            check_partition(source, folder, file, paths)
-                        yield batch
+            return in_order(((folder, file) for folder in self._full for file in folder.files), rows_of, workers)
 
         return RereadInput(to_arrow(source.columns), batches)
 
