@@ -75,15 +75,18 @@ def assert_clean(folder: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::skep_table.query.plan.PartlyBootstrappedWarning")
-@pytest.mark.parametrize("version", [6, pytest.param(9, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("version", "metadata"),
+    [(6, "false"), *(pytest.param(each, "true", marks=pytest.mark.slow) for each in (6, 9))],
+)
 @pytest.mark.parametrize("kind", ["skeletons", *(pytest.param(k, marks=pytest.mark.slow) for k in ("rows", "both"))])
 @pytest.mark.parametrize("dies", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["dies", "fails"])
 def test_a_fault_at_any_change_leaves_nothing_or_a_commit(
-    kind: str, version: int, dies: bool, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    kind: str, version: int, metadata: str, dies: bool, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Of a bootstrap of both kinds also the first commit alone, on which nobody writes before it is whole."""
     caplog.set_level(logging.CRITICAL, "skep")
-    source, options = source_of(folder, {"hoodie.metadata.enable": "true", **SELECTORS[kind]})
+    source, options = source_of(folder, {"hoodie.metadata.enable": metadata, **SELECTORS[kind]})
     empty, target = tmp_path / "empty", tmp_path / "table"
     spec = TableSpec(
         name="t",
@@ -117,7 +120,7 @@ def test_a_fault_at_any_change_leaves_nothing_or_a_commit(
         if found != whole:
             bootstrap(str(target), source, options)
         assert content(target) == whole, where
-        LocalWriter(HudiTable.open(str(target), {"hoodie.metadata.enable": "true"})).upsert(
+        LocalWriter(HudiTable.open(str(target), {"hoodie.metadata.enable": metadata})).upsert(
             pa.table({"id": ["a", "z"], "ts": [2, 2], "part": ["p", "q"]})
         )
         assert content(target) == [("a", "part=p", 2), *whole[1:], ("z", "part=q", 2)], where

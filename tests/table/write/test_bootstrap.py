@@ -218,8 +218,8 @@ def _plain(schema: Any) -> Any:
 # -- modes -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [6, 8, 9])
-@pytest.mark.parametrize("indexed", [False, True])
+@pytest.mark.parametrize("version", [6, pytest.param(8, marks=pytest.mark.slow), 9])
+@pytest.mark.parametrize("indexed", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_skeletons_and_rows_of_one_source(case: Case, version: int, indexed: bool) -> None:
     before = case.source_files()
     case.spec["version"] = version

@@ -115,7 +115,13 @@ class Bootstrapped:
 
 
 pytestmark = pytest.mark.parametrize(
-    "version", [None, 6, 9], ids=["by Hudi", "by skep, 6", "by skep, 9"], indirect=True
+    "version",
+    [
+        pytest.param(None, id="by Hudi"),
+        pytest.param(6, id="by skep, 6"),
+        pytest.param(9, id="by skep, 9", marks=pytest.mark.slow),
+    ],
+    indirect=True,
 )
 
 
