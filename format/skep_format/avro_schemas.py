@@ -407,6 +407,50 @@ RECORDS: Final[Mapping[str, tuple[Member, ...]]] = {
         Member("position", optional("long"), None, since="1.0.2"),
     ),
     "HoodieSecondaryIndexInfo": (Member("isDeleted", "boolean"),),
+    # Bootstrap index
+    "HoodieBootstrapIndexInfo": (
+        Member("version", ["int", "null"], 1),
+        Member("bootstrapBasePath", optional("string"), None),
+        Member("createdTimestamp", optional("long"), None),
+        Member("numKeys", optional("int"), None),
+    ),
+    "HoodieBootstrapPartitionMetadata": (
+        Member("version", ["int", "null"], 1),
+        Member("bootstrapPartitionPath", optional("string"), None),
+        Member("partitionPath", optional("string"), None),
+        Member("fileIdToBootstrapFile", optional(map_of("HoodieFileStatus")), None),
+    ),
+    "HoodieBootstrapFilePartitionInfo": (
+        Member("version", ["int", "null"], 1),
+        Member("bootstrapPartitionPath", optional("string"), None),
+        Member("bootstrapFileStatus", optional("HoodieFileStatus"), None),
+        Member("partitionPath", optional("string"), None),
+    ),
+    "HoodieFileStatus": (
+        Member("version", ["int", "null"], 1),
+        Member("path", optional("HoodiePath"), None),
+        Member("length", optional("long"), None),
+        Member("isDir", optional("boolean"), None),
+        Member("blockReplication", optional("int"), None),
+        Member("blockSize", optional("long"), None),
+        Member("modificationTime", optional("long"), None),
+        Member("accessTime", optional("long"), None),
+        Member("permission", optional("HoodieFSPermission"), None),
+        Member("owner", optional("string"), None),
+        Member("group", optional("string"), None),
+        Member("symlink", optional("HoodiePath"), None),
+    ),
+    "HoodiePath": (
+        Member("version", ["int", "null"], 1),
+        Member("uri", optional("string"), None),
+    ),
+    "HoodieFSPermission": (
+        Member("version", ["int", "null"], 1),
+        Member("userAction", optional("string"), None),
+        Member("groupAction", optional("string"), None),
+        Member("otherAction", optional("string"), None),
+        Member("stickyBit", optional("boolean"), None),
+    ),
 }
 
 

@@ -12,6 +12,7 @@ REGISTRY.add_later(
     "skep.handles.lake_tables",
     "skep_table.services.automatic",
     "skep_table.upgrade",
+    "skep_table.write.bootstrap.options",
     "skep_sync.feed",
 )
 REGISTRY.add_later("skep_stream.metrics_options")

@@ -29,6 +29,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "table.read": ("read",),
         "table.changes": ("changes",),
         "table.write": ("write", "delete"),
+        "table.bootstrap": ("bootstrap",),
         "stream.stream": ("stream",),
         "stream.pipeline": ("pipeline",),
         "stream.pull": ("pull",),

@@ -11,6 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from skep.base.background import wait_for
+from skep.handles.bootstraps import found_source, written
 from skep.handles.by_path import handle_of
 from skep.handles.destination import Destination, made_at
 from skep.handles.frame_writer import OPERATION, FrameWriter
@@ -30,7 +31,7 @@ from skep_table.events import Events
 from skep_table.table import HudiTable
 from skep_table.write.planning.merge_options import MERGE_MODE, ORDERING, PAYLOAD, STRATEGY
 from skep_table.write.planning.plan import plan_write
-from skep_table.write.planning.settings import TABLE_NAME, TABLE_VERSION, check_settings, spec_of
+from skep_table.write.planning.settings import RECORD_KEY, TABLE_NAME, TABLE_VERSION, check_settings, spec_of
 from skep_table.write.planning.write_settings import WriteSettings
 from skep_table.write.result import WriteResult
 
@@ -115,6 +116,16 @@ class TableTarget(DescribedTarget):
         options = self._options_of_new(columns)
         storage = open_storage(self.path, options)
         return made_at(storage, spec_of(options, name, columns), options, events=self._events, spark=self._spark)
+
+    def bootstrap(self, extra: Mapping[str, str]) -> list[WriteResult]:
+        """Makes the table of the folder that the options name. `extra` goes into the commits."""
+        table = self.table()
+        keys = self.options.value(RECORD_KEY)
+        source = found_source(self.options, keys, self._events)
+        with self._destination.for_rows(to_arrow(source.columns)) as made:
+            results = written(made, source, self._options_for(table or made.snapshot), extra)
+        self._known = results[-1].table
+        return results
 
     def wait_for_services(self, compactions: int, clusterings: int) -> None:
         """Waits for the services in the background where so many plans are pending; 0 waits for all."""

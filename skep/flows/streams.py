@@ -6,7 +6,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,14 +19,14 @@ from skep_format.errors import InputError, OptionError, UnsupportedError
 from skep_format.options import Options
 from skep_format.table_config import TableType
 from skep_format.timeline.metadata import WriteOperation
-from skep_stream.checkpoints import CheckpointSettings, newest
+from skep_stream.checkpoints import CheckpointSettings, newest, stated
 from skep_stream.flags import Flags, FlagWarning, pairs_of, parse
 from skep_stream.lag import LagWatch
 from skep_stream.metrics_options import LAG_SECONDS, METRICS_ON, METRICS_PORT, METRICS_REPORTER
 from skep_stream.options import FORCE_SKIP, MULTIWRITER_ID, NO_DATA_ROUNDS, PROVIDER_PATH
 from skep_stream.plugins import imported, provider_of, source_of, transformers_of
 from skep_stream.properties import layered, load_properties
-from skep_stream.protocols import Shaping, Source, StreamContext, Successor
+from skep_stream.protocols import Batch, Position, Shaping, Source, StreamContext, Successor
 from skep_stream.rounds import UNLIMITED, Round, Stream
 from skep_stream.running import HasEnded, NoNewData, Retrying, Turn, never, run
 from skep_stream.status import lag, status
@@ -34,6 +34,7 @@ from skep_sync.options import DATABASE, ENABLE, TABLE
 from skep_table.events import Events
 from skep_table.services.compaction.options import COMPACT_ASYNC, COMPACT_INLINE, COMPACT_SCHEDULE_INLINE
 from skep_table.table import HudiTable
+from skep_table.write.bootstrap.options import INDEX_CLASS
 from skep_table.write.planning.merge_options import MERGE_MODE, ORDERING, PAYLOAD, STRATEGY
 from skep_table.write.planning.options import COMBINE_INSERT, COMMIT_ON_ERRORS, DUPLICATES_DROPPED
 from skep_table.write.planning.settings import TABLE_NAME, TABLE_TYPE
@@ -50,6 +51,26 @@ _OPERATIONS: Final = (
     "DELETE_PARTITION",
 )
 _MERGERS: Final = "hoodie.write.record.merge.custom.implementation.classes"
+
+
+class NoSource:
+    """Of a stream that makes its target of a folder."""
+
+    def fetch(self, last: Position, limit: int) -> Batch:
+        """Never called."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class BootstrapStream(Stream):
+    """Its one round is the bootstrap of the target."""
+
+    def _done(self, asked: CheckpointSettings) -> Round:
+        assert isinstance(self.target, TableTarget)
+        table, checkpoint = self.target.table(), asked.checkpoint
+        extra = stated(self.target.checkpoint_keys(), checkpoint, {}, asked, newest(table, asked.writer), {})
+        results = self.target.bootstrap(extra)
+        return Round(Position(), checkpoint, sum(each.inserted for each in results), results[-1])
 
 
 class Streamer:
@@ -109,8 +130,8 @@ class Streamer:
 
     @property
     def is_continuous(self) -> bool:
-        """Whether it goes on after a round."""
-        return self._flags.has("continuous")
+        """Whether it goes on after a round: a bootstrap is one."""
+        return self._flags.has("continuous") and not self._flags.has("run_bootstrap")
 
     def run_once(self) -> Round:
         """One round: what is new in the source, as one commit. Nothing new is no commit."""
@@ -164,6 +185,10 @@ class Streamer:
 
     def _made(self, context: StreamContext) -> Stream:
         flags, options = self._flags, context.options
+        if flags.has("run_bootstrap"):
+            asked = CheckpointSettings(flags.text("checkpoint"), None, options.value(MULTIWRITER_ID))
+            table, events = str(flags.text("target_table")), context.events
+            return BootstrapStream(NoSource(), self.target, asked=asked, table=table, events=events)
         provider = flags.text("schemaprovider_class")
         schemas = provider_of(provider, context) if provider else None
         context = replace(context, schemas=schemas)
@@ -313,6 +338,7 @@ def _of_flags(flags: Flags, given: Mapping[str, str]) -> dict[str, str]:
     found[MERGE_MODE.key] = flags.text("merge_mode")
     found[STRATEGY.key] = flags.text("merge_strategy_id")
     found[_MERGERS] = flags.text("merge_impl_classes")
+    found[INDEX_CLASS.key] = flags.text("bootstrap_index_class")
     if flags.has("filter_dupes"):
         found |= {DUPLICATES_DROPPED.key: "true", COMBINE_INSERT.key: "true"}
     if flags.has("enable_sync") or flags.has("enable_hive_sync"):

@@ -18,10 +18,13 @@ from skep.handles.writing import held, writer_for
 from skep.services.runner import Services
 from skep_format.errors import InputError, NotATableError, OptionError, TableExistsError
 from skep_format.options import Options, boolean, one_of, option
+from skep_format.schema.arrow import to_arrow
 from skep_format.schema.untyped import DROP_UNTYPED
 from skep_format.storage import Storage, open_storage
 from skep_table.commit.create import TableSpec, planned_table
+from skep_table.slices.options import BOOTSTRAP_BASE_PATH
 from skep_table.table import HudiTable
+from skep_table.write.bootstrap.run import check_apart
 from skep_table.write.flow import TableWriter
 from skep_table.write.planning.options import DUPLICATES_DROPPED, PARTITIONS_TO_DELETE
 from skep_table.write.planning.settings import RECORD_KEY, TABLE_NAME, check_settings, spec_of
@@ -38,6 +41,7 @@ class Operation(str, Enum):
     DELETE_PARTITION = "delete_partition"
     INSERT_OVERWRITE = "insert_overwrite"
     INSERT_OVERWRITE_TABLE = "insert_overwrite_table"
+    BOOTSTRAP = "bootstrap"
 
 
 _TAKE_PREPPED = (Operation.UPSERT, Operation.DELETE)
@@ -131,6 +135,8 @@ class FrameWriter:
         if not keyed and not options.is_set(OPERATION):
             options = options.with_values({OPERATION.key: Operation.INSERT.value})  # as Hudi does
         operation = options.value(OPERATION)
+        if operation is Operation.BOOTSTRAP:
+            return self._bootstrap(there, found, options)
         if table is not None and found is not None:
             root = table.storage.root
             if self._mode is SaveMode.IGNORE:
@@ -151,6 +157,34 @@ class FrameWriter:
         with there.for_rows(frame) as made:
             writer = writer_for(frame, made.snapshot.with_options(options), made.services())
             return _written(writer, frame, options, batch_id)
+
+    def _bootstrap(self, there: Destination, found: Table | None, options: Options) -> WriteResult | None:
+        """A table of the folder that the options name. The frame, whose rows would not be in it, has no columns."""
+        from skep.handles.bootstraps import found_source, written
+
+        if schema_of(self._frame, "bootstrap").fields:
+            raise InputError(
+                f"the rows of a bootstrap are those of {BOOTSTRAP_BASE_PATH.key}: its frame has no columns",
+                hint="spark.emptyDataFrame, or pyarrow.table({})",
+            )
+        if found is not None and self._mode is SaveMode.IGNORE:
+            return None
+        if found is not None and self._mode is SaveMode.ERROR:
+            raise TableExistsError(
+                f"table {found.name} exists at {found.path}", hint='mode("append") writes into it', path=found.path
+            )
+        keys = options.value(RECORD_KEY)
+        source = found_source(options, keys)
+        if found is not None and self._mode is SaveMode.OVERWRITE:
+            check_apart(found.snapshot, source)
+            spec = spec_for(to_arrow(source.columns), options)
+            storage = found.snapshot.storage
+            storage.delete_folder("")
+            with made_at(storage, spec, options) as made:
+                return written(made, source, options)[-1]
+        with there.for_rows(to_arrow(source.columns)) as made:
+            check_settings(made.snapshot.config, made.path, options)
+            return written(made, source, options)[-1]
 
     def _overwrite(self, storage: Storage, services: Services, options: Options, batch_id: str | None) -> WriteResult:
         """The old table is deleted when settings and rows were checked against the new one."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from skep.base.arguments import checks_arguments
 from skep.base.background import wait_for
+from skep.base.keywords import takes_options
 from skep.base.names import TableName
 from skep.base.schemas import SchemaLike
 from skep.base.shared_calls import SharedCalls
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from skep_catalog.embedded import EmbeddedWhenNeeded
     from skep_catalog.entities import TableEntry as Entry
     from skep_sync.sync import SyncReport
+    from skep_table.services.done import Done
 
 
 BATCHED = option(
@@ -225,6 +227,56 @@ class LakeTables:
             return found
         with self.new_table(name, schema, location=location, **described) as made:
             return made
+
+    @takes_options
+    def bootstrap(
+        self,
+        name: str,
+        source: str,
+        *,
+        mode: str | None = None,
+        matching: str | None = None,
+        plan: bool = False,
+        key: Text = (),
+        ordering: Text | None = None,
+        partition_by: Text = (),
+        type: str | None = None,
+        location: str | None = None,
+        hive_style: bool | None = None,
+        url_encode: bool | None = None,
+        table_version: int | None = None,
+        properties: Mapping[str, str] | None = None,
+        **options: object,
+    ) -> list[Done]:
+        """Makes a table of a folder of Parquet or ORC files, which stays as it is; see the page on bootstraps.
+
+        By `mode` metadata_only, the default, the rows stay in the files of `source`, and the table has their keys; by
+        full_record they are written into it. With `matching`, a regular expression, that is the mode of the folders
+        whose whole path below the source matches; the others have the other one. `plan`: what would be read and
+        written of each folder; nothing is. The table is made as by `create_table`, or is one without commits. Without
+        `partition_by` a new one has the columns in the names of folders.
+        """
+        from skep.handles.bootstraps import bootstrap, with_mode
+
+        self._ensure_open()
+        described = {
+            "key": key,
+            "ordering": ordering,
+            "partition_by": partition_by,
+            "type": type,
+            "hive_style": hive_style,
+            "url_encode": url_encode,
+            "table_version": table_version,
+            "properties": properties,
+        }
+        given = with_mode(self.options.with_values(options), source, mode, matching)
+
+        def describe(described: Mapping[str, Any]) -> Destination:
+            there = self.destination(name, **described)
+            there.make = partial(self.new_table, name, location=location, **described)
+            return there
+
+        return bootstrap(describe, described, given, self.events, plan=plan)
 
     def _same(self, name: str, location: str | None, described: Mapping[str, Any]) -> Table | None:
         """The table that is there. TableMismatchError where it differs."""

@@ -35,6 +35,8 @@ from skep_table.write.result import WriteResult
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from skep_table.services.done import Done
+
 
 _MANAGED: Final = "skep.sql.managed"  # of the entry of a table whose files are deleted when it is dropped
 
@@ -284,6 +286,11 @@ class LakeCatalog:
             if managed:
                 self.set_parameters(name, {_MANAGED: "true"})
             yield table
+
+    def bootstrap(self, name: str, source: str, options: Mapping[str, object], **described: Any) -> list[Done]:
+        """See `Lake.bootstrap`."""
+        how: dict[str, Any] = {**described, **options}
+        return self._lake.bootstrap(str(self._full(name)), source, **how)
 
     def holds_table(self, location: str) -> bool:
         """Whether a Hudi table lies there."""

@@ -29,12 +29,17 @@ from skep_table.write.planning.settings import AUTO_UPGRADE, TABLE_VERSION
 
 
 def writer_for(
-    frame: object, table: HudiTable, services: Services, create: Callable[[], object] | None = None
+    frame: object,
+    table: HudiTable,
+    services: Services,
+    create: Callable[[], object] | None = None,
+    *,
+    in_process: bool = False,
 ) -> TableWriter:
     """A writer for one call, with a lock of its own and the services and hooks that follow its commit.
 
-    Spark writes Spark frames, and all frames where the caller gave a session; others are written in this process.
-    `create`: see TableWriter.
+    Spark writes Spark frames, and all frames where the caller gave a session; others are written in this process, and
+    what is to be written `in_process` always. `create`: see TableWriter.
     """
     from skep_writer.session import is_spark_frame
 
@@ -47,7 +52,7 @@ def writer_for(
 
         table = upgrade_to(services.on(table), options.value(TABLE_VERSION)).in_context_of(table)
     locked = table.with_context(lock=services.lock(options), queries=Queries(services.spark).query)
-    if session is None:
+    if session is None or in_process:
         return LocalWriter(locked, hooks, create)
     from skep_writer import SparkWriter
 

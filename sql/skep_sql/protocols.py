@@ -202,6 +202,9 @@ class TableCatalog(Protocol):
         A managed one loses its files when it is dropped.
         """
 
+    def bootstrap(self, name: str, source: str, options: Mapping[str, object], **described: Any) -> object:
+        """A table of the files in the folder `source`; `described` is what `Lake.bootstrap` takes."""
+
     def holds_table(self, location: str) -> bool:
         """Whether a Hudi table lies there."""
 

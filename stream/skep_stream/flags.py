@@ -48,7 +48,6 @@ def _flags(kind: FlagValue, status: Status, *named: tuple[str, str] | tuple[str,
 
 
 _HONOURED, _REFUSED, _IDLE = Status.SUPPORTED, Status.PLANNED, Status.NO_EFFECT
-_BOOTSTRAP: Final = "bootstrapped tables are not made here"
 _POOLS: Final = "services take no turns by weight here"
 FLAGS: Final[tuple[Flag, ...]] = (
     *_flags(
@@ -74,6 +73,7 @@ FLAGS: Final[tuple[Flag, ...]] = (
         ("--transformer-class", "Transformers by comma, each as class or id:class."),
         ("--op", "UPSERT, INSERT, BULK_INSERT, INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE, DELETE_PARTITION.", "UPSERT"),
         ("--sync-tool-classes", "Only HiveSyncTool.", "HiveSyncTool"),
+        ("--bootstrap-index-class", "Only HFileBootstrapIndex."),
         ("--checkpoint", "Start from this checkpoint; counts once."),
         ("--ignore-checkpoint", "Start from the beginning; each text counts once."),
         ("--initial-checkpoint-provider", "Of a table that is made: a function that returns its first checkpoint."),
@@ -102,6 +102,7 @@ FLAGS: Final[tuple[Flag, ...]] = (
         ("--enable-hive-sync", "The same, by its older name."),
         ("--continuous", "Go on with the next round until stopped."),
         ("--disable-compaction", "Merge-on-read: compaction is left to others."),
+        ("--run-bootstrap", "Make the target of the folder hoodie.bootstrap.base.path instead of reading the source."),
         ("--commit-on-errors", "Rows that can't be written are left out and counted."),
         ("--allow-commit-on-no-checkpoint-change", "Commit although the checkpoint is the last one."),
         ("--retry-on-source-failures", "A source that fails is read again."),
@@ -110,14 +111,12 @@ FLAGS: Final[tuple[Flag, ...]] = (
     *_flags(
         FlagValue.SWITCH,
         _REFUSED,
-        ("--run-bootstrap", _BOOTSTRAP),
-        ("--bootstrap-overwrite", _BOOTSTRAP),
+        ("--bootstrap-overwrite", "What lies at the target is not deleted; that is for its owner."),
         ("--force-empty-sync", "Sync without a commit: skep sync apply does."),
     ),
     *_flags(
         FlagValue.TEXT,
         _REFUSED,
-        ("--bootstrap-index-class", _BOOTSTRAP),
         ("--config-hot-update-strategy-class", "Settings that change while a stream runs."),
         ("--ingestion-metrics-class", "Metrics of one's own."),
     ),

@@ -67,6 +67,24 @@ def make(spark: Any, database: str, name: str = "orders", *rows: int) -> str:
     return full
 
 
+def test_the_bootstrap_of_a_job(spark: Any, jobs: HudiJobs, tmp_path: Path) -> None:
+    orders(spark, 1, 2).unionAll(orders(spark, 3, day="tue")).write.partitionBy("day").parquet(str(tmp_path / "source"))
+    options = {
+        **OPTIONS,
+        "hoodie.datasource.write.operation": "bootstrap",
+        "hoodie.datasource.write.partitionpath.field": "day",
+        "hoodie.datasource.write.hive_style_partitioning": "true",
+        "hoodie.bootstrap.base.path": str(tmp_path / "source"),
+    }
+    nothing = spark.createDataFrame([], "")
+    nothing.write.format("hudi").options(**options).mode("overwrite").save(str(tmp_path / "orders"))
+    found = spark.read.format("hudi").load(str(tmp_path / "orders"))
+    assert ids(found) == [1, 2, 3]
+    assert ids(found.where("day = 'tue'")) == [3]
+    with pytest.raises(InputError, match="its frame has no columns"):
+        orders(spark, 4).write.format("hudi").options(**options).mode("append").save(str(tmp_path / "others"))
+
+
 # -- the session
 
 

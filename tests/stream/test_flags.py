@@ -40,8 +40,8 @@ def test_wrong_flags_are_refused_by_name(words: list[str], message: str) -> None
 
 
 def test_flags_that_are_not_built_are_refused_and_idle_ones_are_named() -> None:
-    with pytest.raises(UnsupportedError, match="--run-bootstrap is not built"):
-        Flags.of(parse([*REQUIRED, "--run-bootstrap"]))
+    with pytest.raises(UnsupportedError, match="--bootstrap-overwrite is not built"):
+        Flags.of(parse([*REQUIRED, "--bootstrap-overwrite"]))
     with pytest.warns(FlagWarning, match="--spark-master has no effect"):
         Flags.of(parse([*REQUIRED, "--spark-master", "local"]))
 

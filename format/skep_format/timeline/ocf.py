@@ -56,6 +56,37 @@ def check_whole(data: bytes, path: str) -> None:
         )
 
 
+class RecordWriter:
+    """`write_record` for many records of one kind: the schema is put into words once."""
+
+    def __init__(self, record_name: str, release: str) -> None:
+        import fastavro
+
+        schema = schema_of(record_name, release)
+        self._schema = fastavro.parse_schema(schema)
+        out = io.BytesIO()
+        fastavro.writer(out, schema, [])
+        self._head = out.getvalue()  # it ends with the marker
+
+    def write(self, record: Mapping[str, Any]) -> bytes:
+        """A whole file with the record."""
+        import fastavro
+
+        body = io.BytesIO()
+        fastavro.schemaless_writer(body, self._schema, record)
+        data = body.getvalue()
+        return b"".join((self._head, _long(1), _long(len(data)), data, self._head[-_SYNC_BYTES:]))
+
+
+def _long(number: int) -> bytes:
+    """A number that is not negative in Avro's encoding."""
+    left, out = number << 1, bytearray()
+    while left > 0x7F:
+        out.append(left & 0x7F | 0x80)
+        left >>= 7
+    return bytes((*out, left))
+
+
 def write_record(record_name: str, release: str, record: Mapping[str, Any]) -> bytes:
     """Encodes one record in the schema of a Hudi release, without members that this schema lacks."""
     import fastavro

@@ -11,6 +11,7 @@ from skep_format.distribution import TABLE_VERSIONS
 from skep_format.names import MarkerType
 from skep_format.storage import Storage
 from skep_format.table_config import ARCHIVE_FOLDER, HISTORY_PATH, TIMELINE_PATH, TableConfig
+from skep_format.table_config.keys import BOOTSTRAP_INDEX_CLASS, BOOTSTRAP_INDEX_TYPE
 from skep_format.table_config.merging import (
     MergeRequest,
     MergeSettings,
@@ -58,6 +59,7 @@ class TableFormat:
     that is there; otherwise others may choose requested times without it (`commit/instants.py`).
     `compactions_have_change_logs`: in a table with change data, a compaction writes what its merge changed.
     `streamer_keys`: in the extra metadata of commits, how far a streamer has read its source.
+    `bootstrap_index`: the settings by which a bootstrapped table states that it has an index in HFiles.
     """
 
     version: int
@@ -70,6 +72,7 @@ class TableFormat:
     chooses_times_under_lock: bool
     compactions_have_change_logs: bool
     streamer_keys: StreamerKeys
+    bootstrap_index: tuple[str, str]
     reads: ReadRules
     metadata: MetadataRules
     _layout: Callable[[TableConfig], TimelineLayout]
@@ -150,6 +153,9 @@ _STREAMER_OF_1_0: Final = StreamerKeys("streamer.checkpoint.key.v2", "streamer.c
 STREAMER_KEYS: Final = (_STREAMER_OF_1_0, _STREAMER_OF_0_15)
 """Those of all versions: a table that was upgraded has commits with the older ones."""
 
+_INDEX_BY_CLASS: Final = (BOOTSTRAP_INDEX_CLASS, "org.apache.hudi.common.bootstrap.index.hfile.HFileBootstrapIndex")
+_INDEX_BY_TYPE: Final = (BOOTSTRAP_INDEX_TYPE, "HFILE")
+
 _VERSION_6: Final = TableFormat(
     version=6,
     first_release="0.14",
@@ -161,6 +167,7 @@ _VERSION_6: Final = TableFormat(
     chooses_times_under_lock=False,
     compactions_have_change_logs=False,
     streamer_keys=_STREAMER_OF_0_15,
+    bootstrap_index=_INDEX_BY_CLASS,
     reads=_READS_OF_0_15,
     metadata=RULES_OF_0_15,
     _layout=_layout_1,
@@ -178,6 +185,7 @@ _VERSION_8: Final = TableFormat(
     chooses_times_under_lock=True,
     compactions_have_change_logs=True,
     streamer_keys=_STREAMER_OF_1_0,
+    bootstrap_index=_INDEX_BY_TYPE,
     reads=_READS_OF_1_0,
     metadata=RULES_OF_1_0,
     _layout=_layout_2_of_1_0,
@@ -195,6 +203,7 @@ _VERSION_9: Final = TableFormat(
     chooses_times_under_lock=True,
     compactions_have_change_logs=True,
     streamer_keys=_STREAMER_OF_1_0,
+    bootstrap_index=_INDEX_BY_TYPE,
     reads=_READS_OF_1_1,
     metadata=RULES_OF_1_1,
     _layout=_layout_2,

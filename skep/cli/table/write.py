@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -190,6 +190,13 @@ def _rows(inputs: Sequence[Input], columns: pa.Schema | None, schema: pa.Schema 
 @contextmanager
 def _destination(target: str, described: Mapping[str, Any], given: Given) -> Iterator[Destination]:
     """TableMismatchError when the table is there and differs from what is described; without a key none is made."""
+    with destinations(target, given) as describe:
+        yield found_or_described(describe, described)
+
+
+@contextmanager
+def destinations(target: str, given: Given) -> Iterator[Callable[[Mapping[str, Any]], Destination]]:
+    """What makes the table of a path or a name by a description, if it is not there."""
     from skep.handles.destination import Destination
     from skep.lake import connect
 
@@ -197,16 +204,23 @@ def _destination(target: str, described: Mapping[str, Any], given: Given) -> Ite
     with ExitStack() as stack:
         if is_path(target):
             opened = partial(_entered, stack, given, target)
-            there = Destination.at_path(target, options, described, opened)
+            yield lambda described: Destination.at_path(target, options, described, opened)
         else:
             lake = stack.enter_context(connect(given.metastore, given.warehouse, options=options))
-            there = lake.destination(target, **described)
-        if there.table() is None and described["key"] is None:
-            missing = there.missing
-            assert missing is not None
-            hint = "--key makes it; --key '' makes one without record key"
-            raise type(missing)(missing.message, hint=hint, **missing.fields) from missing
-        yield there
+            yield lambda described: lake.destination(target, **described)
+
+
+def found_or_described(
+    describe: Callable[[Mapping[str, Any]], Destination], described: Mapping[str, Any]
+) -> Destination:
+    """The table of a description that has a key, or that is there."""
+    there = describe(described)
+    if there.table() is None and described["key"] is None:
+        missing = there.missing
+        assert missing is not None
+        hint = "--key makes it; --key '' makes one without record key"
+        raise type(missing)(missing.message, hint=hint, **missing.fields) from missing
+    return there
 
 
 def _entered(stack: ExitStack, given: Given, target: str) -> Table:

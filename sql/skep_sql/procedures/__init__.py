@@ -10,7 +10,7 @@ from skep_format.nearest import did_you_mean
 from skep_sql.answer import Answer, answer
 from skep_sql.bind import Scope
 from skep_sql.parsing.statements import Call
-from skep_sql.procedures import commits, copies, files, metadata, repairs, savepoints, services
+from skep_sql.procedures import bootstraps, commits, copies, files, metadata, repairs, savepoints, services
 from skep_sql.procedures.contract import REQUIRED, Argument, Context, Procedure, Rows, procedure
 from skep_sql.procedures.refused import REFUSED
 from skep_sql.settings import SessionSettings
@@ -38,7 +38,7 @@ def _described(argument: Argument) -> str:
 
 PROCEDURES: Final[Mapping[str, Procedure]] = {
     each.name: each
-    for module in (commits, savepoints, services, repairs, files, metadata, copies)
+    for module in (commits, savepoints, services, repairs, files, metadata, copies, bootstraps)
     for each in vars(module).values()
     if isinstance(each, Procedure)
 } | {"help": _help}

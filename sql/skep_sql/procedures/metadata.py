@@ -13,7 +13,7 @@ from skep_table.metadata_table.partitions import COLUMN_STATS
 from skep_table.metadata_write.definitions import stats_columns
 from skep_table.services.metadata.admin import show_metadata_table
 from skep_table.services.metadata_check import compare_files
-from skep_table.slices.bootstrap import source_of
+from skep_table.slices.bootstrap import plain_path, source_of
 from skep_table.table import HudiTable
 
 _STAT_KEYS: Final = ("totalBaseFileSizeInBytes", "totalLogFileSizeInBytes", "baseFileCount", "logFileCount")
@@ -206,6 +206,7 @@ def _sources(table: HudiTable) -> list[list[str]]:
             if source is not None:
                 folder, _, name = source.path.rpartition("/")
                 base = table.config.raw.get("hoodie.bootstrap.base.path", "")
-                within = folder[len(base) :].strip("/") if base and folder.startswith(base) else folder
+                start, end = plain_path(folder), plain_path(base).rstrip("/")
+                within = start[len(end) :].strip("/") if base and f"{start}/".startswith(f"{end}/") else folder
                 rows.append([path, found.file_id, base, within, name])
     return rows

@@ -13,7 +13,6 @@ REFUSED: Final[Mapping[str, str]] = {
     "show_audit_lock_status": _AUDIT,
     "validate_audit_lock": _AUDIT,
     "hdfs_parquet_import": "skep write reads Parquet files into a table",
-    "run_bootstrap": "bootstrapped tables are read and written, not made",
     "partition_bucket_index_manager": "the number of buckets is the same in all partitions",
     "run_rollback_inflight_tableservice": "CALL rollback_to_instant rolls a pending service back, too",
     "sync_validate": "skep sync check compares a table with its entry",

@@ -19,11 +19,12 @@ from datetime import timedelta
 from typing import Final
 
 from skep_format.clock import Clock, LateClock
+from skep_format.errors import AlreadyExistsError, CommitConflictError
 from skep_format.instant_time import InstantTime
 from skep_format.timeline.instant import Action, Instant, State
 from skep_format.timeline.plans import Plan
 from skep_format.timeline.timeline import format_instant_time
-from skep_format.timeline.write import request_instant
+from skep_format.timeline.write import create_requested, request_instant
 from skep_table.commit.heartbeat import ActiveWriters, HeartbeatLimits, writer_details
 from skep_table.commit.options import CLOCK_SKEW_MILLISECONDS, INSTANT_LAG_SECONDS, Concurrency
 from skep_table.table import HudiTable
@@ -32,9 +33,26 @@ _POLL_SECONDS: Final = 0.1
 
 
 def request_write(
-    table: HudiTable, action: Action, content: Plan | None, announce: Callable[[InstantTime], None]
+    table: HudiTable,
+    action: Action,
+    content: Plan | None,
+    announce: Callable[[InstantTime], None],
+    at: InstantTime | None = None,
 ) -> Instant:
-    """A requested instant of a write; only a shared table's is backdated. `announce` as for `request_instant`."""
+    """A requested instant of a write; only a shared table's is backdated. `announce` as for `request_instant`.
+
+    `at` is a time that Hudi gives to one kind of write. CommitConflictError where another writer has it.
+    """
+    if at is not None:
+        try:
+            announce(at)
+            return create_requested(table, Instant(at, action, State.REQUESTED), content)
+        except AlreadyExistsError as error:
+            raise CommitConflictError(
+                f"table {table.config.name}: another writer has instant {at}",
+                table=table.config.name,
+                instant=at,
+            ) from error
     shared = Concurrency.of(table.options).is_shared or table.format.chooses_times_under_lock
     clock = timeline_clock(table) if shared else table.context.clock
     return request_instant(table, action, content, clock, announce=announce)[0]

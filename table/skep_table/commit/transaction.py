@@ -30,7 +30,7 @@ from skep_table.commit.pending import PendingCommit
 from skep_table.commit.states import REMOVE, REQUEST, RETRY, ROLL_BACK, START, CommitKind, CommitState
 from skep_table.commit.undo.recovery import roll_back_failed
 from skep_table.commit.undo.rollback import roll_back, rollbacks_of
-from skep_table.commit.writable import check_version, check_writable
+from skep_table.commit.writable import check_bootstrapped, check_version, check_writable
 from skep_table.metadata_write import NOTHING_FOUND, FoundByTasks, has_metadata_table
 from skep_table.table import HudiTable
 
@@ -140,11 +140,13 @@ class Transaction(PendingCommit):
         check_version(self.table, fresh)
         check_writable(fresh.config, fresh.storage.root)
         check_concurrency(fresh, action)
+        if self._label.at is None:
+            check_bootstrapped(fresh)
         # first the rollback, then the instant time: see format guide 2.4
         self.table = create_missing(roll_back_failed(drop_unkept(fresh)))
         self.table.context.lock.ensure_held()
         content = replaces or RequestedReplaceMetadata() if action is Action.REPLACE_COMMIT else None
-        self.instant = request_write(self.table, action, content, self._heartbeat.announce)
+        self.instant = request_write(self.table, action, content, self._heartbeat.announce, self._label.at)
 
     @transition(START)
     def _start(self, profile: CommitMetadata | None) -> None:

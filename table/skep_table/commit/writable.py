@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from skep_format.errors import TableVersionError, UnsupportedError
+from skep_format.errors import TableMismatchError, TableVersionError, UnsupportedError
 from skep_format.names import BaseFormat
 from skep_format.table_config import TableConfig
 from skep_format.table_config.keys import CDC_ENABLED
 from skep_format.timeline.write import remove_stages
 from skep_table.commit.parts.metadata_table import drop_unkept
+from skep_table.slices.bootstrap import folders_left
 from skep_table.table import HudiTable
 
 
@@ -42,6 +43,18 @@ def check_writable(config: TableConfig, root: str) -> None:
             raise UnsupportedError(
                 f"table {config.name} at {root}: {what} can't be written yet", table=config.name, path=root
             )
+
+
+def check_bootstrapped(table: HudiTable) -> None:
+    """TableMismatchError for a table of which a bootstrap has made a part, and was ended before the rest."""
+    if folders_left(table):
+        raise TableMismatchError(
+            f"table {table.config.name} at {table.storage.root}: its bootstrap was ended before the folders of mode"
+            " FULL_RECORD were written",
+            hint="repeat the bootstrap, which goes on there, or roll it back",
+            table=table.config.name,
+            path=table.storage.root,
+        )
 
 
 def take_lock_over(table: HudiTable) -> HudiTable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -44,13 +45,17 @@ from skep_table.query.pruning.slices import (
 )
 from skep_table.query.pruning.steps import Steps
 from skep_table.query.request import ReadRequest, Where, instant_text
-from skep_table.slices.bootstrap import METADATA_BOOTSTRAP
+from skep_table.slices.bootstrap import METADATA_BOOTSTRAP, folders_left
 from skep_table.slices.commit_times import CommitTimes
 from skep_table.slices.history import schema_history
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice, FileView
 
 _ATTEMPTS: Final = 5
+
+
+class PartlyBootstrappedWarning(UserWarning):
+    """A table was read of which a bootstrap has made a part so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +128,7 @@ def plan(table: HudiTable, request: ReadRequest, steps: Steps | None = None) -> 
     whose metadata table something was dropped: a part of its files may have been there still.
     StorageError where it is cleaned faster than planned, or has got other columns.
     """
+    _warn_of_bootstrap(table)
     now = table
     for _ in range(_ATTEMPTS):
         try:
@@ -136,6 +142,16 @@ def plan(table: HudiTable, request: ReadRequest, steps: Steps | None = None) -> 
                 return tasks
         now = now.reload()
     raise files_deleted(table, "it is cleaned faster than it can be listed")
+
+
+def _warn_of_bootstrap(table: HudiTable) -> None:
+    if left := folders_left(table):
+        warnings.warn(
+            f"table {table.config.name}: its bootstrap goes on, or was ended, before {left} of its folders were"
+            " written; their rows are not in the answer",
+            PartlyBootstrappedWarning,
+            stacklevel=4,
+        )
 
 
 def matching(tasks: Sequence[ReadTask], predicate: Predicate, request: ReadRequest | None = None) -> list[ReadTask]:

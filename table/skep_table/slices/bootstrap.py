@@ -17,6 +17,7 @@ import pyarrow as pa
 from skep_format.basefile import read_base, read_footer
 from skep_format.errors import CorruptFileError, FormatError, StorageError
 from skep_format.hfile import HFile
+from skep_format.instant_time import InstantTime
 from skep_format.names import FileGroupId
 from skep_format.options import Options
 from skep_format.schema.arrow import to_arrow
@@ -25,13 +26,13 @@ from skep_format.schema.types import Schema
 from skep_format.storage import Storage, open_storage
 from skep_format.table_config import TableConfig
 from skep_table.keys.partition_path import folder_values
+from skep_table.slices.bootstrap_index import BY_FILE
 from skep_table.slices.options import BOOTSTRAP_BASE_PATH
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
 
-METADATA_BOOTSTRAP: Final = "00000000000001"
+METADATA_BOOTSTRAP: Final = InstantTime("00000000000001")
 """The instant of skeleton files; rows bootstrapped in full have another and are in ordinary base files."""
-_INDEX_FOLDER: Final = ".hoodie/.aux/.bootstrap/.fileids"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,9 @@ class BootstrapSource:
         return folder_values(path, fields, wanted, hive_style=config.hive_style, url_encode=config.url_encode)
 
 
+BOOTSTRAP_LEFT: Final = "skep.bootstrap.full_record"
+"""In the extra metadata of that instant: so many folders are to be written in full, under the next instant."""
+
 _Entry = tuple[str, int]  # address and size in bytes
 _indexes: WeakKeyDictionary[HudiTable, dict[FileGroupId, _Entry]] = WeakKeyDictionary()
 
@@ -86,6 +90,19 @@ def source_of(table: HudiTable, slice: FileSlice, options: Options) -> Bootstrap
     old, new = table.config.raw.get(BOOTSTRAP_BASE_PATH.key), options.value(BOOTSTRAP_BASE_PATH)
     path = _moved(path, old, new) if old and new else path
     return BootstrapSource(path, size, slice.partition_path, table.config, dict(options))
+
+
+def folders_left(table: HudiTable) -> int:
+    """How many folders a bootstrap is still to write in full, where it was ended after its skeletons."""
+    last = table.timeline.data().completed().last()
+    if last is None or last.requested_time != METADATA_BOOTSTRAP:
+        return 0
+    return int(table.commit_extra(last).get(BOOTSTRAP_LEFT, "0"))
+
+
+def indexed_sources(table: HudiTable) -> frozenset[str]:
+    """The addresses of all files that the bootstrap index names."""
+    return frozenset(path for path, _ in _load(table).values())
 
 
 def with_source_size(table: HudiTable, slice: FileSlice, options: Options) -> FileSlice:
@@ -186,7 +203,7 @@ class _Rows:
 
 def _load(table: HudiTable) -> dict[FileGroupId, _Entry]:
     index: dict[FileGroupId, _Entry] = {}
-    for file in table.storage.list_prefix(_INDEX_FOLDER):
+    for file in table.storage.list_prefix(BY_FILE):
         if not file.name.startswith(".") and file.name.endswith(".hfile"):
             for entries in HFile.open(table.storage, file.path, file.size_bytes).scan():
                 for key, value in zip(*(column.to_pylist() for column in entries.columns), strict=True):
@@ -208,10 +225,10 @@ def _source(value: bytes, path: str) -> _Entry:
 
 
 def _moved(source: str, old: str, new: str) -> str:
-    start, end = _plain(source), _plain(old).rstrip("/")
+    start, end = plain_path(source), plain_path(old).rstrip("/")
     return new.rstrip("/") + start[len(end) :] if start.startswith(end + "/") else source
 
 
-def _plain(path: str) -> str:
+def plain_path(path: str) -> str:
     """Without the scheme `file`, which local paths may have."""
     return "/" + path[len("file:") :].lstrip("/") if path.startswith("file:") else path

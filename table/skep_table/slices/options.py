@@ -28,5 +28,5 @@ BOOTSTRAP_BASE_PATH = option(
     "hoodie.bootstrap.base.path",
     str,
     "",
-    "Where the files of a bootstrap lie now, which the table has under another path.",
+    "What a bootstrap makes a table of; later, where these files lie now, which the table has under another path",
 )

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from skep_table.query.request import Where
+    from skep_table.write.bootstrap.source import SourceData
 
 _RECENT_SECONDS: Final = 5.0
 
@@ -181,6 +182,33 @@ class TableWriter:
 
         return self._run(WriteOperation.ALTER_SCHEMA, partial(commit_changes, changes=changes), **how)
 
+    def bootstrap(self, source: SourceData, *, extra_metadata: Mapping[str, str] | None = None) -> list[WriteResult]:
+        """Makes the first commits of a table of what a folder holds: of skeletons, of rows, or one of each.
+
+        Where a call was ended between the two, the next one goes on. InputError for a table with other commits,
+        KeyFieldError and SchemaError for files that don't fit it, UnsupportedError where it can't have skeletons.
+        """
+        from skep_table.write.bootstrap.run import Bootstrap, OfRows, OfSkeletons
+
+        work = Bootstrap(source, self._settings, self._complete)
+        self._table = work.prepared(self._table.reload())
+        results = []
+        if work.makes_skeletons(self._table):
+            extra = {**(extra_metadata or {}), **work.states}
+            write, alone = work.commit_skeletons, not work.makes_rows
+            kind = WriteOperation.BOOTSTRAP
+            results.append(self._run(kind, write, extra_metadata=extra, labelled=OfSkeletons, is_last=alone))
+        if work.makes_rows:
+            self._table = self._table.reload()
+            frame = Frame(self._engine, work.rows(self._table))
+            try:
+                kind = WriteOperation.BULK_INSERT
+                results.append(self._run(kind, frame, extra_metadata=extra_metadata, labelled=OfRows))
+            except Exception:
+                work.undo(self._table.reload())
+                raise
+        return results
+
     def partitions_of(self, frame: object) -> list[str]:
         """The paths of the partitions that the rows of `frame` belong to."""
         table = self._table.reload()
@@ -240,7 +268,11 @@ class TableWriter:
         partitions: Mapping[str, object] | None = None,
         batch_id: str | None = None,
         extra_metadata: Mapping[str, str] | None = None,
+        *,
+        labelled: type[CommitLabel] = CommitLabel,
+        is_last: bool = True,
     ) -> WriteResult:
+        """What follows a commit follows the one that `is_last` of a call."""
         with self._engine.running():
             context = self._table.context
             start = context.clock.monotonic()
@@ -248,7 +280,7 @@ class TableWriter:
             known = self._create is not None or self._table.age_seconds < _RECENT_SECONDS
             table = self._table if known else self._table.reload()
             check_writable(table.config, table.storage.root)
-            label = CommitLabel({**self._settings.extra_metadata, **(extra_metadata or {})}, batch_id)
+            label = labelled({**self._settings.extra_metadata, **(extra_metadata or {})}, batch_id)
             try:
                 try:
                     label.check(table)
@@ -256,7 +288,7 @@ class TableWriter:
                     if table is not self._table:
                         raise
                     # the snapshot is a little older: the commit that holds the batch may have been rolled back since
-                    table, label = table.reload(), CommitLabel(label.extra, batch_id)
+                    table, label = table.reload(), labelled(label.extra, batch_id)
                     label.check(table)
                 with (
                     os_errors_named(f"table {table.config.name}: {operation.value}"),
@@ -275,7 +307,8 @@ class TableWriter:
                 return WriteResult(
                     done.instant, done.metadata, done.schema, repeated=done.repeated, empty=not done.repeated
                 )
-            self._call_hooks(result)
+            if is_last:
+                self._call_hooks(result)
             return result
 
     def _commit_without_rows(

@@ -1,4 +1,4 @@
-"""Writing to tables that Hudi bootstrapped: rows whose data columns lie in the files that the table was made from."""
+"""Writing to tables that Hudi or skep bootstrapped: rows whose data columns lie in the files that they were made of."""
 
 from __future__ import annotations
 
@@ -13,13 +13,20 @@ import pytest
 
 from skep_format.errors import SkepError, StorageError, TableMismatchError
 from skep_format.options import Options
+from skep_format.runner import ThreadRunner
+from skep_format.schema.arrow import to_arrow
+from skep_format.storage import LocalStorage
+from skep_format.table_config import TableType
 from skep_format.timeline.plans import CompactionPlan, RequestedReplaceMetadata
+from skep_table.commit.create import TableSpec, create_table
 from skep_table.query import ReadRequest, read
 from skep_table.services.clustering.cluster import cluster, execute_clustering, schedule_clustering
 from skep_table.services.compaction.compact import compact, schedule_compaction
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.slices.bootstrap import METADATA_BOOTSTRAP
 from skep_table.table import HudiTable
+from skep_table.write.bootstrap.options import BootstrapSettings
+from skep_table.write.bootstrap.source import open_source, read_source
 from skep_table.write.local import LocalWriter
 
 SOURCE = "hoodie.bootstrap.base.path"
@@ -28,14 +35,37 @@ Content = dict[str, dict[str, Any]]
 
 
 class Bootstrapped:
-    """A copy of the golden table, which was bootstrapped from three files, with its sources beside it."""
+    """A table that was bootstrapped from three files, with its sources beside it: a copy of the golden one, which Hudi
+    made, or one of a `version` that skep makes of the same files."""
 
-    def __init__(self, golden: Path, folder: Path, *, is_mor: bool = False) -> None:
+    def __init__(self, golden: Path, folder: Path, version: int | None = None, *, is_mor: bool = False) -> None:
         case = golden / "0.15.0" / "cow_bootstrap_metadata_only"
-        shutil.copytree(case / "table", folder / "table")
         shutil.copytree(case / "source", folder / "source")
         self.folder, self.source = folder / "table", folder / "source"
         self.options = {SOURCE: str(self.source)}
+        if version is None:
+            self._copy(case, is_mor)
+        else:
+            self._make(version, is_mor)
+
+    def _make(self, version: int, is_mor: bool) -> None:
+        options = Options(self.options)
+        storage, settings = open_source(options), BootstrapSettings.of(options)
+        data = read_source(storage, ("order_id",), settings, ThreadRunner(1))
+        spec = TableSpec(
+            name="orders",
+            schema=to_arrow(data.columns),
+            record_key=("order_id",),
+            partition_by=("city",),
+            ordering="ts",
+            hive_style=True,
+            type=TableType.MERGE_ON_READ if is_mor else TableType.COPY_ON_WRITE,
+            version=version,
+        )
+        LocalWriter(create_table(LocalStorage(str(self.folder)), spec, options)).bootstrap(data)
+
+    def _copy(self, case: Path, is_mor: bool) -> None:
+        shutil.copytree(case / "table", self.folder)
         for file in (*self.folder.rglob("*_20261121021151186.parquet"), *self.meta.glob("20261121021151186.*")):
             file.unlink()  # what was upserted since
         if is_mor:
@@ -84,14 +114,31 @@ class Bootstrapped:
         }
 
 
-@pytest.fixture
-def cow(golden: Path, tmp_path: Path) -> Bootstrapped:
-    return Bootstrapped(golden, tmp_path)
+pytestmark = pytest.mark.parametrize(
+    "version",
+    [
+        pytest.param(None, id="by Hudi"),
+        pytest.param(6, id="by skep, 6"),
+        pytest.param(9, id="by skep, 9", marks=pytest.mark.slow),
+    ],
+    indirect=True,
+)
 
 
 @pytest.fixture
-def mor(golden: Path, tmp_path: Path) -> Bootstrapped:
-    return Bootstrapped(golden, tmp_path, is_mor=True)
+def version(request: pytest.FixtureRequest) -> int | None:
+    found: int | None = request.param
+    return found
+
+
+@pytest.fixture
+def cow(golden: Path, tmp_path: Path, version: int | None) -> Bootstrapped:
+    return Bootstrapped(golden, tmp_path, version)
+
+
+@pytest.fixture
+def mor(golden: Path, tmp_path: Path, version: int | None) -> Bootstrapped:
+    return Bootstrapped(golden, tmp_path, version, is_mor=True)
 
 
 def changed(rows: pa.Table, note: str = "changed") -> pa.Table:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from copied_groups import copied_groups
 
 from skep_format.errors import NotATableError, StorageError
+from skep_format.options import Options
+from skep_format.runner import ThreadRunner
+from skep_format.schema.arrow import to_arrow
 from skep_format.storage import Storage, open_storage
 from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
@@ -18,6 +23,8 @@ from skep_table.query import ReadRequest, read
 from skep_table.services.compaction.compact import compact
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.table import HudiTable
+from skep_table.write.bootstrap.options import BootstrapSettings
+from skep_table.write.bootstrap.source import open_source, read_source
 from skep_table.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
@@ -63,6 +70,32 @@ def test_a_table_lives_there(storage: Storage, s3_options: dict[str, str]) -> No
     names = {file.path.partition("/")[0] for file in storage.list_prefix("", recursive=True)}
     assert names == {".hoodie", "x", "y"}
     assert storage.list_prefix(".hoodie/.temp", recursive=True) == []
+
+
+def test_a_folder_is_bootstrapped_there(storage: Storage, s3_options: dict[str, str]) -> None:
+    data = io.BytesIO()
+    pq.write_table(rows(("a", "x", 1, 1), ("b", "x", 1, 2)).drop_columns(["part"]), data)
+    for part in ("x", "y z"):
+        storage.create_exclusive(f"source/part={part}/0.parquet", data.getvalue())
+    mixed = {
+        "hoodie.bootstrap.mode.selector": "BootstrapRegexModeSelector",
+        "hoodie.bootstrap.mode.selector.regex": "part=x",
+    }
+    options = Options({**s3_options, "hoodie.bootstrap.base.path": f"{storage.root}/source", **mixed})
+    source = read_source(open_source(options), ("id",), BootstrapSettings.of(options), ThreadRunner())
+    schema = to_arrow(source.columns)
+    spec = TableSpec(
+        name="t", schema=schema, record_key=("id",), partition_by=("part",), ordering="ts", hive_style=True
+    )
+    table = create_table(open_storage(f"{storage.root}/table", s3_options), spec, options)
+    writer = LocalWriter(table)
+    assert len(writer.bootstrap(source)) == 2
+    opened = HudiTable.open(f"{storage.root}/table", s3_options)
+    assert opened.config.raw["hoodie.bootstrap.base.path"] == f"{storage.root}/source".removeprefix("file://")
+    found = read(opened, ReadRequest(columns=("id", "part"))).to_arrow().to_pylist()
+    assert sorted((row["id"], row["part"]) for row in found) == [("a", "x"), ("a", "y z"), ("b", "x"), ("b", "y z")]
+    LocalWriter(opened).upsert(pa.table({"id": ["a"], "ts": [2], "v": [10], "part": ["x"]}))
+    assert sorted(read(opened.reload(), ReadRequest()).to_arrow()["v"].to_pylist()) == [1, 2, 2, 10]
 
 
 def test_a_merge_on_read_table_lives_there(storage: Storage) -> None:

@@ -40,6 +40,9 @@ class NoCommit(InputError):
 class CommitLabel:
     """The extra metadata of a commit, and the check that no other commit holds its batch."""
 
+    at: InstantTime | None = None
+    """The time of the commit's instant, where Hudi gives that kind of commit one."""
+
     def __init__(self, extra: Mapping[str, str], batch_id: str | None = None) -> None:
         self.batch_id = batch_id
         self.extra = dict(extra) if batch_id is None else {**extra, BATCH_ID: batch_id}

@@ -15,6 +15,7 @@ from skep_format.errors import FormatError
 from skep_format.names import marker_folder
 from skep_format.timeline.instant import Action, Instant
 from skep_format.timeline.metadata import CommitMetadata, WriteOperation
+from skep_table.commit.parts.bootstrap_index import BootstrapIndex
 from skep_table.commit.parts.data_files import (
     delete_files,
     delete_new_partitions,
@@ -121,7 +122,7 @@ class MetadataTableParticipant:
 
 def table_participants(metadata_table: MetadataTableParticipant | None = None) -> tuple[Participant, ...]:
     """The participants that a table itself requires, the same for every process that writes to it."""
-    return (metadata_table or MetadataTableParticipant(), IndexEntries(), SchemaHistory())
+    return (metadata_table or MetadataTableParticipant(), IndexEntries(), SchemaHistory(), BootstrapIndex())
 
 
 class DataFiles:

@@ -89,6 +89,8 @@ KEY_GENERATOR = option(
     "",
     "Hudi's key generator class or its type, or the name of an entry point of group skep.key_generators",
     f"{_WRITE}keygenerator.type",
+    "hoodie.bootstrap.keygen.class",
+    "hoodie.bootstrap.keygen.type",
 )
 
 

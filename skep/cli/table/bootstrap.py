@@ -1,0 +1,94 @@
+"""`skep bootstrap`: a table made of a folder of files, which stay where they are or are written into it."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+from skep.cli.opened import TableTarget
+from skep.cli.progress import listening
+from skep.cli.scope import settings_of
+from skep.cli.table.services import PlanOption
+from skep.cli.table.write import EventsAsJson, WriteGiven, destinations, found_or_described
+from skep_format.options import comma_list
+
+_COLUMNS = ("service", "instant", "state", "what")
+_PLAN_COLUMNS = ("folder", "partition", "mode", "files", "rows", "bytes_read", "bytes_written")
+
+
+class ModeOfFolders(str, Enum):
+    """Of the folders of a source."""
+
+    METADATA_ONLY = "metadata_only"
+    FULL_RECORD = "full_record"
+
+
+def bootstrap(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="The folder of Parquet or ORC files.")],
+    table: TableTarget,
+    mode: Annotated[
+        ModeOfFolders | None,
+        typer.Option(
+            case_sensitive=False,
+            help="metadata_only: rows stay in their files. full_record: they are written.  [default: metadata_only]",
+        ),
+    ] = None,
+    matching: Annotated[
+        str | None,
+        typer.Option(metavar="REGEX", help="--mode is that of folders whose whole path matches."),
+    ] = None,
+    plan: PlanOption = False,
+    key: Annotated[str | None, typer.Option(help="Makes the table when it is missing: key columns, by comma.")] = None,
+    ordering: Annotated[
+        str | None, typer.Option(help="Of a new table: the greater value of this column wins. Columns, by comma.")
+    ] = None,
+    partition_by: Annotated[
+        str | None,
+        typer.Option(help="Of a new table: columns, by comma.  [default: those in names of folders]"),
+    ] = None,
+    kind: Annotated[
+        str | None, typer.Option("--type", metavar="cow|mor", help="Of a new table.  [default: cow]")
+    ] = None,
+    hive_style: Annotated[
+        bool | None,
+        typer.Option(help="Of a new table: folders named column=value.", show_default=False),
+    ] = None,
+    table_version: Annotated[
+        int | None, typer.Option(metavar="6|8|9", help="Of a new table: Hudi's table version.  [default: 6]")
+    ] = None,
+    events: EventsAsJson = False,
+    *,
+    given: WriteGiven,
+) -> None:
+    """Make a table of a folder of Parquet or ORC files, which stays as it is.
+
+    A bootstrap is the first write of a table. One that was ended is repeated: it begins again, or goes on.
+    """
+    from skep.handles.bootstraps import bootstrap as run
+    from skep.handles.bootstraps import with_mode
+    from skep_format.options import Options
+    from skep_table.events import Events
+
+    described = {
+        "key": None if key is None else comma_list(key),
+        "ordering": None if ordering is None else comma_list(ordering),
+        "partition_by": comma_list(partition_by or ""),
+        "type": kind,
+        "hive_style": hive_style,
+        "table_version": table_version,
+    }
+    options = with_mode(Options(settings_of(given.option)), source, mode.value if mode else None, matching)
+    with listening(f"bootstrap {table}", as_json=events) as listener, destinations(table, given) as describe:
+        found_or_described(describe, described)
+        done = run(describe, described, options, Events(listener), plan=plan, listener=listener)
+    if plan:
+        given.print([dict(row) for each in done for row in each.details], _PLAN_COLUMNS)
+    else:
+        given.print([{name: getattr(each, name) for name in _COLUMNS} for each in done], _COLUMNS)
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command of this module."""
+    app.command()(bootstrap)

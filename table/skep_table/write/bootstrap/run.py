@@ -1,0 +1,271 @@
+"""A bootstrap: skeletons under the first instant, rows that are written again under the second (format guide 17)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+from skep_format.errors import InputError, KeyFieldError, SchemaError, SkepError, TableMismatchError, UnsupportedError
+from skep_format.instant_time import InstantTime
+from skep_format.runner import ReportingRunner, Runner, ThreadRunner
+from skep_format.schema.arrow import to_arrow
+from skep_format.schema.types import Schema, type_text
+from skep_format.table_config import DROP_PARTITION_COLUMNS, POPULATE_META_FIELDS, update_table_config
+from skep_format.timeline.metadata import WriteOperation
+from skep_table.commit.parts.batches import CommitLabel
+from skep_table.commit.transaction import Transaction
+from skep_table.commit.undo.rollback import roll_back
+from skep_table.commit.writable import prepared
+from skep_table.keys import KeyGenerator
+from skep_table.query.ahead import default_workers, in_order
+from skep_table.slices.bootstrap import BOOTSTRAP_LEFT, METADATA_BOOTSTRAP, folders_left, indexed_sources
+from skep_table.slices.bootstrap_index import write_index
+from skep_table.slices.options import BOOTSTRAP_BASE_PATH
+from skep_table.table import HudiTable
+from skep_table.write.bootstrap.options import BootstrapMode, BootstrapSettings
+from skep_table.write.bootstrap.skeletons import SKELETON, KeyColumns, SkeletonTask, check_partition, write_skeleton
+from skep_table.write.bootstrap.source import SourceData, SourceFile, SourceFolder
+from skep_table.write.input.row_input import RereadInput
+from skep_table.write.output.bucket import BucketResult
+from skep_table.write.planning.operation import data_action
+from skep_table.write.planning.plan import WritePlan, plan_write
+from skep_table.write.planning.write_settings import WriteSettings
+from skep_table.write.result import WriteResult
+
+FULL_BOOTSTRAP: Final = InstantTime("00000000000002")
+"""The instant of rows that are written in full."""
+
+log = logging.getLogger("skep.write")
+
+
+class _FirstCommit(CommitLabel):
+    """At a time before all others: there are no commits but those of the bootstrap itself."""
+
+    before: tuple[InstantTime, ...] = ()
+
+    def check(self, table: HudiTable) -> None:
+        super().check(table)
+        refuse_commits(table, self.before)
+
+
+class OfSkeletons(_FirstCommit):
+    """The commit of skeletons."""
+
+    at = METADATA_BOOTSTRAP
+
+
+class OfRows(_FirstCommit):
+    """The commit of rows, before which the one of skeletons may be there."""
+
+    at = FULL_BOOTSTRAP
+    before = (METADATA_BOOTSTRAP,)
+
+
+def refuse_commits(table: HudiTable, known: tuple[InstantTime, ...] = ()) -> None:
+    """InputError for a table with completed commits at other times than these."""
+    found = [each for each in table.timeline.data().completed().instants if each.requested_time not in known]
+    if found:
+        raise InputError(
+            f"table {table.config.name} at {table.storage.root} has commit {found[0].requested_time}, and a bootstrap"
+            " is the first write of a table",
+            hint="roll that back, or bootstrap another table",
+            table=table.config.name,
+            path=table.storage.root,
+            instant=found[0].requested_time,
+        )
+
+
+class Complete(Protocol):
+    """Completes a write with the stats of its files: `TableWriter`'s."""
+
+    def __call__(
+        self, transaction: Transaction, plan: WritePlan, results: Sequence[BucketResult], label: CommitLabel, /
+    ) -> WriteResult: ...
+
+
+class Bootstrap:
+    """What becomes of a source, for the writer that commits it. The source never changes."""
+
+    def __init__(self, source: SourceData, settings: WriteSettings, complete: Complete) -> None:
+        self._source, self._settings, self._complete = source, settings, complete
+        self._folders = source.of_mode(BootstrapMode.METADATA_ONLY)
+        self._full = source.of_mode(BootstrapMode.FULL_RECORD)
+
+    @property
+    def makes_rows(self) -> bool:
+        """Whether some folders are written in full."""
+        return bool(self._full)
+
+    @property
+    def states(self) -> dict[str, str]:
+        """In the extra metadata of the commit of skeletons: that rows are to follow."""
+        return {BOOTSTRAP_LEFT: str(len(self._full))} if self._full else {}
+
+    def makes_skeletons(self, table: HudiTable) -> bool:
+        """Whether some are to be made, and are not there."""
+        return bool(self._folders) and not self._resumes(table)
+
+    def prepared(self, table: HudiTable) -> HudiTable:
+        """The table with the settings by which its readers find the source. Raises what does not fit."""
+        check_apart(table, self._source)
+        refuse_commits(table, (METADATA_BOOTSTRAP,) if self._resumes(table) else ())
+        check_fits(table, self._source)
+        key, value = table.format.bootstrap_index
+        wanted = {BOOTSTRAP_BASE_PATH.key: self._source.path, key: value}
+        if any(table.config.raw.get(key) != value for key, value in wanted.items()):
+            with table.context.locked():
+                update_table_config(table.storage, wanted)
+            table = table.reload()
+        return table
+
+    def commit_skeletons(self, table: HudiTable, *, label: CommitLabel) -> WriteResult:
+        """One commit of a skeleton for each file."""
+        source, plan = self._source, self._plan(table)
+        settings, keys = BootstrapSettings.of(self._settings.options), _key_columns(plan, source)
+        pairs = ((folder, file) for folder in self._folders for file in folder.files)
+        tasks = [SkeletonTask(number, *pair) for number, pair in enumerate(pairs)]
+        with Transaction.begin(table, data_action(table), label) as transaction:
+            transaction.inflight(None)
+            now, time = transaction.table, transaction.instant.requested_time
+            plan.index.before_writing(now, time)
+            context = replace(plan.context(now, transaction.instant), schema=SKELETON, facts=None)
+            write = partial(write_skeleton, context, source, keys)
+            with now.context.events.step("write.files", files=len(tasks)):
+                written = _at_most(now, settings.parallelism).map(write, tasks)
+            millis = int(now.context.clock.now().timestamp() * 1000)
+            write_index(now.storage, source.path, [mapped for _, mapped in written], millis)
+            results = [BucketResult((stat,)) for stat, _ in written]
+            return self._complete(transaction, replace(plan, operation=WriteOperation.BOOTSTRAP), results, label)
+
+    def rows(self, table: HudiTable) -> RereadInput:
+        """The rows of all folders that are written in full, in the order of the files; a few are read at once."""
+        source, generator = self._source, KeyGenerator.of(table.config, self._settings.options)
+        workers = min(BootstrapSettings.of(self._settings.options).parallelism, default_workers())
+
+        def rows_of(place: tuple[SourceFolder, SourceFile]) -> Iterator[pa.RecordBatch]:
+            folder, file = place
+            for batch in source.rows_of(folder, file, source.columns):
+                if folder.path:  # files of no partition are divided by the generator
+                    paths = pa.chunked_array([generator.partition_paths(batch)])
+                    check_partition(source, folder, file, paths)
+                yield batch
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            return in_order(((folder, file) for folder in self._full for file in folder.files), rows_of, workers)
+
+        return RereadInput(to_arrow(source.columns), batches)
+
+    def undo(self, table: HudiTable) -> None:
+        """After rows that could not be written: the commit of skeletons is rolled back, unless others wrote since.
+
+        A failure in that is logged: the next call goes on where this one ended.
+        """
+        try:
+            with table.context.locked():
+                fresh = prepared(table)
+                data = fresh.timeline.data().completed()
+                last = data.last()
+                if last is not None and last.requested_time == METADATA_BOOTSTRAP:
+                    roll_back(fresh, last)
+        except SkepError:
+            log.exception("table %s: the skeletons of its bootstrap stay", table.config.name)
+
+    def _plan(self, table: HudiTable) -> WritePlan:
+        plan = plan_write(table, WriteOperation.BULK_INSERT, to_arrow(self._source.columns), self._settings)
+        if plan.index.places_new_keys:
+            raise UnsupportedError(
+                f"table {table.config.name}: its index computes the file group of a key, and METADATA_ONLY makes"
+                " a group of each source file",
+                hint="bootstrap with FULL_RECORD, or with another hoodie.index.type",
+                table=table.config.name,
+            )
+        return plan
+
+    def _resumes(self, table: HudiTable) -> bool:
+        """Whether skeletons are there, and their commit states that rows are to follow.
+
+        TableMismatchError where they are of other files.
+        """
+        if not self._full or not folders_left(table):
+            return False
+        uri = self._source.storage.uri
+        differs = sorted({uri(file.path) for each in self._folders for file in each.files} ^ indexed_sources(table))
+        if differs:
+            raise TableMismatchError(
+                f"table {table.config.name}: its bootstrap was ended in the middle, and the one that is to go on"
+                f" differs in {len(differs)} files such as {differs[0]}",
+                hint="repeat it with the same options, or roll it back",
+                table=table.config.name,
+                path=differs[0],
+            )
+        return True
+
+
+def _at_most(table: HudiTable, parallelism: int) -> Runner:
+    runner, report = table.context.runner, partial(table.context.events.progress, "write.tasks")
+    if isinstance(runner, ThreadRunner) and parallelism < runner.threads:
+        runner = ThreadRunner(parallelism)
+    return ReportingRunner(runner, report)
+
+
+def check_apart(table: HudiTable, source: SourceData) -> None:
+    """InputError where one of the folders of table and source lies in the other."""
+    ours, theirs = (f"{storage.uri('').rstrip('/')}/" for storage in (table.storage, source.storage))
+    if ours.startswith(theirs) or theirs.startswith(ours):
+        raise InputError(
+            f"the source {source.path} and table {table.config.name} at {table.storage.root} lie in each other",
+            path=source.path,
+            found=table.storage.root,
+        )
+
+
+def check_fits(table: HudiTable, source: SourceData) -> None:
+    """SchemaError where a table that is there has other columns; UnsupportedError where it can't have skeletons."""
+    config = table.config
+    try:
+        known: Schema | None = table.schema()
+    except SchemaError:  # it was made without any
+        known = None
+    if known is not None:
+        expected, found = ({f.name: type_text(f.type) for f in each.fields} for each in (known, source.columns))
+        differs = next((name for name in (*expected, *found) if expected.get(name) != found.get(name)), None)
+        if differs is not None:
+            raise SchemaError(
+                f"table {config.name}: column {differs} is {expected.get(differs, 'missing')} there, and"
+                f" {found.get(differs, 'missing')} in {source.path}, where columns of folder names are text",
+                column=differs,
+                found=found.get(differs),
+                expected=expected.get(differs),
+            )
+    if not source.of_mode(BootstrapMode.METADATA_ONLY):
+        return
+    refused = {
+        f"{POPULATE_META_FIELDS}=false": not config.populate_meta_fields,
+        f"{DROP_PARTITION_COLUMNS}=true": config.drop_partition_columns,
+    }
+    for what in (name for name, is_so in refused.items() if is_so):
+        raise UnsupportedError(
+            f"table {config.name}: with {what} it can't have skeletons, which hold meta columns alone",
+            hint="bootstrap with FULL_RECORD",
+            table=config.name,
+        )
+    if not config.record_key_fields:
+        raise KeyFieldError(
+            f"table {config.name} has no record key, which METADATA_ONLY reads from the files",
+            hint="bootstrap with FULL_RECORD, or name the key",
+            table=config.name,
+        )
+
+
+def _key_columns(plan: WritePlan, source: SourceData) -> KeyColumns:
+    """A key generator of the user's own gets all columns."""
+    generator = plan.keyer.generator
+    wanted = {name.partition(".")[0] for name in (*generator.record_fields, *generator.partition_fields)}
+    names = tuple(name for name in source.columns.names() if generator.own or name in wanted)
+    target = pa.schema([plan.keyer.target.field(name) for name in names])
+    return KeyColumns(replace(plan.keyer, target=target), source.columns.select(names))

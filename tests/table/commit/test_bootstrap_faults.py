@@ -1,0 +1,130 @@
+"""Bootstraps that fail or die at each storage call: nothing of them is seen, and the next one is whole."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from faulty_storage import FaultyStorage, KilledAtChanges
+
+from skep_format.errors import SkepError, TableMismatchError
+from skep_format.names import BaseFileName
+from skep_format.options import Options
+from skep_format.runner import ThreadRunner
+from skep_format.schema.arrow import to_arrow
+from skep_format.storage import LocalStorage, Storage
+from skep_table.commit.create import TableSpec, create_table
+from skep_table.query import ReadRequest
+from skep_table.query.read import read
+from skep_table.table import HudiTable
+from skep_table.write.bootstrap.options import BootstrapSettings
+from skep_table.write.bootstrap.source import SourceData, open_source, read_source
+from skep_table.write.local import LocalWriter
+
+Content = list[tuple[str, str, int]]
+SELECTORS = {
+    "skeletons": {},
+    "rows": {"hoodie.bootstrap.mode.selector": "FullRecordBootstrapModeSelector"},
+    "both": {
+        "hoodie.bootstrap.mode.selector": "BootstrapRegexModeSelector",
+        "hoodie.bootstrap.mode.selector.regex": "part=p",
+    },
+}
+INDEX = Path(".hoodie") / ".aux" / ".bootstrap"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two partitions of one file each."""
+    for part, ids in {"p": ["a", "b"], "q": ["c"]}.items():
+        (tmp_path / "source" / f"part={part}").mkdir(parents=True)
+        rows = pa.table({"id": ids, "ts": pa.array([1] * len(ids), pa.int64())})
+        pq.write_table(rows, tmp_path / "source" / f"part={part}" / "0.parquet")
+    return tmp_path / "source"
+
+
+def source_of(folder: Path, options: dict[str, str]) -> tuple[SourceData, Options]:
+    given = Options({"hoodie.bootstrap.base.path": str(folder), **options})
+    settings = BootstrapSettings.of(given)
+    return read_source(open_source(given), ("id",), settings, ThreadRunner(1)), given
+
+
+def bootstrap(storage: Storage | str, source: SourceData, options: Options) -> None:
+    context = {"runner": ThreadRunner(1), "options": options}
+    LocalWriter(HudiTable.open(storage).with_context(**context)).bootstrap(source)
+
+
+def content(folder: Path) -> Content:
+    found = read(HudiTable.open(str(folder)), ReadRequest()).to_arrow().to_pylist()
+    return sorted((row["id"], row["_hoodie_partition_path"], row["ts"]) for row in found)
+
+
+def assert_clean(folder: Path) -> None:
+    """No pending instant, no marker, no data file of an instant that is not complete, no index without skeletons."""
+    timeline = HudiTable.open(str(folder)).timeline
+    assert not timeline.pending().instants
+    assert not [file for file in (folder / ".hoodie").rglob("*") if ".temp" in str(file) and file.is_file()]
+    completed = {instant.requested_time for instant in timeline.completed().data()}
+    names = [BaseFileName.parse(file.name) for file in folder.rglob("*") if ".hoodie" not in file.parts]
+    assert {name.instant_time for name in names if name is not None} <= completed
+    assert len(list((folder / INDEX).rglob("*.hfile"))) == (2 if "00000000000001" in completed else 0)
+
+
+@pytest.mark.filterwarnings("ignore::skep_table.query.plan.PartlyBootstrappedWarning")
+@pytest.mark.parametrize(
+    ("version", "metadata"),
+    [(6, "false"), *(pytest.param(each, "true", marks=pytest.mark.slow) for each in (6, 9))],
+)
+@pytest.mark.parametrize("kind", ["skeletons", *(pytest.param(k, marks=pytest.mark.slow) for k in ("rows", "both"))])
+@pytest.mark.parametrize("dies", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["dies", "fails"])
+def test_a_fault_at_any_change_leaves_nothing_or_a_commit(
+    kind: str, version: int, metadata: str, dies: bool, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a bootstrap of both kinds also the first commit alone, on which nobody writes before it is whole."""
+    caplog.set_level(logging.CRITICAL, "skep")
+    source, options = source_of(folder, {"hoodie.metadata.enable": metadata, **SELECTORS[kind]})
+    empty, target = tmp_path / "empty", tmp_path / "table"
+    spec = TableSpec(
+        name="t",
+        schema=to_arrow(source.columns),
+        record_key=("id",),
+        partition_by=("part",),
+        ordering="ts",
+        hive_style=True,
+        version=version,
+    )
+    create_table(LocalStorage(str(empty)), spec)
+    part = [("a", "part=p", 1), ("b", "part=p", 1)]
+    whole = [*part, ("c", "part=q", 1)]
+    at = 1
+    while True:
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(empty, target)
+        storage = KilledAtChanges(str(target), at) if dies else FaultyStorage(str(target), at)
+        failed = False
+        try:
+            bootstrap(storage, source, options)
+        except SkepError:
+            failed = True
+        where = storage.calls[at - 1] if storage.hit else "no fault"
+        found = content(target)
+        assert found in ([], whole) or (kind == "both" and found == part), where
+        assert failed or found == whole, where
+        if found == part:
+            with pytest.raises(TableMismatchError, match="its bootstrap was ended"):
+                LocalWriter(HudiTable.open(str(target))).upsert(pa.table({"id": ["z"], "ts": [1], "part": ["p"]}))
+        if found != whole:
+            bootstrap(str(target), source, options)
+        assert content(target) == whole, where
+        LocalWriter(HudiTable.open(str(target), {"hoodie.metadata.enable": metadata})).upsert(
+            pa.table({"id": ["a", "z"], "ts": [2, 2], "part": ["p", "q"]})
+        )
+        assert content(target) == [("a", "part=p", 2), *whole[1:], ("z", "part=q", 2)], where
+        assert_clean(target)
+        if not storage.hit:
+            break
+        at += 1
