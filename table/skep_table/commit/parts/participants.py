@@ -22,6 +22,7 @@ from skep_table.commit.parts.data_files import (
     is_of_base_file,
     sync_written,
 )
+from skep_table.commit.parts.hash_rings import HashRings
 from skep_table.commit.parts.index_entries import IndexEntries
 from skep_table.commit.parts.markers import close_markers, delete_markers, marker_files, parse_markers
 from skep_table.commit.parts.metadata_records import (
@@ -121,7 +122,7 @@ class MetadataTableParticipant:
 
 def table_participants(metadata_table: MetadataTableParticipant | None = None) -> tuple[Participant, ...]:
     """The participants that a table itself requires, the same for every process that writes to it."""
-    return (metadata_table or MetadataTableParticipant(), IndexEntries(), SchemaHistory())
+    return (metadata_table or MetadataTableParticipant(), IndexEntries(), SchemaHistory(), HashRings())
 
 
 class DataFiles:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from skep_format.errors import OptionError, TableMismatchError, UnsupportedError
+from skep_format.errors import TableMismatchError, UnsupportedError
 from skep_format.options import Options
 from skep_format.table_config import TableConfig
 from skep_table.commit.options import Concurrency
@@ -22,11 +22,12 @@ from skep_table.keys.buckets import (
     GroupNames,
     bucket_numbers,
     counts_by_partition,
+    hash_fields,
 )
 from skep_table.table import HudiTable
 from skep_table.write.indexes.contract import Index, KeyLookUp, LookedUp, by_partition
 from skep_table.write.planning.candidates import CandidateFile, CandidateFiles
-from skep_table.write.planning.options import BUCKET_ENGINE, INDEX_TYPE, IndexType
+from skep_table.write.planning.options import INDEX_TYPE, IndexType
 from skep_table.write.tags import tag_of_new_group
 
 
@@ -48,7 +49,6 @@ class BucketIndex(Index):
     @classmethod
     def of(cls, config: TableConfig, options: Options) -> BucketIndex:
         """OptionError for hash fields that are not in the record key; UnsupportedError for buckets by partition."""
-        options.value(BUCKET_ENGINE)
         if counts_by_partition(config, options):
             raise UnsupportedError(
                 f"table {config.name}: {BUCKETS_BY_PARTITION.key} gives each partition a number of buckets of its own,"
@@ -56,16 +56,7 @@ class BucketIndex(Index):
                 option=BUCKETS_BY_PARTITION.key,
                 table=config.name,
             )
-        keys = config.record_key_fields
-        fields = options.value(BUCKET_FIELDS) or keys
-        if not keys or not set(fields) <= set(keys):
-            raise OptionError(
-                f"table {config.name}: {BUCKET_FIELDS.key} names {', '.join(fields) or 'nothing'},"
-                f" the record key is {', '.join(keys) or 'made by the writer'}",
-                option=BUCKET_FIELDS.key,
-                found=fields,
-                expected=keys,
-            )
+        fields = hash_fields(config, options)
         return cls(options.value(BUCKETS), fields, Concurrency.of(options).is_non_blocking)
 
     @property

@@ -124,6 +124,11 @@ class KeyLookUp(ABC):
     def candidates(self, keyed: pa.Table) -> LookedUp:
         """What the index knows about each row of `columns`, for rows of any partitions; keys may repeat."""
 
+    def new_group(self, path: str, number: int) -> str | None:
+        """The id of a group that the partition does not have yet, by the index's number; None for any name."""
+        del path, number
+        return None
+
     def in_shard(self, number: int, keys: pa.Array) -> LookedUp:
         """What the index knows about keys of one shard, with candidate files for those that it is not sure of."""
         raise NotImplementedError(f"{type(self).__name__} has no shards")
@@ -151,6 +156,8 @@ class Index(ABC):
     """Whether it finds keys in base files. Of one that does not, no positions are looked up there unless asked for."""
     finds_in_base_files: bool = False
     """Whether each key that it finds was read in the base file of its file group."""
+    replaces_groups: bool = True
+    """Whether an operation may replace the file groups of a partition by others."""
     keeps_keys: bool = False
     """Whether it stores keys outside of the table's files: `on_written` is called with the new ones."""
 

@@ -7,7 +7,7 @@ with sizes by `hoodie.parquet.small.file.limit`, `hoodie.parquet.max.file.size` 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -144,8 +144,10 @@ def plan_buckets(
     *,
     fill_small_files: bool = True,
     names: GroupNames = UUID_NAMES,
+    named: Callable[[str, int], str | None] | None = None,
 ) -> BucketPlan:
-    """Assigns every tagged and every new row of `profiles` to a bucket. `names` are for new file groups."""
+    """Assigns every tagged and every new row of `profiles` to a bucket. `names` are for new file groups, but for those
+    that are `named`, by their partition and the index's number."""
     buckets: list[Bucket] = []
     inserts_to_log = sizing.logs is not None and sizing.logs.takes_inserts
     routes: dict[str, PartitionRoute] = {}
@@ -157,7 +159,8 @@ def plan_buckets(
             by_file[position] = len(buckets)
             rows = profile.updates[position]
             if position < NEW_KEY:
-                file_id = names.new_file_id(number_of_new_group(position))
+                number = number_of_new_group(position)
+                file_id = (named and named(partition, number)) or names.new_file_id(number)
                 buckets.append(new(len(buckets), file_id=file_id, rows=rows, one_file=True, to_log=inserts_to_log))
                 continue
             file = profile.files[position]
