@@ -51,20 +51,44 @@ option(
     f"see {BUCKETS_BY_PARTITION.key}",
     status=Status.NO_EFFECT,
 )
-for _key, _doc in {
-    "hoodie.bucket.index.min.num.buckets": "buckets are not split or merged",
-    "hoodie.bucket.index.max.num.buckets": "buckets are not split or merged",
-    "hoodie.bucket.index.merge.threshold": "buckets are not split or merged",
-    "hoodie.bucket.index.split.threshold": "buckets are not split or merged",
-    "hoodie.bucket.index.remote.partitioner.enable": "tasks are balanced by bytes",
-}.items():
-    option(_key, str, "", _doc, status=Status.NO_EFFECT)
+MIN_BUCKETS = option(
+    "hoodie.bucket.index.min.num.buckets",
+    at_least(0),
+    0,
+    "CONSISTENT_HASHING: buckets of a partition are merged down to so many; 0 is the number that it began with",
+)
+MAX_BUCKETS = option(
+    "hoodie.bucket.index.max.num.buckets",
+    at_least(0),
+    0,
+    "CONSISTENT_HASHING: buckets of a partition are split up to so many; 0 is the number that it began with",
+)
+MERGE_THRESHOLD = option(
+    "hoodie.bucket.index.merge.threshold",
+    float,
+    0.2,
+    "CONSISTENT_HASHING: a clustering merges neighbours below this share of hoodie.parquet.max.file.size",
+)
+SPLIT_THRESHOLD = option(
+    "hoodie.bucket.index.split.threshold",
+    float,
+    2.0,
+    "CONSISTENT_HASHING: a clustering splits buckets above this multiple of hoodie.parquet.max.file.size",
+)
+option(
+    "hoodie.bucket.index.remote.partitioner.enable",
+    str,
+    "",
+    "tasks are balanced by bytes",
+    status=Status.NO_EFFECT,
+)
 
 
 def hash_fields(config: TableConfig, options: Options) -> tuple[str, ...]:
     """The record key fields whose values are hashed, as they are given. OptionError for others."""
     keys = config.record_key_fields
-    fields = options.value(BUCKET_FIELDS) or keys
+    recorded = config.raw.get(BUCKET_FIELDS.key)
+    fields = Options({BUCKET_FIELDS.key: recorded} if recorded else options).value(BUCKET_FIELDS) or keys
     if not keys or not set(fields) <= set(keys):
         raise OptionError(
             f"table {config.name}: {BUCKET_FIELDS.key} names {', '.join(fields) or 'nothing'},"
@@ -74,6 +98,12 @@ def hash_fields(config: TableConfig, options: Options) -> tuple[str, ...]:
             expected=keys,
         )
     return fields
+
+
+def hash_fields_of_key(config: TableConfig, options: Options) -> tuple[str, ...]:
+    """The same in the order of the record key, in which their values are hashed."""
+    fields = hash_fields(config, options)
+    return tuple(name for name in config.record_key_fields if name in fields)
 
 
 def counts_by_partition(config: TableConfig, options: Options) -> bool:

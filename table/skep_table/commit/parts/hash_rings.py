@@ -142,6 +142,25 @@ def planned_resizes(table: HudiTable, instant: Instant) -> Mapping[str, Resize]:
     return resizes_of(table, groups, instant)
 
 
+def planned_rings(table: HudiTable, instant: Instant, resizes: Mapping[str, Resize]) -> dict[str, HashingMetadata]:
+    """By partition the ring that a resize begins with. CommitConflictError where it is not the one that was planned."""
+    rings = {}
+    for partition, resize in resizes.items():
+        ring = ring_of(table, partition)
+        if ring is None or ring.seq_no != resize.seq_no:
+            raise CommitConflictError(
+                f"table {table.config.name}: the hash ring of partition {partition or 'of the table'} was changed"
+                f" since {instant.requested_time} was planned",
+                hint="plan it again",
+                table=table.config.name,
+                partition=partition,
+                found=None if ring is None else ring.seq_no,
+                expected=resize.seq_no,
+            )
+        rings[partition] = ring
+    return rings
+
+
 class HashRings:
     """Writes the rings that a resize leaves; before its instant completes, no reader or writer counts them."""
 
@@ -152,19 +171,9 @@ class HashRings:
         """CommitConflictError where a ring was changed since the plan was made."""
         if metadata.operation_type is not WriteOperation.CLUSTER:
             return
-        for partition, resize in planned_resizes(table, instant).items():
-            before = ring_of(table, partition)
-            if before is None or before.seq_no != resize.seq_no:
-                raise CommitConflictError(
-                    f"table {table.config.name}: the hash ring of partition {partition or 'of the table'} was changed"
-                    f" since {instant.requested_time} was planned",
-                    hint="roll the plan back, and plan it again",
-                    table=table.config.name,
-                    partition=partition,
-                    found=None if before is None else before.seq_no,
-                    expected=resize.seq_no,
-                )
-            after = before.resized(instant.requested_time, resize.children)
+        resizes = planned_resizes(table, instant)
+        for partition, before in planned_rings(table, instant, resizes).items():
+            after = before.resized(instant.requested_time, resizes[partition].children)
             table.storage.replace_atomic(after.path, after.encode())
 
     def abort(self, table: HudiTable, instant: Instant) -> None:

@@ -20,7 +20,15 @@ from skep_format.options import Options
 from skep_format.table_config import TableConfig
 from skep_table.commit.options import CONCURRENCY_MODE, Concurrency
 from skep_table.commit.parts.hash_rings import ring_for_writing, ring_of
-from skep_table.keys.buckets import BUCKET_FIELDS, BUCKET_NAMES, BUCKETS, GroupNames, hash_fields, ring_hashes
+from skep_table.keys.buckets import (
+    BUCKET_FIELDS,
+    BUCKET_NAMES,
+    BUCKETS,
+    GroupNames,
+    hash_fields,
+    hash_fields_of_key,
+    ring_hashes,
+)
 from skep_table.table import HudiTable
 from skep_table.write.indexes.contract import Index, KeyLookUp, LookedUp, by_partition
 from skep_table.write.planning.candidates import CandidateFile, CandidateFiles
@@ -79,8 +87,7 @@ class ConsistentIndex(Index):
             path: Ring.of(made, files[path], files.first_number(path))
             for path, made in zip(paths, threads.map(partial(self._ring, table, files), paths), strict=True)
         }
-        in_key = tuple(name for name in table.config.record_key_fields if name in self.hash_fields)
-        return RingLookUp(in_key, rings)
+        return RingLookUp(hash_fields_of_key(table.config, table.options), rings)
 
     def _ring(self, table: HudiTable, files: CandidateFiles, path: str) -> HashingMetadata:
         if files[path] and ring_of(table, path) is None:

@@ -11,6 +11,7 @@ from skep_format.instant_time import InstantTime
 from skep_format.names import FileGroupId, join
 from skep_format.options import Options, boolean, option
 from skep_table.commit.concurrency.changes import is_clustering
+from skep_table.commit.parts.hash_rings import planned_resizes
 from skep_table.commit.undo.rollback import roll_back
 from skep_table.plug_ins import find_strategy
 from skep_table.table import HudiTable
@@ -34,7 +35,8 @@ UPDATES_STRATEGY = option(
     "hoodie.clustering.updates.strategy",
     lambda text: text.strip().rpartition(".")[2].removeprefix("Spark"),
     _REJECT,
-    "Writes to files that a clustering is to rewrite: RejectUpdateStrategy, AllowUpdateStrategy, or an entry point",
+    "Writes to files that a clustering is to rewrite: RejectUpdateStrategy, AllowUpdateStrategy, or an entry point;"
+    " those to buckets that one splits or merges are rejected in any case",
 )
 ROLLBACK_ON_CONFLICT = option(
     "hoodie.clustering.rollback.pending.replacecommit.on.conflict",
@@ -50,13 +52,20 @@ def settle_clusterings(table: HudiTable, met: Met) -> None:
         return
     options = table.options
     name = options.value(UPDATES_STRATEGY)
-    if name == _REJECT:
+    if name == _REJECT or _resized(table, met):
         refuse(table, met)
     if name != _ALLOW:
         strategy: UpdateStrategy = find_strategy(GROUP, name, UPDATES_STRATEGY, (_REJECT, _ALLOW))
         strategy(table, met, options)
     if options.value(ROLLBACK_ON_CONFLICT):
         _roll_back(table, set(met.values()))
+
+
+def _resized(table: HudiTable, met: Met) -> bool:
+    """Whether one of the clusterings splits or merges buckets: its executor may be Hudi's, which does not look whether
+    their groups were written to."""
+    times = set(met.values())
+    return any(i.requested_time in times and planned_resizes(table, i) for i in table.timeline.pending())
 
 
 def refuse(table: HudiTable, met: Met) -> None:

@@ -1,0 +1,161 @@
+"""Which buckets of consistent hashing a clustering splits and merges, and where their rows go (format guide 17.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from skep_format.errors import TableMismatchError
+from skep_format.hashing_metadata import HashingMetadata, HashNode, encode_nodes, merged
+from skep_format.options import Options
+from skep_table.commit.parts.hash_rings import CHILDREN, OF_PARTITION, SEQUENCE
+from skep_table.keys.buckets import (
+    MAX_BUCKETS,
+    MERGE_THRESHOLD,
+    MIN_BUCKETS,
+    SPLIT_THRESHOLD,
+    hash_fields_of_key,
+    ring_hashes,
+)
+from skep_table.keys.stored import StoredKeys
+from skep_table.table import HudiTable
+from skep_table.view import FileSlice
+from skep_table.write.planning.options import MAX_FILE_BYTES
+
+_NOWHERE: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedGroup:
+    """Slices of one partition that become so many file groups. `extra`: what the plan records of a resize."""
+
+    slices: tuple[FileSlice, ...]
+    outputs: int
+    extra: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resizing:
+    """What is too large and what is small, in bytes; how many buckets a partition may have. 0: as it began with."""
+
+    split_bytes: int
+    merge_bytes: int
+    most: int
+    least: int
+
+    @classmethod
+    def of(cls, options: Options) -> Resizing:
+        """As the options set it."""
+        full = options.value(MAX_FILE_BYTES)
+        return cls(
+            int(full * options.value(SPLIT_THRESHOLD)),
+            int(full * options.value(MERGE_THRESHOLD)),
+            options.value(MAX_BUCKETS),
+            options.value(MIN_BUCKETS),
+        )
+
+    def groups(
+        self, ring: HashingMetadata, slices: Sequence[FileSlice], rewritten: Collection[str] = ()
+    ) -> list[PlannedGroup]:
+        """What becomes of the slices of a partition that a clustering may take; `rewritten` are the ids of those that
+        are put in order where they are neither split nor merged. TableMismatchError for a slice that is in no ring."""
+        by_node = {_node_of(ring, slice_): slice_ for slice_ in slices}
+        nodes = [node for node in ring.nodes if node in by_node]
+        room = (self.most or ring.num_buckets) - len(ring.nodes)
+        spare = len(ring.nodes) - (self.least or ring.num_buckets)
+        groups, kept = [], []
+        for node in nodes:
+            halves = ring.split(node) if room > 0 and by_node[node].size_bytes > self.split_bytes else ()
+            if halves:
+                groups.append(_group(ring, [by_node[node]], halves))
+                room -= 1
+                spare += 1
+            else:
+                kept.append(node)
+        left = []
+        for run in self._runs(ring, kept, by_node, spare):
+            if len(run) > 1:
+                groups.append(_group(ring, [by_node[node] for node in run], merged(run)))
+            else:
+                left += run
+        ordered = [node for node in left if node.file_id in rewritten]
+        return groups + [_group(ring, [by_node[node]], merged([node])) for node in ordered]
+
+    def _runs(
+        self, ring: HashingMetadata, nodes: Sequence[HashNode], slices: dict[HashNode, FileSlice], spare: int
+    ) -> list[list[HashNode]]:
+        """The nodes in runs of small neighbours, as long as a run stays small and a node can be spared."""
+        places = {node: place for place, node in enumerate(ring.nodes)}
+        runs: list[list[HashNode]] = []
+        filled = 0
+        for node in nodes:
+            size = slices[node].size_bytes
+            joins = runs and places[node] == places[runs[-1][-1]] + 1 and max(size, filled) <= self.merge_bytes
+            if joins and spare > 0:
+                runs[-1].append(node)
+                spare -= 1
+                filled += size
+            else:
+                runs.append([node])
+                filled = size
+        return runs
+
+
+def _node_of(ring: HashingMetadata, slice_: FileSlice) -> HashNode:
+    node = ring.node_of(slice_.file_id)
+    if node is None:
+        raise TableMismatchError(
+            f"partition {slice_.partition_path or 'of the table'}: group {slice_.file_id} is in no hash ring",
+            hint="all writers of a table have to use one index, with one engine of buckets",
+            path=slice_.partition_path,
+            found=slice_.file_id,
+        )
+    return node
+
+
+def _group(ring: HashingMetadata, slices: Sequence[FileSlice], children: Sequence[HashNode]) -> PlannedGroup:
+    extra = {
+        OF_PARTITION: ring.partition_path,
+        SEQUENCE: str(ring.seq_no),
+        CHILDREN: encode_nodes(children),
+    }
+    return PlannedGroup(tuple(slices), sum(bool(child.prefix) for child in children), extra)
+
+
+@dataclass(frozen=True, slots=True)
+class RingTargets:
+    """The file groups that the rows of a planned group go to. `places`: by range of hashes the one of `file_ids`, or
+    none where the range is another group's."""
+
+    ends: npt.NDArray[np.int64]
+    places: npt.NDArray[np.int64]
+    file_ids: tuple[str, ...]
+    fields: tuple[str, ...]
+    keys: StoredKeys
+
+    @classmethod
+    def of(cls, ring: HashingMetadata, children: Sequence[HashNode], table: HudiTable, keys: StoredKeys) -> RingTargets:
+        """`ring` is that before the resize, `children` are the nodes of the group."""
+        nodes = ring.resized(ring.instant, children).nodes
+        ids = tuple(child.file_id for child in children if child.prefix)
+        places = [ids.index(node.file_id) if node.file_id in ids else _NOWHERE for node in nodes]
+        ends = np.array([node.value for node in nodes], np.int64)
+        return cls(ends, np.array(places, np.int64), ids, hash_fields_of_key(table.config, table.options), keys)
+
+    def of_rows(self, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
+        """By row the position of its group in `file_ids`. TableMismatchError for a row that lies in a wrong group."""
+        at = np.searchsorted(self.ends, ring_hashes(self.keys.of_rows(rows), self.fields))
+        at[at == len(self.ends)] = 0
+        found = self.places[at]
+        if (found == _NOWHERE).any():
+            raise TableMismatchError(
+                f"{int((found == _NOWHERE).sum())} rows lie in a file group that their hashes do not lead to",
+                hint=f"were they written with other hash fields than {', '.join(self.fields)}?",
+                found=self.file_ids,
+            )
+        return found
