@@ -175,9 +175,13 @@ def metadata_path(partition_path: str, instant: InstantTime) -> str:
     return join(metadata_folder(partition_path), f"{instant}{_SUFFIX}")
 
 
-def marker_path(partition_path: str, instant: InstantTime) -> str:
-    """The empty file beside a file whose instant is known to be complete."""
-    return join(metadata_folder(partition_path), f"{instant}{_MARKER_SUFFIX}")
+def marker_path(partition_path: str, instant: InstantTime, *, in_partition: bool = False) -> str:
+    """The empty file that marks a file whose instant is known to be complete: beside it, or in the partition itself.
+
+    Hudi 0.15 writes it there. Where one lies beside an older file, it can't resize the partition any more.
+    """
+    folder = partition_path if in_partition else metadata_folder(partition_path)
+    return join(folder, f"{instant}{_MARKER_SUFFIX}")
 
 
 def instants_of(names: Iterable[str]) -> tuple[tuple[InstantTime, ...], frozenset[InstantTime]]:

@@ -118,6 +118,7 @@ def test_paths() -> None:
     folder = ".hoodie/.bucket_index/consistent_hashing_metadata"
     assert metadata_path("a=1/b=2", FIRST) == f"{folder}/a=1/b=2/00000000000000.hashing_meta"
     assert marker_path("", INSTANT) == f"{folder}/{INSTANT}.commit"
+    assert marker_path("a=1", INSTANT, in_partition=True) == f"a=1/{INSTANT}.commit"
 
 
 def times(*names: str) -> tuple[InstantTime, ...]:

@@ -70,6 +70,12 @@ def live(maker: Any) -> set[str]:
     return {slice_.file_id for slice_ in maker.table.view().slices("p")}
 
 
+def marker(maker: Any, time: str) -> Path:
+    """In version 6 it lies where Hudi 0.15 puts it, which could not resize the partition otherwise."""
+    folder: Path = maker.folder if maker.table.config.version == 6 else maker.folder / FOLDER
+    return folder / "p" / f"{time}.commit"
+
+
 def files(maker: Any) -> set[str]:
     return {
         file.name for file in (maker.folder / FOLDER).rglob("*") if file.is_file() and not file.name.endswith("crc")
@@ -86,7 +92,8 @@ def test_large_buckets_are_split_in_the_middle_of_their_ranges(ringed: Any) -> N
     assert live(ringed) == {node.file_id for node in ring(ringed).nodes}
     assert not live(ringed) & groups
     time = done.instant.requested_time
-    assert files(ringed) == {f"{FIRST}.hashing_meta", f"{time}.hashing_meta", f"{time}.commit"}
+    assert files(ringed) >= {f"{FIRST}.hashing_meta", f"{time}.hashing_meta"}
+    assert marker(ringed, time).exists()
     upsert(ringed, 2, *KEYS[::2], "p/new")
     assert ringed.rows() == before | dict.fromkeys(KEYS[::2], 2) | {"p/new": 2}
     assert live(ringed) == {node.file_id for node in ring(ringed).nodes}
@@ -204,6 +211,7 @@ def test_a_completed_resize_is_rolled_back_with_its_ring(ringed: Any) -> None:
     done = resized(ringed, **SPLITS)
     roll_back_instant(ringed.table.with_context(**ringed.setting()), done.instant.requested_time)
     assert files(ringed) == {f"{FIRST}.hashing_meta"}
+    assert not marker(ringed, done.instant.requested_time).exists()
     upsert(ringed, 2, "p/1")
     assert ringed.rows() == dict.fromkeys(KEYS, 1) | {"p/1": 2}
 
@@ -231,11 +239,10 @@ def test_rows_in_a_group_that_their_hashes_do_not_lead_to_are_an_error(ringed: A
 
 def test_the_next_writer_marks_a_resize_that_completed(ringed: Any) -> None:
     time = resized(ringed, **SPLITS).instant.requested_time
-    marker = ringed.folder / FOLDER / "p" / f"{time}.commit"
-    marker.unlink()
+    marker(ringed, time).unlink()
     assert len(ends(ringed)) == 4
     upsert(ringed, 2, "p/1")
-    assert marker.exists()
+    assert marker(ringed, time).exists()
 
 
 def test_a_ring_that_hudi_left_of_a_resize_that_was_rolled_back_does_not_count(ringed: Any) -> None:
@@ -282,7 +289,7 @@ def test_a_resize_that_fails_at_any_call_is_carried_out_by_the_next(
         assert len(copy.table.timeline.completed().of(Action.REPLACE_COMMIT)) == 1
         upsert(copy, 2, *KEYS[:9], "p/new")
         assert copy.rows() == before | dict.fromkeys(KEYS[:9], 2) | {"p/new": 2}, where
-        assert files(copy) >= {f"{instant.requested_time}.commit"}
+        assert marker(copy, instant.requested_time).exists()
 
 
 @pytest.mark.parametrize("dies", [pytest.param(False, marks=pytest.mark.slow), True])

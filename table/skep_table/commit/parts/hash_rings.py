@@ -78,8 +78,9 @@ def has_rings(table: HudiTable) -> bool:
 
 def mark(table: HudiTable, instant: InstantTime, partitions: Iterable[str]) -> None:
     """Writes the markers of a resize that has completed."""
+    in_partition = table.format.marks_rings_in_partitions
     for partition in partitions:
-        table.storage.replace_atomic(marker_path(partition, instant), b"")
+        table.storage.replace_atomic(marker_path(partition, instant, in_partition=in_partition), b"")
 
 
 def _found(table: HudiTable, partition: str) -> tuple[HashingMetadata, bool] | None:
@@ -87,15 +88,23 @@ def _found(table: HudiTable, partition: str) -> tuple[HashingMetadata, bool] | N
     listed = table.storage.list_prefix(metadata_folder(partition))
     files, markers = instants_of(file.name for file in listed)
 
+    def is_marked(time: InstantTime) -> bool:
+        return (
+            time == FIRST
+            or time in markers
+            or (
+                table.format.marks_rings_in_partitions
+                and table.storage.exists(marker_path(partition, time, in_partition=True))
+            )
+        )
+
     def is_committed(time: InstantTime) -> bool:
         if table.timeline.contains(time):
             return table.timeline.completed().contains(time)
-        return _is_in_use(table, partition, files, time)
+        return is_marked(time) or _is_in_use(table, partition, files, time)
 
     time = counting(files, markers, is_committed)
-    if time is None:
-        return None
-    return _load(table, partition, time), time == FIRST or time in markers
+    return None if time is None else (_load(table, partition, time), is_marked(time))
 
 
 def _load(table: HudiTable, partition: str, time: InstantTime) -> HashingMetadata:
@@ -185,6 +194,10 @@ class HashRings:
             paths = [
                 path
                 for partition in planned_resizes(table, instant)
-                for path in (marker_path(partition, time), metadata_path(partition, time))
+                for path in (
+                    marker_path(partition, time),
+                    marker_path(partition, time, in_partition=True),
+                    metadata_path(partition, time),
+                )
             ]
             table.storage.delete_many(paths)
