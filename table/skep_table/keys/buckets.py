@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_format.bucket_rules import EXPRESSIONS, REGEX
 from skep_format.errors import OptionError
 from skep_format.hashing_metadata import GREATEST_HASH
 from skep_format.names import META_FOLDER, FileGroupId
@@ -31,25 +32,28 @@ OTHER_BUCKETS: Final = f"{META_FOLDER}/.bucket_index"
 
 _nothing: tuple[str, ...] = ()
 
+
+def _regex(text: str) -> str:
+    if text.strip().lower() != REGEX:
+        raise ValueError(f"{REGEX}; Hudi has no other rules")
+    return REGEX
+
+
 BUCKETS = option("hoodie.bucket.index.num.buckets", at_least(1), 256, "BUCKET: file groups of a partition")
 BUCKET_FIELDS = option(
     "hoodie.bucket.index.hash.field", comma_list, _nothing, "BUCKET: key columns that are hashed; all of the record key"
 )
 BUCKETS_BY_PARTITION = option(
-    "hoodie.bucket.index.partition.expressions",
+    EXPRESSIONS,
     str,
     "",
-    "BUCKET: Hudi counts the buckets of a table by partition; filters leave out no file by these, writes are refused",
+    "BUCKET: numbers of buckets by partition, as `pattern,number;…`: the first pattern found in a path counts",
 )
 BUCKET_PRUNING = option(
     "hoodie.bucket.index.query.pruning", boolean, True, "BUCKET: filters leave out files by the buckets of their keys"
 )
-option(
-    "hoodie.bucket.index.partition.rule.type",
-    str,
-    "regex",
-    f"see {BUCKETS_BY_PARTITION.key}",
-    status=Status.NO_EFFECT,
+RULE_TYPE = option(
+    "hoodie.bucket.index.partition.rule.type", _regex, REGEX, f"How {BUCKETS_BY_PARTITION.key} are read: regex"
 )
 MIN_BUCKETS = option(
     "hoodie.bucket.index.min.num.buckets",

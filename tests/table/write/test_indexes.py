@@ -15,16 +15,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from own_record_index import KEPT, MadeRecordIndex
 
-from skep_format.errors import DuplicateKeyError, OptionError, TableMismatchError, UnsupportedError
+from skep_format.bucket_rules import BucketRules, rules_path
+from skep_format.errors import CorruptFileError, DuplicateKeyError, OptionError, TableMismatchError, UnsupportedError
 from skep_format.hashing_metadata import FIRST, GREATEST_HASH, HashingMetadata, metadata_path
+from skep_format.instant_time import InstantTime
 from skep_format.options import Options
 from skep_format.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from skep_format.storage import LocalStorage
 from skep_format.table_config import TableConfig, TableType
+from skep_format.timeline.instant import Action, Instant, State
 from skep_table import plug_ins
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.parts.hash_rings import ring_for_writing
-from skep_table.keys.buckets import bucket_numbers, ring_hashes
+from skep_table.keys.buckets import BUCKETS_BY_PARTITION, bucket_numbers, ring_hashes
 from skep_table.keys.xxhash32 import xxhash32
 from skep_table.merge.rows import DELETED
 from skep_table.metadata_table import java_hashes
@@ -34,7 +37,9 @@ from skep_table.services.compaction.compact import compact
 from skep_table.table import HudiTable
 from skep_table.write.indexes import Index, registry
 from skep_table.write.indexes.bloom_lookup import BloomIndex
+from skep_table.write.indexes.bucket import BucketIndex, newest_rules
 from skep_table.write.local import LocalWriter
+from skep_table.write.planning.candidates import CandidateFiles
 from skep_table.write.planning.options import RECORD_INDEX_MOVES
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
@@ -305,9 +310,70 @@ class TestBucket(LocalContract):
         writer.upsert(rows(*[("same", "p", 1, at) for at in range(20)]))
         assert len(table.reload().view().slices("p")) == 1
 
-    def test_buckets_by_partition_are_refused_by_name(self, make: Make) -> None:
-        with pytest.raises(UnsupportedError, match=r"hoodie\.bucket\.index\.partition\.expressions"):
-            self.writer(make(), hoodie__bucket__index__partition__expressions="p,4").insert(rows(("a", "p", 1, 1)))
+    def test_a_partition_has_the_number_of_buckets_of_the_first_rule_found_in_its_path(self, make: Make) -> None:
+        table = make()
+        by = {"hoodie__bucket__index__partition__expressions": "^q,1;r,2"}
+        some = [(f"k{at}", part, 1, at) for at in range(40) for part in ("p", "q", "pr")]
+        self.writer(table, **by).insert(rows(*some))
+        view = table.reload().view()
+        assert [len(view.slices(part)) for part in ("p", "q", "pr")] == [4, 1, 2]
+        path = rules_path()
+        assert BucketRules.decode(table.storage.read(path), path) == BucketRules.parse(4, "^q,1;r,2")
+        LocalWriter(table).upsert(rows(*[(key, part, 2, -v) for key, part, _, v in some], ("k", "new r", 2, 7)))
+        assert content(table) == sorted([("k", "new r", 7), *((key, part, -v) for key, part, _, v in some)])
+        with pytest.raises(TableMismatchError, match=r"expressions=\^q,1;r,2, not q,1"):
+            self.writer(table, hoodie__bucket__index__partition__expressions="q,1").upsert(rows(("a", "p", 1, 1)))
+
+    def test_a_table_with_one_number_of_buckets_gets_no_rules(self, make: Make) -> None:
+        table = make()
+        self.writer(table).insert(rows(("a", "p", 1, 1)))
+        with pytest.raises(TableMismatchError, match=r"partition\.expressions=, not p,1"):
+            self.writer(table, hoodie__bucket__index__partition__expressions="p,1").upsert(rows(("a", "p", 1, 1)))
+        assert not table.storage.exists(rules_path())
+
+    @pytest.mark.parametrize("text", ["p", "p,0", "p,x", "p,1,2", "[a&&b],1", "[[a]b],1", r"\Qp,1", ",;"])
+    def test_what_are_no_rules_is_refused_by_name(self, make: Make, text: str) -> None:
+        with pytest.raises(OptionError, match=r"hoodie\.bucket\.index\.partition\.expressions"):
+            self.writer(make(), hoodie__bucket__index__partition__expressions=text).insert(rows(("a", "p", 1, 1)))
+        with pytest.raises(OptionError, match="rule"):
+            self.writer(make(), hoodie__bucket__index__partition__rule__type="range").insert(rows(("a", "p", 1, 1)))
+
+    def test_the_rules_that_hudi_stored_count_from_the_newest_commit_on(self, make: Make) -> None:
+        table = make()
+        table.storage.replace_atomic(rules_path(), BucketRules.parse(4, "p,2").encode())
+        pending = InstantTime("20300101000000000")
+        self.writer(table).insert(rows(*[(f"k{at}", "p", 1, at) for at in range(20)]))
+        assert len(table.reload().view().slices("p")) == 2
+        table.storage.replace_atomic(rules_path(pending), BucketRules.parse(4, "p,3").encode(pending))
+        requested = Instant(pending, Action.REPLACE_COMMIT, State.REQUESTED)
+        table.storage.replace_atomic(table.layout.path(requested), b"")
+        found = newest_rules(table.reload())
+        assert found == rules_path()
+        table.storage.delete(table.layout.path(requested))
+        assert newest_rules(table.reload()) == rules_path(pending)
+
+    def test_another_default_than_the_stored_one_is_refused(self, make: Make) -> None:
+        table = make()
+        table.storage.replace_atomic(rules_path(), BucketRules.parse(3, "p,2").encode())
+        with pytest.raises(TableMismatchError, match=r"num\.buckets=3, not 4"):
+            self.writer(table).insert(rows(("a", "p", 1, 1)))
+
+    @pytest.mark.parametrize("data", [b"", b"{}", b'{"expressions": "p", "defaultBucketNumber": 1, "rule": "regex"}'])
+    def test_stored_rules_that_can_not_be_read_are_an_error_with_their_path(self, make: Make, data: bytes) -> None:
+        table = make()
+        table.storage.replace_atomic(rules_path(), data)
+        with pytest.raises(CorruptFileError, match="hashing_config"):
+            self.writer(table).insert(rows(("a", "p", 1, 1)))
+
+    def test_racing_writers_use_the_rules_of_the_first(self, make: Make) -> None:
+        table = make()
+        before = table.reload()
+        index = BucketIndex.of(table.config, Options({**self.options, BUCKETS_BY_PARTITION.key: "p,2"}))
+        index.look_up(table.reload(), CandidateFiles())
+        index.look_up(before, CandidateFiles())
+        other = BucketIndex.of(table.config, Options({**self.options, BUCKETS_BY_PARTITION.key: "p,3"}))
+        with pytest.raises(TableMismatchError, match=r"expressions=p,2, not p,3"):
+            other.look_up(before, CandidateFiles())
 
 
 class TestConsistentHashing(LocalContract):

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from skep_format.bucket_rules import rules_path
 from skep_format.errors import AlreadyExistsError, CommitConflictError, CorruptFileError
 from skep_format.hashing_metadata import (
     FIRST,
@@ -186,7 +187,10 @@ class HashRings:
             table.storage.replace_atomic(after.path, after.encode())
 
     def abort(self, table: HudiTable, instant: Instant) -> None:
-        """Deletes the rings of the instant, each behind its marker: Hudi takes a marker for that of a file."""
+        """Deletes the rings of the instant, each behind its marker: Hudi takes a marker for that of a file.
+
+        And the rules for numbers of buckets that a rescaling of Hudi's has written.
+        """
         if not table.may_have_folder(OTHER_BUCKETS):
             return
         time = instant.requested_time
@@ -200,4 +204,4 @@ class HashRings:
                     metadata_path(partition, time),
                 )
             ]
-            table.storage.delete_many(paths)
+            table.storage.delete_many([*paths, rules_path(time)])

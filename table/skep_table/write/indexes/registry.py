@@ -46,7 +46,7 @@ _OTHER_BUCKETS: Final = {
         f"its writers have {INDEX_TYPE.key}=BUCKET and {BUCKET_ENGINE.key}=CONSISTENT_HASHING",
     ),
     "partition_bucket_index_meta": _OtherBuckets(
-        "with a number of buckets for each partition", (), "Hudi's writers know such tables"
+        "with a number of buckets for each partition", (BucketIndex,), f"its writers have {INDEX_TYPE.key}=BUCKET"
     ),
 }
 _RECORDED: Final[tuple[Option[Any], ...]] = (INDEX_TYPE, BUCKET_ENGINE, BUCKETS, BUCKET_FIELDS)

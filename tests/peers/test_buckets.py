@@ -1,11 +1,14 @@
-"""Consistent hashing with JVM Hudi: both write by one ring, and each goes on behind the splits of the other."""
+"""Buckets with JVM Hudi: both write by one hash ring, and each goes on behind the splits of the other; or by rules for
+the number of buckets of a partition."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from peer_shared import Shape, Shared, agree, peers
 
 from benchmarks.peers.jvm import Jvm
@@ -84,4 +87,25 @@ def test_both_write_by_one_ring_which_each_splits_and_merges(release: str, jvm: 
     assert {resizes for _, resizes in sizes(shared)} == {3}
     ours(shared, shared.source.forget(shared.source.again(3)), "delete")
     theirs(shared, hudi, shared.source.mixed(10, 4))
+    agree(shared, hudi)
+
+
+@peers(sampled=(("1.2.0", 9),))
+def test_both_count_buckets_by_partition(release: str, jvm: Start, tmp_path: Path) -> None:
+    if release not in ("1.1.1", "1.2.0"):
+        pytest.skip("before 1.1 all partitions have the same number of buckets")
+    hudi, shared = jvm(release), Shared.make(tmp_path / "shared", replace(SHAPE, type=TableType.COPY_ON_WRITE))
+    rules = {
+        "index__type": "BUCKET",
+        "bucket__index__num__buckets": "2",
+        "bucket__index__hash__field": "id",
+        "bucket__index__partition__expressions": r"x%\d,1;nor.h$,3",
+    }
+    shared.theirs(hudi, "upsert", shared.source.new(1), **rules)  # tasks that parse the rules at once may fail in Hudi
+    shared.theirs(hudi, "upsert", shared.source.new(30), **rules)
+    named = Options({f"hoodie.{key.replace('__', '.')}": text for key, text in rules.items()})
+    shared.ours("upsert", shared.source.mixed(20, 10), writer=LocalWriter(shared.open().with_context(options=named)))
+    shared.theirs(hudi, "upsert", shared.source.mixed(20, 10), **rules)
+    view = shared.open().view()
+    assert {path: len(view.slices(path)) for path in view.partitions()} == {"north": 3, "x%2Fy": 1}
     agree(shared, hudi)
