@@ -15,7 +15,7 @@ from benchmarks.peers.jvm import Jvm
 from skep_format.hashing_metadata import HashingMetadata
 from skep_format.options import Options
 from skep_format.table_config import TableType
-from skep_table.commit.parts.hash_rings import ring_of
+from skep_table.keys.hash_rings import ring_of
 from skep_table.services.clustering.cluster import cluster, execute_pending_clusterings
 from skep_table.write.local import LocalWriter
 

@@ -44,6 +44,7 @@ from skep_table.write.output.replaced import (
 )
 from skep_table.write.output.sizes import sizing_of
 from skep_table.write.planning.candidates import CandidateFiles, candidate_files
+from skep_table.write.planning.doubled import with_copies
 from skep_table.write.planning.operation import TRAITS, Replaces, data_action, deletion_of
 from skep_table.write.planning.options import COMMIT_ON_ERRORS
 from skep_table.write.planning.pending_clusterings import settle_clusterings
@@ -398,7 +399,9 @@ class TableWriter:
             names=plan.index.names,
             named=tagging.look_up.new_group if tagging is not None else None,
         )
-        settle_clusterings(table, groups_in_clustering(buckets))
+        met = groups_in_clustering(buckets)
+        if settle_clusterings(table, met, may_double=plan.partial is None):
+            buckets = with_copies(table, buckets, met)
         refuse_reused_names(table, buckets.buckets, plan.index.names)
         self._record_index(table, plan)
         if transaction.is_requested:

@@ -15,7 +15,7 @@ from skep_format.instant_time import InstantTime
 from skep_format.table_config import TableType
 from skep_format.timeline.instant import Action, Instant
 from skep_format.timeline.metadata import WriteOperation
-from skep_table.commit.parts.hash_rings import ring_of
+from skep_table.keys.hash_rings import ring_of
 from skep_table.services.clustering.cluster import (
     cluster,
     execute_clustering,
@@ -269,12 +269,11 @@ def test_an_archived_resize_without_marker_counts_by_its_groups(ringed: Any) -> 
     assert ring(ringed) == archived
 
 
-@pytest.mark.parametrize("dies", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("dies", [False, True])
 def test_a_resize_that_fails_at_any_call_is_carried_out_by_the_next(
-    ringed: Any, each_fault: Callable[..., Iterator[Any]], dies: bool, table_version: int
+    ringed: Any, each_fault: Callable[..., Iterator[Any]], dies: bool
 ) -> None:
-    if dies and table_version == 6:
-        pytest.skip("slow, and alike")
     instant = scheduled(ringed)
     before = ringed.rows()
     for copy, table, storage in each_fault(ringed, dies=dies):
@@ -294,10 +293,8 @@ def test_a_resize_that_fails_at_any_call_is_carried_out_by_the_next(
 
 @pytest.mark.parametrize("dies", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_rollback_of_a_resize_that_fails_at_any_call_is_finished(
-    ringed: Any, each_fault: Callable[..., Iterator[Any]], dies: bool, table_version: int
+    ringed: Any, each_fault: Callable[..., Iterator[Any]], dies: bool
 ) -> None:
-    if dies and table_version == 6:
-        pytest.skip("slow, and alike")
     time = resized(ringed, **SPLITS).instant.requested_time
     before = ringed.rows()
     for copy, table, storage in each_fault(ringed, dies=dies):

@@ -26,8 +26,8 @@ from skep_format.table_config import TableConfig, TableType
 from skep_format.timeline.instant import Action, Instant, State
 from skep_table import plug_ins
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.parts.hash_rings import ring_for_writing
 from skep_table.keys.buckets import BUCKETS_BY_PARTITION, bucket_numbers, ring_hashes
+from skep_table.keys.hash_rings import ring_for_writing
 from skep_table.keys.xxhash32 import xxhash32
 from skep_table.merge.rows import DELETED
 from skep_table.metadata_table import java_hashes

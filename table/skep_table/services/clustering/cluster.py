@@ -20,11 +20,11 @@ from skep_format.timeline.instant import Action, Instant
 from skep_format.timeline.metadata import WriteOperation
 from skep_format.timeline.plans import ClusteringGroup, ClusteringPlan, RequestedReplaceMetadata
 from skep_table.commit.concurrency.changes import is_clustering
-from skep_table.commit.parts.hash_rings import has_rings, mark, planned_rings, resizes_of
 from skep_table.commit.undo.recovery import finish_interrupted
 from skep_table.commit.writable import check_writable, prepared
-from skep_table.keys.buckets import GroupNames
-from skep_table.keys.stored import StoredKeys
+from skep_table.keys.buckets import GroupNames, hash_fields_of_key
+from skep_table.keys.hash_rings import groups_after, has_rings, mark, planned_rings, resizes_of
+from skep_table.keys.ring_targets import RingTargets
 from skep_table.plug_ins import find_strategy
 from skep_table.services.clustering.files import ClusterJob, GroupTask, cluster_group
 from skep_table.services.clustering.options import (
@@ -36,7 +36,6 @@ from skep_table.services.clustering.options import (
     known_class,
 )
 from skep_table.services.clustering.plan import check_sort_columns, plan_clustering
-from skep_table.services.clustering.resize import RingTargets
 from skep_table.services.execution import Execution, delete_unreadable
 from skep_table.services.planned_slices import PlannedSlices
 from skep_table.services.rewriting import Rewritten, context_of, metadata_of
@@ -99,7 +98,7 @@ def execute_clustering(table: HudiTable, instant: Instant) -> Rewritten | None:
     if plan is None:
         delete_unreadable(table, instant, _plan_of)
         return None
-    inputs = PlannedSlices(table, instant, _inputs_of(plan))
+    inputs = PlannedSlices(table, instant, _inputs_of(plan), groups_after(table, plan.input_groups, instant))
     resizes = resizes_of(table, plan.input_groups, instant)
 
     def check(fresh: HudiTable) -> None:
@@ -182,8 +181,8 @@ def _tasks(
 def _targets(job: ClusterJob, group: ClusteringGroup, rings: Mapping[str, HashingMetadata]) -> RingTargets | None:
     """Where the rows of the groups of a resize go; None for those of other clusterings."""
     for partition, resize in resizes_of(job.table, (group,), job.instant).items():
-        keys = StoredKeys.of(job.table.config, job.context.schema)
-        return RingTargets.of(rings[partition], resize.children, job.table, keys)
+        fields = hash_fields_of_key(job.table.config, job.table.options)
+        return RingTargets.of(rings[partition], resize.children, fields)
     return None
 
 

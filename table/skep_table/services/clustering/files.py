@@ -22,8 +22,9 @@ from skep_format.names import MarkerType
 from skep_format.options import Options
 from skep_format.timeline.instant import Instant
 from skep_format.timeline.metadata import WriteStat
+from skep_table.keys.ring_targets import RingTargets
+from skep_table.keys.stored import StoredKeys
 from skep_table.services.clustering.options import CURVE, SORT_COLUMNS
-from skep_table.services.clustering.resize import RingTargets
 from skep_table.services.clustering.row_order import order_of
 from skep_table.services.clustering.row_spool import RowSpool
 from skep_table.services.rewriting import candidate_of
@@ -116,10 +117,11 @@ def _write_by_hash(
 ) -> tuple[WriteStat, ...]:
     """A file for each target that gets rows."""
     files = BaseFiles(job.context, Bucket(task.number, task.partition_path, targets.file_ids[0]))
+    keys = StoredKeys.of(job.table.config, job.context.schema)
     found: dict[int, OpenFile] = {}
     with ExitStack() as stack:
         for batch in rows:
-            places = targets.of_rows(batch)
+            places = targets.of_keys(keys.of_rows(batch))
             for place in np.unique(places).tolist():
                 if place not in found:
                     opened = files.open(targets.file_ids[place], MarkerType.CREATE)

@@ -24,7 +24,7 @@ from skep_format.timeline.plans import (
     SliceInfo,
 )
 from skep_table.commit.concurrency.changes import groups_in_writing, is_clustering
-from skep_table.commit.parts.hash_rings import has_rings, ring_of
+from skep_table.keys.hash_rings import has_rings, ring_of
 from skep_table.plug_ins import find_strategy
 from skep_table.query.named import refuse_lost_files
 from skep_table.services.clustering import options as options_of

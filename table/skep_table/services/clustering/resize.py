@@ -1,33 +1,17 @@
-"""Which buckets of consistent hashing a clustering splits and merges, and where their rows go (format guide 17.4)."""
+"""Which buckets of consistent hashing a clustering splits and merges (format guide 17.4)."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
-
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
 from skep_format.errors import TableMismatchError
 from skep_format.hashing_metadata import HashingMetadata, HashNode, encode_nodes, merged
 from skep_format.options import Options
-from skep_table.commit.parts.hash_rings import CHILDREN, OF_PARTITION, SEQUENCE
-from skep_table.keys.buckets import (
-    MAX_BUCKETS,
-    MERGE_THRESHOLD,
-    MIN_BUCKETS,
-    SPLIT_THRESHOLD,
-    hash_fields_of_key,
-    ring_hashes,
-)
-from skep_table.keys.stored import StoredKeys
-from skep_table.table import HudiTable
+from skep_table.keys.buckets import MAX_BUCKETS, MERGE_THRESHOLD, MIN_BUCKETS, SPLIT_THRESHOLD
+from skep_table.keys.hash_rings import CHILDREN, OF_PARTITION, SEQUENCE
 from skep_table.view import FileSlice
 from skep_table.write.planning.options import MAX_FILE_BYTES
-
-_NOWHERE: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,37 +109,3 @@ def _group(ring: HashingMetadata, slices: Sequence[FileSlice], children: Sequenc
         CHILDREN: encode_nodes(children),
     }
     return PlannedGroup(tuple(slices), sum(bool(child.prefix) for child in children), extra)
-
-
-@dataclass(frozen=True, slots=True)
-class RingTargets:
-    """The file groups that the rows of a planned group go to. `places`: by range of hashes the one of `file_ids`, or
-    none where the range is another group's."""
-
-    ends: npt.NDArray[np.int64]
-    places: npt.NDArray[np.int64]
-    file_ids: tuple[str, ...]
-    fields: tuple[str, ...]
-    keys: StoredKeys
-
-    @classmethod
-    def of(cls, ring: HashingMetadata, children: Sequence[HashNode], table: HudiTable, keys: StoredKeys) -> RingTargets:
-        """`ring` is that before the resize, `children` are the nodes of the group."""
-        nodes = ring.resized(ring.instant, children).nodes
-        ids = tuple(child.file_id for child in children if child.prefix)
-        places = [ids.index(node.file_id) if node.file_id in ids else _NOWHERE for node in nodes]
-        ends = np.array([node.value for node in nodes], np.int64)
-        return cls(ends, np.array(places, np.int64), ids, hash_fields_of_key(table.config, table.options), keys)
-
-    def of_rows(self, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
-        """By row the position of its group in `file_ids`. TableMismatchError for a row that lies in a wrong group."""
-        at = np.searchsorted(self.ends, ring_hashes(self.keys.of_rows(rows), self.fields))
-        at[at == len(self.ends)] = 0
-        found = self.places[at]
-        if (found == _NOWHERE).any():
-            raise TableMismatchError(
-                f"{int((found == _NOWHERE).sum())} rows lie in a file group that their hashes do not lead to",
-                hint=f"were they written with other hash fields than {', '.join(self.fields)}?",
-                found=self.file_ids,
-            )
-        return found

@@ -19,7 +19,6 @@ from skep_format.hashing_metadata import HashingMetadata
 from skep_format.options import Options
 from skep_format.table_config import TableConfig
 from skep_table.commit.options import CONCURRENCY_MODE, Concurrency
-from skep_table.commit.parts.hash_rings import ring_for_writing, ring_of
 from skep_table.keys.buckets import (
     BUCKET_FIELDS,
     BUCKET_NAMES,
@@ -29,6 +28,7 @@ from skep_table.keys.buckets import (
     hash_fields_of_key,
     ring_hashes,
 )
+from skep_table.keys.hash_rings import ring_for_writing, ring_of
 from skep_table.table import HudiTable
 from skep_table.write.indexes.contract import Index, KeyLookUp, LookedUp, by_partition
 from skep_table.write.planning.candidates import CandidateFile, CandidateFiles

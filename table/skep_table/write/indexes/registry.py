@@ -8,8 +8,8 @@ from skep_format.errors import TableMismatchError, UnsupportedError
 from skep_format.options import Option, Options
 from skep_format.table_config import TableConfig
 from skep_format.timeline.metadata import WriteOperation
-from skep_table.commit.parts.hash_rings import has_rings
 from skep_table.keys.buckets import BUCKET_FIELDS, BUCKETS, OTHER_BUCKETS
+from skep_table.keys.hash_rings import has_rings
 from skep_table.plug_ins import needed_plug_in
 from skep_table.table import HudiTable
 from skep_table.write.indexes.bloom_lookup import BloomIndex

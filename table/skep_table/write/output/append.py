@@ -46,15 +46,23 @@ _NO_HEADERS: Headers = {}
 def append_rows(
     context: WriteContext, bucket: Bucket, tables: Iterable[pa.Table]
 ) -> tuple[list[WriteStat], list[FileFacts]]:
-    """One stat for each log file; at least one. Each table gets blocks of its own. Raises what storage raises.
+    """One stat for each log file; at least one. Each table gets blocks of its own, in the copies of the bucket, too.
+
+    Raises what storage raises.
 
     Beside them, what column statistics record of those files that need not be read for it.
     """
-    with LogFiles(context, bucket) as files:
+    every: dict[int, LogFiles] = {}
+    with ExitStack() as stack:
         for rows in tables:
-            for block in _blocks(context, bucket, rows):
-                files.write(block)
-        return files.close(), files.facts
+            copies = () if bucket.copies is None else bucket.copies.parts(rows)
+            for target, part in ((bucket, rows), *copies):
+                if target.number not in every:
+                    every[target.number] = stack.enter_context(LogFiles(context, target))
+                for block in _blocks(context, target, part):
+                    every[target.number].write(block)
+        stats = [stat for files in every.values() for stat in files.close()]
+    return stats, [facts for files in every.values() for facts in files.facts]
 
 
 @dataclass(frozen=True, slots=True)
