@@ -9,14 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from peer_shared import Shape, Shared, agree, peers
+from peer_shared import Shape, Shared, agree, peer_marks, peers
 
 from benchmarks.peers.jvm import Jvm
 from skep_format.hashing_metadata import HashingMetadata
 from skep_format.options import Options
 from skep_format.table_config import TableType
 from skep_table.keys.hash_rings import ring_of
-from skep_table.services.clustering.cluster import cluster, execute_pending_clusterings
+from skep_table.services.clustering.cluster import (
+    cluster,
+    execute_pending_clusterings,
+    pending_clusterings,
+    schedule_clustering,
+)
 from skep_table.write.local import LocalWriter
 
 Start = Callable[[str], Jvm]
@@ -37,6 +42,11 @@ SPLITS = {
 AT_ONCE = {"clustering__inline__max__commits": "1", "clustering__async__max__commits": "1"}
 INLINE = {"clustering__inline": "true", **AT_ONCE}
 SCHEDULED = {"clustering__schedule__inline": "true", **AT_ONCE}
+TWICE = {
+    "clustering__updates__strategy": (
+        "org.apache.hudi.client.clustering.update.strategy.SparkConsistentBucketDuplicateUpdateStrategy"
+    )
+}
 MERGES = {**SPLITS, "parquet__max__file__size": "125829120", "bucket__index__min__num__buckets": "1"}
 
 
@@ -61,8 +71,8 @@ def sizes(shared: Shared) -> set[tuple[int, int]]:
     return {(len(ring.nodes), ring.seq_no) for ring in rings(shared).values()}
 
 
-def ours(shared: Shared, rows: list[Any], operation: str = "upsert") -> None:
-    shared.ours(operation, rows, writer=LocalWriter(shared.open().with_context(options=options())))
+def ours(shared: Shared, rows: list[Any], operation: str = "upsert", **more: str) -> None:
+    shared.ours(operation, rows, writer=LocalWriter(shared.open().with_context(options=options(**more))))
 
 
 def theirs(shared: Shared, hudi: Jvm, rows: list[Any], **more: str) -> None:
@@ -87,6 +97,28 @@ def test_both_write_by_one_ring_which_each_splits_and_merges(release: str, jvm: 
     assert {resizes for _, resizes in sizes(shared)} == {3}
     ours(shared, shared.source.forget(shared.source.again(3)), "delete")
     theirs(shared, hudi, shared.source.mixed(10, 4))
+    agree(shared, hudi)
+
+
+@pytest.mark.parametrize("release", [pytest.param("0.15.0", marks=peer_marks("0.15.0", sampled=False))])
+def test_both_write_twice_beside_a_resize(release: str, jvm: Start, tmp_path: Path) -> None:
+    """Each puts its rows into the old and the new groups of plans that the other has made."""
+    hudi, shared = jvm(release), Shared.make(tmp_path / "shared", SHAPE)
+    ours(shared, shared.source.new(40))
+    assert schedule_clustering(shared.open().with_context(options=options(**SPLITS))) is not None
+    ours(shared, shared.source.mixed(10, 4), **TWICE)
+    theirs(shared, hudi, shared.source.mixed(10, 4), **SPLITS, **TWICE)
+    ours(shared, shared.source.mixed(10, 4), **TWICE)
+    agree(shared, hudi)
+    assert sizes(shared) == {(2, 0)}
+    assert len(execute_pending_clusterings(shared.open().with_context(options=options()))) == 1
+    agree(shared, hudi)
+    theirs(shared, hudi, shared.source.mixed(6, 2), **MERGES, **SCHEDULED)
+    ours(shared, shared.source.mixed(10, 4), **TWICE)
+    theirs(shared, hudi, shared.source.mixed(10, 4), **MERGES, **TWICE, **INLINE)
+    assert not pending_clusterings(shared.open())
+    assert all(resizes > 1 for _, resizes in sizes(shared))  # Hudi plans and carries out another one behind it
+    ours(shared, shared.source.mixed(10, 4))
     agree(shared, hudi)
 
 

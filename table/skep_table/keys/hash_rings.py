@@ -51,8 +51,11 @@ def ring_of(table: HudiTable, partition: str) -> HashingMetadata | None:
     return found[0] if found else None
 
 
-def ring_for_writing(table: HudiTable, partition: str, buckets: int) -> HashingMetadata:
-    """The same, made where there is none. A resize that lacks its marker gets it."""
+def ring_for_writing(
+    table: HudiTable, partition: str, buckets: int, *, has_groups: bool = False
+) -> HashingMetadata | None:
+    """The same, made where there is none, but for a partition that has file groups already. A resize that lacks its
+    marker gets it."""
     if table.may_have_folder(OTHER_BUCKETS):
         found = _found(table, partition)
         if found is not None:
@@ -60,6 +63,8 @@ def ring_for_writing(table: HudiTable, partition: str, buckets: int) -> HashingM
             if not is_marked:
                 mark(table, metadata.instant, (partition,))
             return metadata
+    if has_groups:
+        return None
     first = HashingMetadata.initial(partition, buckets)
     try:
         table.storage.create_exclusive(first.path, first.encode())

@@ -48,7 +48,8 @@ class Resizing:
     ) -> list[PlannedGroup]:
         """What becomes of the slices of a partition that a clustering may take; `rewritten` are the ids of those that
         are put in order where they are neither split nor merged. TableMismatchError for a slice that is in no ring."""
-        by_node = {_node_of(ring, slice_): slice_ for slice_ in slices}
+        node_of = {node.file_id: node for node in ring.nodes}
+        by_node = {_known(node_of, slice_): slice_ for slice_ in slices}
         nodes = [node for node in ring.nodes if node in by_node]
         room = (self.most or ring.num_buckets) - len(ring.nodes)
         spare = len(ring.nodes) - (self.least or ring.num_buckets)
@@ -90,8 +91,8 @@ class Resizing:
         return runs
 
 
-def _node_of(ring: HashingMetadata, slice_: FileSlice) -> HashNode:
-    node = ring.node_of(slice_.file_id)
+def _known(node_of: Mapping[str, HashNode], slice_: FileSlice) -> HashNode:
+    node = node_of.get(slice_.file_id)
     if node is None:
         raise TableMismatchError(
             f"partition {slice_.partition_path or 'of the table'}: group {slice_.file_id} is in no hash ring",

@@ -90,9 +90,10 @@ class ConsistentIndex(Index):
         return RingLookUp(hash_fields_of_key(table.config, table.options), rings)
 
     def _ring(self, table: HudiTable, files: CandidateFiles, path: str) -> HashingMetadata:
-        if files[path] and ring_of(table, path) is None:
+        ring = ring_for_writing(table, path, self.buckets, has_groups=bool(files[path]))
+        if ring is None:
             raise _foreign(path, files[path][0].file_id)
-        return ring_for_writing(table, path, self.buckets)
+        return ring
 
     def _refuse_table_of_another_index(self, table: HudiTable) -> None:
         """TableMismatchError where the last write made groups that no ring has, in whatever partitions."""
