@@ -101,28 +101,37 @@ def mark(table: HudiTable, instant: InstantTime, partitions: Iterable[str]) -> N
         table.storage.replace_atomic(marker_path(partition, instant, in_partition=in_partition), b"")
 
 
+def move_markers_for_version_6(table: HudiTable) -> None:
+    """Puts the markers of rings where Hudi 0.15 writes them: one beside an older ring keeps it from resizing."""
+    if not has_rings(table):
+        return
+    for file in table.storage.list_prefix(FOLDER, recursive=True):
+        partition, _, name = file.path.removeprefix(FOLDER + "/").rpartition("/")
+        for time in instants_of([name])[1]:
+            table.storage.replace_atomic(marker_path(partition, time, in_partition=True), b"")
+            table.storage.delete(file.path)
+
+
 def _found(table: HudiTable, partition: str) -> tuple[HashingMetadata, bool] | None:
     """The metadata that counts, and whether that is marked."""
     listed = table.storage.list_prefix(metadata_folder(partition))
     files, markers = instants_of(file.name for file in listed)
 
-    def is_marked(time: InstantTime) -> bool:
-        return (
-            time == FIRST
-            or time in markers
-            or (
-                table.format.marks_rings_in_partitions
-                and table.storage.exists(marker_path(partition, time, in_partition=True))
-            )
-        )
+    def is_marked_in_partition(time: InstantTime) -> bool:
+        return table.storage.exists(marker_path(partition, time, in_partition=True))
 
     def is_committed(time: InstantTime) -> bool:
         if table.timeline.contains(time):
             return table.timeline.completed().contains(time)
-        return is_marked(time) or _is_in_use(table, partition, files, time)
+        return is_marked_in_partition(time) or _is_in_use(table, partition, files, time)
 
     time = counting(files, markers, is_committed)
-    return None if time is None else (_load(table, partition, time), is_marked(time))
+    if time is None:
+        return None
+    is_marked = time == FIRST or time in markers
+    if not is_marked and table.format.marks_rings_in_partitions:
+        is_marked = is_marked_in_partition(time)
+    return _load(table, partition, time), is_marked
 
 
 def _load(table: HudiTable, partition: str, time: InstantTime) -> HashingMetadata:

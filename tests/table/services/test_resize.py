@@ -24,7 +24,11 @@ from skep_table.services.clustering.cluster import (
     schedule_clustering,
 )
 from skep_table.services.clustering.plan import plan_clustering
+from skep_table.services.compaction.compact import compact
+from skep_table.services.undo.restore import restore
 from skep_table.services.undo.rollback import roll_back_instant
+from skep_table.services.undo.savepoint import create_savepoint
+from skep_table.upgrade.change import change_version
 from skep_table.write.local import LocalWriter
 
 pytestmark = pytest.mark.parametrize("table_version", [6, 9], indirect=True)
@@ -214,6 +218,33 @@ def test_a_completed_resize_is_rolled_back_with_its_ring(ringed: Any) -> None:
     assert not marker(ringed, done.instant.requested_time).exists()
     upsert(ringed, 2, "p/1")
     assert ringed.rows() == dict.fromkeys(KEYS, 1) | {"p/1": 2}
+
+
+def test_a_restore_brings_the_ring_back(ringed: Any) -> None:
+    create_savepoint(ringed.table.with_context(**ringed.setting()))
+    (time,) = ringed.table.savepoints()
+    resized(ringed, **SPLITS)
+    upsert(ringed, 2, *KEYS, "p/new")
+    resized(ringed, **MERGES)
+    restore(ringed.table.with_context(**ringed.setting()), time)
+    assert (len(ends(ringed)), ringed.rows()) == (2, dict.fromkeys(KEYS, 1))
+    assert files(ringed) == {f"{FIRST}.hashing_meta"}
+    upsert(ringed, 2, *KEYS, "p/new")
+    assert ringed.rows() == dict.fromkeys([*KEYS, "p/new"], 2)
+
+
+def test_rings_and_markers_move_with_the_version(ringed: Any, table_version: int) -> None:
+    time = resized(ringed, **SPLITS).instant.requested_time
+    if table_version == 6:
+        compact(ringed.table.with_context(**ringed.setting()))
+    other = 9 if table_version == 6 else 6
+    change_version(ringed.table.with_context(**ringed.setting()), other)
+    upsert(ringed, 2, *KEYS, "p/new")
+    assert ringed.rows() == dict.fromkeys([*KEYS, "p/new"], 2)
+    assert marker(ringed, time).exists()
+    assert not (ringed.folder / FOLDER / "p" / f"{time}.commit").exists() or other == 9
+    assert resized(ringed, **MERGES).slices == 1
+    assert ringed.rows() == dict.fromkeys([*KEYS, "p/new"], 2)
 
 
 def test_a_ring_that_was_changed_since_the_plan_is_a_conflict(ringed: Any) -> None:
