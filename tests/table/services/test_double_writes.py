@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from skep_format.errors import CommitConflictError
+from skep_format.errors import CommitConflictError, StorageError
 from skep_format.names import LogFileName
 from skep_format.timeline.instant import Action, Instant
 from skep_table.keys.hash_rings import ring_of
@@ -21,6 +21,7 @@ from skep_table.services.clustering.cluster import (
     schedule_clustering,
 )
 from skep_table.services.fsck.check import fsck
+from skep_table.services.metadata_check import check_metadata_table
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.write.local import LocalWriter
 
@@ -160,6 +161,30 @@ def test_files_and_commits_agree_after_a_resize(ringed: Any) -> None:
     upsert(ringed, 2, *KEYS, **TWICE)
     execute(ringed)
     assert not fsck(ringed.table)
+
+
+@pytest.mark.parametrize("back", [False, True], ids=["executed", "rolled back"])
+def test_the_metadata_table_has_the_copies_as_long_as_they_are_there(mor_maker: Any, back: bool) -> None:
+    kept = {"metadata__enable": True, "metadata__record__index__enable": True}
+    upsert(mor_maker, 1, *KEYS, **kept)
+    instant = scheduled(mor_maker, **SPLITS, **kept)
+    upsert(mor_maker, 2, *KEYS[:9], "p/new", **TWICE, **kept)
+    setting = mor_maker.setting(**kept)
+    if back:
+        roll_back_instant(mor_maker.table.with_context(**setting), instant.requested_time)
+    else:
+        assert execute_clustering(mor_maker.table.with_context(**setting), instant) is not None
+    found = check_metadata_table(mor_maker.table)
+    assert (found.differences, found.skipped) == ((), ())
+    assert mor_maker.rows() == ONCE | dict.fromkeys(KEYS[:9], 2) | {"p/new": 2}
+
+
+def test_a_log_file_of_a_live_group_that_is_lost_is_an_error(ringed: Any) -> None:
+    upsert(ringed, 2, *KEYS)
+    (stat, *_) = ringed.table.commit_metadata(ringed.table.timeline.data().completed().last()).stats
+    (ringed.folder / stat.path).unlink()
+    with pytest.raises(StorageError, match="is missing"):
+        ringed.rows()
 
 
 @pytest.mark.slow

@@ -16,7 +16,8 @@ indexes map to this:
   table) names the shard of each key in `candidates`, and returns file numbers from `in_shard`, which one task calls
   for all keys of a shard. New keys get into the metadata table with the commit.
 * An index that computes the group from the key (buckets, consistent hashing) returns file numbers too, and sets
-  `places_new_keys` and `names`. Consistent hashing reads its ranges of hashes in `look_up`, once per attempt.
+  `places_new_keys` and `names`. Consistent hashing reads its ranges of hashes in `look_up`, once per attempt, and
+  names new groups by `new_group`.
 * An index that knows ranges or filters only (Bloom, column statistics, expression indexes) returns candidate files, and
   reads keys in `confirm`. Its statistics of new files come with `on_written`.
 """
