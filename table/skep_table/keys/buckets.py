@@ -182,7 +182,9 @@ class Buckets:
         if not is_simple or not given[BUCKETS.key] or not config.record_key_fields:
             return None
         stated = Options({key: text for key, text in given.items() if text})
-        fields = stated.value(BUCKET_FIELDS) or config.record_key_fields
+        keys, given_fields = config.record_key_fields, stated.value(BUCKET_FIELDS)
+        # hashed in the order of the key
+        fields = tuple(sorted(given_fields, key=lambda name: keys.index(name) if name in keys else len(keys))) or keys
         named = config.key_generator == KeyGeneratorType.COMPLEX.value and len(config.record_key_fields) == 1
         return cls(stated.value(BUCKETS), config.record_key_fields, fields, named)
 

@@ -26,6 +26,7 @@ from skep_table.keys.buckets import (
     GroupNames,
     bucket_numbers,
     hash_fields,
+    hash_fields_of_key,
 )
 from skep_table.table import HudiTable
 from skep_table.write.indexes.contract import Index, KeyLookUp, LookedUp, by_partition
@@ -76,7 +77,7 @@ class BucketIndex(Index):
             groups_by_number(path, of_path, rules.number(path))  # refuses foreign groups on the driver already
         if INDEX_TYPE.key not in table.config.raw:
             _refuse_table_of_another_index(table, rules)
-        return BucketLookUp(files, self._kept(table, rules), self.hash_fields)
+        return BucketLookUp(files, self._kept(table, rules), hash_fields_of_key(table.config, table.options))
 
     def _stored(self, table: HudiTable) -> BucketRules:
         """The rules of the table, else those given. TableMismatchError where both are there and differ."""
