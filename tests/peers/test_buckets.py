@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from peer_shared import Shape, Shared, agree, peer_marks, peers
+from peer_shared import Shape, Shared, agree, peers
 
 from benchmarks.peers.jvm import Jvm
 from skep_format.hashing_metadata import HashingMetadata
@@ -100,7 +100,7 @@ def test_both_write_by_one_ring_which_each_splits_and_merges(release: str, jvm: 
     agree(shared, hudi)
 
 
-@pytest.mark.parametrize("release", [pytest.param("0.15.0", marks=peer_marks("0.15.0", sampled=False))])
+@peers(sampled=())
 def test_both_write_twice_beside_a_resize(release: str, jvm: Start, tmp_path: Path) -> None:
     """Each puts its rows into the old and the new groups of plans that the other has made."""
     hudi, shared = jvm(release), Shared.make(tmp_path / "shared", SHAPE)

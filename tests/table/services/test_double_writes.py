@@ -11,6 +11,7 @@ import pytest
 
 from skep_format.errors import CommitConflictError, StorageError
 from skep_format.names import LogFileName
+from skep_format.table_config import TableType
 from skep_format.timeline.instant import Action, Instant
 from skep_table.keys.hash_rings import ring_of
 from skep_table.query import QueryType, ReadRequest, read
@@ -24,6 +25,8 @@ from skep_table.services.fsck.check import fsck
 from skep_table.services.metadata_check import check_metadata_table
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.write.local import LocalWriter
+
+pytestmark = pytest.mark.parametrize("table_version", [6, 9], indirect=True)
 
 RINGS = {
     "index__type": "BUCKET",
@@ -88,11 +91,11 @@ def test_rows_written_beside_a_resize_are_read_once_before_and_after_it(ringed: 
     del expected["p/5"], expected["p/25"]
     assert ringed.rows() == expected
     later = {key: ts for key, ts in expected.items() if ts == 3}
-    assert changed(ringed, first) == later
+    assert changed(ringed, ringed.time_of(first)) == later
     assert len(copies(ringed, instant)) >= 3
     execute(ringed)
     assert ringed.rows() == expected
-    assert changed(ringed, first) == later
+    assert changed(ringed, ringed.time_of(first)) == later
     ring = ring_of(ringed.table, "p")
     assert ring is not None
     assert len(ring.nodes) == (4 if options is SPLITS else 1)
@@ -109,9 +112,19 @@ def test_a_resize_that_is_rolled_back_takes_the_copies_along(ringed: Any) -> Non
     assert not copies(ringed, instant)
     expected = ONCE | dict.fromkeys(KEYS[:20], 2) | dict.fromkeys(KEYS[:10], 3)
     assert ringed.rows() == expected
-    assert changed(ringed, first) == dict.fromkeys(KEYS[:10], 3)
+    assert changed(ringed, ringed.time_of(first)) == dict.fromkeys(KEYS[:10], 3)
     upsert(ringed, 4, *KEYS[:5])
     assert ringed.rows() == expected | dict.fromkeys(KEYS[:5], 4)
+
+
+def test_copies_of_writes_at_one_time_have_names_of_their_own(ringed: Any) -> None:
+    """Whatever the version: those of one would be replaced by those of the other before the conflict is seen."""
+    instant = scheduled(ringed, **SPLITS)
+    upsert(ringed, 2, *KEYS, **TWICE)
+    first = {file.name.rpartition("_")[2] for file in copies(ringed, instant)}
+    upsert(ringed, 3, *KEYS, **TWICE)
+    second = {file.name.rpartition("_")[2] for file in copies(ringed, instant)} - first
+    assert len({token.split("-")[1] for token in first | second}) == 2
 
 
 def test_a_write_that_is_rolled_back_leaves_both_groups_as_they_were(ringed: Any) -> None:
@@ -141,11 +154,15 @@ def test_a_write_of_the_old_groups_alone_ends_the_plan(ringed: Any) -> None:
     assert ringed.rows() == ONCE | dict.fromkeys(KEYS[:20], 2) | dict.fromkeys(KEYS[:10], 3)
 
 
-@pytest.mark.parametrize("table_version", [9], indirect=True)
-def test_where_readers_would_see_the_copies_they_are_refused(ringed: Any) -> None:
-    scheduled(ringed, **SPLITS)
+def test_in_a_table_with_change_data_they_are_refused(tmp_path: Path, mor_maker: Any) -> None:
+    """As changes the copies would be there twice."""
+    maker = type(mor_maker)(tmp_path / "captured", mor_maker.clock).create(
+        TableType.MERGE_ON_READ, **{"hoodie.table.cdc.enabled": "true"}
+    )
+    upsert(maker, 1, *KEYS)
+    scheduled(maker, **SPLITS)
     with pytest.raises(CommitConflictError, match="pending clustering"):
-        upsert(ringed, 2, *KEYS, **TWICE)
+        upsert(maker, 2, *KEYS, **TWICE)
 
 
 def test_rows_for_files_of_another_clustering_are_not_doubled(mor_maker: Any) -> None:

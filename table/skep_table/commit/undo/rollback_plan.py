@@ -34,7 +34,8 @@ def plan_rollback(table: HudiTable, target: Instant, *, forget: bool = False) ->
     for path in sorted(paths):
         partition, _, name = path.rpartition("/")
         log = LogFileName.parse(name)
-        if log is None or log.cdc or log.instant_time == target.requested_time:
+        is_own = table.format.logs.rolled_back_by_deletion  # copies beside a resize, too, which its instant names
+        if log is None or log.cdc or is_own or log.instant_time == target.requested_time:
             deleted.append(path)
         else:
             size = table.storage.size(path) if table.storage.exists(path) else 0

@@ -212,7 +212,9 @@ class LogFiles:
         self._is_new = base is None
         self._tail = (base.tail if base else None) or LogTail(context.instant_time)
         attempt = attempt_of(bucket.number)
-        self._token = context.format.logs.write_token(attempt.task, attempt.number, context.instant_time)
+        self._token = context.format.logs.write_token(
+            attempt.task, attempt.number, context.instant_time, of_slice=self._tail.awaited
+        )
         self._names: list[str] = []
         self._stats: list[WriteStat] = []
         self._stack = ExitStack()
@@ -246,8 +248,10 @@ class LogFiles:
     def _next(self) -> _OpenLog:
         context, bucket, tail = self._context, self._bucket, self._tail
         partition = bucket.partition_path
-        last = len(self._names) + (0 if context.format.logs.of_delta_commit else tail.version)
-        name = context.format.logs.new_file(bucket.file_id, tail.base_instant, context.instant_time, last, self._token)
+        of_slice = tail.awaited or not context.format.logs.of_delta_commit
+        last = len(self._names) + (tail.version if of_slice else 0)
+        named_by = tail.base_instant if tail.awaited else context.instant_time
+        name = context.format.logs.new_file(bucket.file_id, tail.base_instant, named_by, last, self._token)
         path = join(partition, str(name))
         marker = Marker(context.instant_time, partition, str(name), context.format.logs.marker_type)
         create_marker(context.storage, marker, listed=context.announced is not None)

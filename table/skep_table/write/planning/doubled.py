@@ -78,4 +78,6 @@ def _versions(table: HudiTable, partition: str) -> dict[tuple[str, InstantTime],
 
 
 def _slice_to_be(file_id: str, instant: InstantTime, versions: dict[tuple[str, InstantTime], int]) -> CandidateFile:
-    return CandidateFile(file_id, "", instant, 0, tail=LogTail(instant, versions.get((file_id, instant), 0)))
+    return CandidateFile(
+        file_id, "", instant, 0, tail=LogTail(instant, versions.get((file_id, instant), 0), awaited=True)
+    )

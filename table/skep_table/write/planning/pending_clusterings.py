@@ -39,7 +39,7 @@ UPDATES_STRATEGY = option(
     _REJECT,
     "Writes to files that a clustering is to rewrite: RejectUpdateStrategy, AllowUpdateStrategy, or an entry point;"
     " those to buckets that one splits or merges are rejected by all but ConsistentBucketDuplicateUpdateStrategy, by"
-    " which they go to the old buckets and to the new ones (version 6)",
+    " which they go to the old buckets and to the new ones",
 )
 ROLLBACK_ON_CONFLICT = option(
     "hoodie.clustering.rollback.pending.replacecommit.on.conflict",
@@ -60,7 +60,8 @@ def settle_clusterings(table: HudiTable, met: Met, *, may_double: bool = False) 
     name = options.value(UPDATES_STRATEGY)
     resized = _resized(table, met)
     if name in (_REJECT, _DOUBLE) or resized:
-        if resized == frozenset(met.values()) and name == _DOUBLE and may_double and _hides_copies(table):
+        may_double &= table.config.captured is None  # as changes the copies would be there twice
+        if resized == frozenset(met.values()) and name == _DOUBLE and may_double:
             return True
         refuse(table, met)
     if name != _ALLOW:
@@ -77,12 +78,6 @@ def _resized(table: HudiTable, met: Met) -> frozenset[InstantTime]:
     times = set(met.values())
     found = (i for i in table.timeline.pending() if i.requested_time in times)
     return frozenset(i.requested_time for i in found if planned_resizes(table, i))
-
-
-def _hides_copies(table: HudiTable) -> bool:
-    """Whether readers leave out the copies until the resize completes: where log files name its slice, which is not
-    there yet. Elsewhere they are slices of their own, and as change data they would be there twice in any case."""
-    return not table.format.logs.of_delta_commit and table.config.captured is None
 
 
 def refuse(table: HudiTable, met: Met) -> None:
