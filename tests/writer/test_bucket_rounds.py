@@ -12,11 +12,14 @@ import pytest
 
 from skep_format.options import Options
 from skep_format.table_config import TableType
+from skep_table.keys.hash_rings import ring_of
 from skep_table.query import ReadRequest, read
+from skep_table.services.clustering.cluster import execute_clustering, schedule_clustering
 from skep_table.services.compaction.compact import compact
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 from skep_writer import SparkWriter
+from skep_writer.edge import SparkRunner
 
 pytestmark = [pytest.mark.spark, pytest.mark.engine("spark")]
 
@@ -113,3 +116,48 @@ def test_rounds_of_both_engines(
 def _ddl(names: tuple[str, ...]) -> str:
     spelled = {"decimal": "decimal(12,3)"}
     return ", ".join(f"k_{name} {spelled.get(name, name)}" for name in names) + ", part string, ts bigint"
+
+
+RINGS = {
+    "hoodie.index.type": "BUCKET",
+    "hoodie.index.bucket.engine": "CONSISTENT_HASHING",
+    "hoodie.bucket.index.num.buckets": "2",
+}
+SPLITS = {"hoodie.parquet.max.file.size": "100", "hoodie.bucket.index.max.num.buckets": "4"}
+TWICE = {"hoodie.clustering.updates.strategy": "SparkConsistentBucketDuplicateUpdateStrategy"}
+ON_TASKS = {"skep.spark.collect.max.bytes": "0"}
+
+
+@pytest.mark.parametrize("table_version", [6], indirect=True)
+def test_rounds_of_both_engines_by_hash_rings(spark: Any, make_table: Callable[..., HudiTable]) -> None:
+    """With a split between them, beside which Spark writes twice, and which runs on Spark."""
+    schema = pa.schema([("k", pa.string()), ("part", pa.string()), ("ts", pa.int64())])
+    table = make_table(schema, record_key=("k",), type=TableType.MERGE_ON_READ)
+    keys = {"k": [f"key-{at}" for at in range(COUNT)]}
+    expected: dict[int, int] = {}
+
+    def by_spark(ts: int, some: range) -> None:
+        rows = rows_of(schema, keys, ts, some)
+        frame = spark.createDataFrame(rows.to_pandas(), "k string, part string, ts bigint").repartition(3)
+        SparkWriter(table.with_context(options=Options({**RINGS, **TWICE, **ON_TASKS})), spark).upsert(frame)
+        expected.update(dict.fromkeys(some, ts))
+
+    by_spark(1, range(COUNT))
+    LocalWriter(table.reload()).upsert(rows_of(schema, keys, 2, range(0, COUNT, 2)))
+    expected.update(dict.fromkeys(range(0, COUNT, 2), 2))
+    planned = schedule_clustering(table.reload().with_context(options=Options(SPLITS)))
+    assert planned is not None
+    by_spark(3, range(0, COUNT, 3))
+    found = read(table.reload(), ReadRequest()).to_arrow()
+    assert sorted(found["ts"].to_pylist()) == sorted(expected.values())
+    assert execute_clustering(table.reload().with_context(runner=SparkRunner(spark)), planned) is not None
+    by_spark(4, range(0, COUNT, 5))
+    found = read(table.reload(), ReadRequest()).to_arrow()
+    assert dict(zip(found["k"].to_pylist(), found["ts"].to_pylist(), strict=True)) == {
+        f"key-{at}": ts for at, ts in expected.items()
+    }
+    for part in ("p0", "p1"):
+        ring = ring_of(table.reload(), part)
+        assert ring is not None
+        assert len(ring.nodes) == 4
+        assert {each.file_id for each in table.reload().view().slices(part)} <= {node.file_id for node in ring.nodes}

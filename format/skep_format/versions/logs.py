@@ -36,11 +36,11 @@ class LogNaming:
         named_by = delta_commit if self.of_delta_commit else base_instant
         return LogFileName(file_id, named_by, last_version + 1, write_token)
 
-    def write_token(self, task: int, attempt: int, delta_commit: InstantTime) -> str:
+    def write_token(self, task: int, attempt: int, delta_commit: InstantTime, *, of_slice: bool = False) -> str:
         """`<task>-<stage>-<attempt>`.
 
         Where commits share the log files of a slice, the stage is the time of day of the delta commit: two writers may
-        be at the same task, stage and attempt.
+        be at the same task, stage and attempt. `of_slice`: so it is with this slice in any version.
         """
-        stage = 0 if self.of_delta_commit else int(delta_commit[-_TIME_OF_DAY_DIGITS:])
+        stage = 0 if self.of_delta_commit and not of_slice else int(delta_commit[-_TIME_OF_DAY_DIGITS:])
         return f"{task}-{stage}-{attempt}"

@@ -58,6 +58,7 @@ class TableFormat:
     `chooses_times_under_lock`: every writer chooses both times of an instant under the lock, and none lies before one
     that is there; otherwise others may choose requested times without it (`commit/instants.py`).
     `compactions_have_change_logs`: in a table with change data, a compaction writes what its merge changed.
+    `marks_rings_in_partitions`: the marker of a hash ring lies among the data files (`hashing_metadata.marker_path`).
     `streamer_keys`: in the extra metadata of commits, how far a streamer has read its source.
     `bootstrap_index`: the settings by which a bootstrapped table states that it has an index in HFiles.
     """
@@ -71,6 +72,7 @@ class TableFormat:
     prefixes_single_keys: bool
     chooses_times_under_lock: bool
     compactions_have_change_logs: bool
+    marks_rings_in_partitions: bool
     streamer_keys: StreamerKeys
     bootstrap_index: tuple[str, str]
     reads: ReadRules
@@ -166,6 +168,7 @@ _VERSION_6: Final = TableFormat(
     prefixes_single_keys=False,
     chooses_times_under_lock=False,
     compactions_have_change_logs=False,
+    marks_rings_in_partitions=True,
     streamer_keys=_STREAMER_OF_0_15,
     bootstrap_index=_INDEX_BY_CLASS,
     reads=_READS_OF_0_15,
@@ -184,6 +187,7 @@ _VERSION_8: Final = TableFormat(
     prefixes_single_keys=False,
     chooses_times_under_lock=True,
     compactions_have_change_logs=True,
+    marks_rings_in_partitions=False,
     streamer_keys=_STREAMER_OF_1_0,
     bootstrap_index=_INDEX_BY_TYPE,
     reads=_READS_OF_1_0,
@@ -202,6 +206,7 @@ _VERSION_9: Final = TableFormat(
     prefixes_single_keys=True,
     chooses_times_under_lock=True,
     compactions_have_change_logs=True,
+    marks_rings_in_partitions=False,
     streamer_keys=_STREAMER_OF_1_0,
     bootstrap_index=_INDEX_BY_TYPE,
     reads=_READS_OF_1_1,

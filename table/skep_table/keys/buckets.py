@@ -7,6 +7,7 @@ import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Final
 
 import numpy as np
@@ -14,10 +15,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_format.bucket_rules import EXPRESSIONS, REGEX
+from skep_format.errors import OptionError
+from skep_format.hashing_metadata import GREATEST_HASH
 from skep_format.names import META_FOLDER, FileGroupId
 from skep_format.options import Options, Status, at_least, boolean, comma_list, option
 from skep_format.table_config import TableConfig
 from skep_table.keys.generator import EMPTY_TEXT, NULL_TEXT, KeyGeneratorType
+from skep_table.keys.xxhash32 import xxhash32
 from skep_table.metadata_table.keys import java_hashes
 
 _INDEX: Final = "hoodie.index.type"
@@ -27,34 +32,82 @@ OTHER_BUCKETS: Final = f"{META_FOLDER}/.bucket_index"
 
 _nothing: tuple[str, ...] = ()
 
+
+def _regex(text: str) -> str:
+    if text.strip().lower() != REGEX:
+        raise ValueError(f"{REGEX}; Hudi has no other rules")
+    return REGEX
+
+
 BUCKETS = option("hoodie.bucket.index.num.buckets", at_least(1), 256, "BUCKET: file groups of a partition")
 BUCKET_FIELDS = option(
     "hoodie.bucket.index.hash.field", comma_list, _nothing, "BUCKET: key columns that are hashed; all of the record key"
 )
 BUCKETS_BY_PARTITION = option(
-    "hoodie.bucket.index.partition.expressions",
+    EXPRESSIONS,
     str,
     "",
-    "BUCKET: Hudi counts the buckets of a table by partition; filters leave out no file by these, writes are refused",
+    "BUCKET: numbers of buckets by partition, as `pattern,number;…`: the first pattern found in a path counts",
 )
 BUCKET_PRUNING = option(
     "hoodie.bucket.index.query.pruning", boolean, True, "BUCKET: filters leave out files by the buckets of their keys"
 )
+RULE_TYPE = option(
+    "hoodie.bucket.index.partition.rule.type", _regex, REGEX, f"How {BUCKETS_BY_PARTITION.key} are read: regex"
+)
+MIN_BUCKETS = option(
+    "hoodie.bucket.index.min.num.buckets",
+    at_least(0),
+    0,
+    "CONSISTENT_HASHING: buckets of a partition are merged down to so many; 0 is the number that it began with",
+)
+MAX_BUCKETS = option(
+    "hoodie.bucket.index.max.num.buckets",
+    at_least(0),
+    0,
+    "CONSISTENT_HASHING: buckets of a partition are split up to so many; 0 is the number that it began with",
+)
+MERGE_THRESHOLD = option(
+    "hoodie.bucket.index.merge.threshold",
+    float,
+    0.2,
+    "CONSISTENT_HASHING: a clustering merges neighbours below this share of hoodie.parquet.max.file.size",
+)
+SPLIT_THRESHOLD = option(
+    "hoodie.bucket.index.split.threshold",
+    float,
+    2.0,
+    "CONSISTENT_HASHING: a clustering splits buckets above this multiple of hoodie.parquet.max.file.size",
+)
 option(
-    "hoodie.bucket.index.partition.rule.type",
+    "hoodie.bucket.index.remote.partitioner.enable",
     str,
-    "regex",
-    f"see {BUCKETS_BY_PARTITION.key}",
+    "",
+    "tasks are balanced by bytes",
     status=Status.NO_EFFECT,
 )
-for _key, _doc in {
-    "hoodie.bucket.index.min.num.buckets": "buckets are not split or merged",
-    "hoodie.bucket.index.max.num.buckets": "buckets are not split or merged",
-    "hoodie.bucket.index.merge.threshold": "buckets are not split or merged",
-    "hoodie.bucket.index.split.threshold": "buckets are not split or merged",
-    "hoodie.bucket.index.remote.partitioner.enable": "tasks are balanced by bytes",
-}.items():
-    option(_key, str, "", _doc, status=Status.NO_EFFECT)
+
+
+def hash_fields(config: TableConfig, options: Options) -> tuple[str, ...]:
+    """The record key fields whose values are hashed, as they are given. OptionError for others."""
+    keys = config.record_key_fields
+    recorded = config.raw.get(BUCKET_FIELDS.key)
+    fields = Options({BUCKET_FIELDS.key: recorded} if recorded else options).value(BUCKET_FIELDS) or keys
+    if not keys or not set(fields) <= set(keys):
+        raise OptionError(
+            f"table {config.name}: {BUCKET_FIELDS.key} names {', '.join(fields) or 'nothing'},"
+            f" the record key is {', '.join(keys) or 'made by the writer'}",
+            option=BUCKET_FIELDS.key,
+            found=fields,
+            expected=keys,
+        )
+    return fields
+
+
+def hash_fields_of_key(config: TableConfig, options: Options) -> tuple[str, ...]:
+    """The same in the order of the record key, in which their values are hashed."""
+    fields = hash_fields(config, options)
+    return tuple(name for name in config.record_key_fields if name in fields)
 
 
 def counts_by_partition(config: TableConfig, options: Options) -> bool:
@@ -129,7 +182,9 @@ class Buckets:
         if not is_simple or not given[BUCKETS.key] or not config.record_key_fields:
             return None
         stated = Options({key: text for key, text in given.items() if text})
-        fields = stated.value(BUCKET_FIELDS) or config.record_key_fields
+        keys, given_fields = config.record_key_fields, stated.value(BUCKET_FIELDS)
+        # hashed in the order of the key
+        fields = tuple(sorted(given_fields, key=lambda name: keys.index(name) if name in keys else len(keys))) or keys
         named = config.key_generator == KeyGeneratorType.COMPLEX.value and len(config.record_key_fields) == 1
         return cls(stated.value(BUCKETS), config.record_key_fields, fields, named)
 
@@ -167,16 +222,39 @@ def bucket_numbers(keys: pa.Array, hash_fields: Iterable[str], buckets: int) -> 
     return np.asarray(numbers, np.int64)
 
 
-def _value_in_key(keys: pa.Array, field: str) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
-    """The hash of the field's value in composite keys, and which keys have the field.
+def ring_hashes(keys: pa.Array, hash_fields: Iterable[str]) -> npt.NDArray[np.int64]:
+    """The hashes by which consistent hashing places keys: of the values of the hash fields, one behind the other."""
+    composite = pc.and_(pc.match_substring(keys, ","), pc.match_substring(keys, ":"))
+    texts = keys
+    if pc.any(composite).as_py():
+        values = [_text_in_key(keys, field) for field in hash_fields]
+        joined = pc.binary_join_element_wise(*(pc.fill_null(value, "") for value in values), "")
+        has = reduce(pc.or_, (value.is_valid() for value in values))
+        texts = pc.if_else(pc.and_(composite, has), joined, keys)
+    return (xxhash32(texts) & np.uint32(GREATEST_HASH)).astype(np.int64)
 
-    A value ends at the last comma before a colon that comes after a comma: `f1:10:30,a,f2:x` holds `10:30,a`.
-    """
-    value = r"[^,]*(?:,[^:]*)?"
-    pattern = rf"^(?:[^:]*:{value},)*?{re.escape(field)}:(?P<value>{value})(?:,[^,:]*:.*)?$"
-    found = pc.struct_field(pc.extract_regex(keys, f"(?s){pattern}"), "value")
+
+def _value_in_key(keys: pa.Array, field: str) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
+    """The hash of the field's value in composite keys, and which keys have the field."""
+    found = _in_key(keys, field)
     has = found.is_valid().to_numpy(zero_copy_only=False)
     text = pc.if_else(pc.equal(found, EMPTY_TEXT), "", found)
     hashes = java_hashes(pc.fill_null(text, "")).astype(np.uint64)
     null = pc.fill_null(pc.equal(found, NULL_TEXT), False).to_numpy(zero_copy_only=False)
     return np.where(null, np.uint64(0), hashes), has
+
+
+def _text_in_key(keys: pa.Array, field: str) -> pa.Array:
+    """The field's value in composite keys as Java joins it, `null` for one that is null; null where keys lack it."""
+    found = _in_key(keys, field)
+    return pc.if_else(pc.equal(found, EMPTY_TEXT), "", pc.if_else(pc.equal(found, NULL_TEXT), "null", found))
+
+
+def _in_key(keys: pa.Array, field: str) -> pa.Array:
+    """The field's value as composite keys spell it.
+
+    A value ends at the last comma before a colon that comes after a comma: `f1:10:30,a,f2:x` holds `10:30,a`.
+    """
+    value = r"[^,]*(?:,[^:]*)?"
+    pattern = rf"^(?:[^:]*:{value},)*?{re.escape(field)}:(?P<value>{value})(?:,[^,:]*:.*)?$"
+    return pc.struct_field(pc.extract_regex(keys, f"(?s){pattern}"), "value")

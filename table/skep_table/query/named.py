@@ -14,6 +14,7 @@ from skep_format.errors import StorageError
 from skep_format.instant_time import AFTER_ALL, BEFORE_ALL, InstantTime
 from skep_format.names import FileGroupId, LogFileName
 from skep_format.timeline.metadata import WriteStat
+from skep_table.keys.hash_rings import is_copy
 from skep_table.query.cleaned import is_outdated
 from skep_table.table import HudiTable, Written
 from skep_table.view import FileView, StorageListing
@@ -71,7 +72,7 @@ def _check(table: HudiTable, view: FileView, partition: str, lacking: Sequence[W
         if time.is_after(as_of) or FileGroupId(partition, stat.file_id) in view.replaced:
             continue
         base = bases.get(stat.file_id, BEFORE_ALL)
-        if belongs_to(table, time, stat, base) if stat.is_log else base.is_before(time):
+        if (belongs_to(table, time, stat, base) if stat.is_log else base.is_before(time)) and not is_copy(table, stat):
             raise _missing(table, time, stat)
 
 

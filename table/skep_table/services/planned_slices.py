@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from types import MappingProxyType
 
 from skep_format.errors import CommitConflictError
 from skep_format.names import FileGroupId, join
@@ -32,9 +33,13 @@ class PlannedSlices:
         table: HudiTable,
         instant: Instant,
         planned: Mapping[FileGroupId, frozenset[str]],
+        after: Mapping[FileGroupId, frozenset[FileGroupId]] = MappingProxyType({}),
     ) -> None:
+        """`after`: of a group the ones that a resize makes of it. A write that has its rows in these, too, changes
+        nothing of the plan."""
         self._instant = instant
         self._planned = planned
+        self._after = after
         self._seen: HudiTable | None = None
         self._executed: HudiTable | None = None
         self.slices: Mapping[FileGroupId, FileSlice] = {}
@@ -53,8 +58,10 @@ class PlannedSlices:
             self._executed = table
         for write in completed_since(self._executed, table):
             # In version 6 its log files were there, under the same names, when the plan was made.
-            for group in self._planned.keys() & touched_groups(table, write):
-                raise self._conflict(table, group)
+            touched = touched_groups(table, write)
+            for group in self._planned.keys() & touched:
+                if not self._after.get(group, frozenset()) & touched:
+                    raise self._conflict(table, group)
 
     def _read(self, table: HudiTable) -> None:
         self._seen = None
@@ -69,14 +76,33 @@ class PlannedSlices:
         of_logs = self._instant.action is Action.LOG_COMPACTION
         taken = view.pending_compaction if of_logs else {}
         found = {}
+        doubled = self._written_twice(table)
         for group, names in self._planned.items():
             slice_ = current.get(group)
+            if slice_ is not None and group in doubled:
+                slice_ = replace(slice_, log_files=tuple(log for log in slice_.log_files if str(log.name) in names))
             if slice_ is not None and own:
                 slice_ = replace(slice_, log_files=tuple(log for log in slice_.log_files if str(log.name) not in own))
             if slice_ is None or frozenset(slice_.file_names) != names or group in taken:
                 raise self._conflict(table, group)
             found[group] = slice_
         self._seen, self.slices = table, found
+
+    def _written_twice(self, table: HudiTable) -> frozenset[FileGroupId]:
+        """The groups of a resize whose later rows are in those that it makes, too: of all writes that completed.
+
+        Other log files than these have put nothing there: those of a write that goes on, or that was rolled back.
+        """
+        once = set[FileGroupId]()
+        if self._after:
+            for write in table.timeline.data().completed().after(self._instant.requested_time):
+                touched = touched_groups(table, write)
+                once |= {
+                    group
+                    for group in self._planned.keys() & touched
+                    if not self._after.get(group, frozenset()) & touched
+                }
+        return frozenset(self._after.keys() - once)
 
     def _conflict(self, table: HudiTable, group: FileGroupId) -> CommitConflictError:
         happened, service = (

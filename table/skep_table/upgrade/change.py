@@ -16,6 +16,7 @@ from skep_table.commit.parts.metadata_table import create_again, drop_metadata_t
 from skep_table.commit.parts.schema_history import rename_for_version_6
 from skep_table.commit.undo.recovery import roll_back_failed
 from skep_table.commit.writable import check_version, prepared
+from skep_table.keys.hash_rings import move_markers_for_version_6
 from skep_table.table import HudiTable
 from skep_table.upgrade.completion import CompletionTimes
 from skep_table.upgrade.history import archive_to_history, history_to_archive
@@ -103,6 +104,7 @@ def _copy(table: HudiTable, route: VersionRoute) -> None:
     else:
         history_to_archive(table, route.layout)
         rename_for_version_6(table)
+        move_markers_for_version_6(table)
     moved = moved_instants(table, route.layout, times)
     for at in range(0, len(moved), _FILES_AT_ONCE):
         table.context.lock.ensure_held()

@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from skep_format.errors import CommitConflictError, InputError
+from skep_format.errors import CommitConflictError, InputError, UnsupportedError
 from skep_format.table_config import TableType, update_table_config
 from skep_format.timeline.instant import Action, Instant
 from skep_format.timeline.plans import CompactionPlan
 from skep_table.commit.parts.metadata_table import create_again
 from skep_table.commit.undo.recovery import roll_back_failed
 from skep_table.commit.writable import check_writable, prepared
+from skep_table.keys.hash_rings import has_rings
 from skep_table.services.compaction.compact import execute_compaction, refuse_running_writes
 from skep_table.services.compaction.plan import PLAN_VERSION, operation_of
 from skep_table.services.plan_scope import coverage_of
@@ -27,7 +28,6 @@ from skep_table.table import HudiTable
 from skep_table.upgrade.refusals import check_pending
 from skep_table.upgrade.settle import settle
 from skep_table.view import FileSlice
-from skep_table.write.indexes.registry import refuse_other_buckets
 from skep_table.write.planning.options import MAX_FILE_BYTES
 
 _ATTEMPTS: Final = 3
@@ -45,7 +45,13 @@ def change_table_type(table: HudiTable, to: TableType, *, compacts: bool = True,
     """
     table = table.reload()
     check_writable(table.config, table.storage.root)
-    refuse_other_buckets(table)
+    if to is TableType.COPY_ON_WRITE and has_rings(table):
+        raise UnsupportedError(
+            f"table {table.config.name} is written by consistent hashing, which a copy-on-write table can't have",
+            hint="copy the rows into another table",
+            table=table.config.name,
+            path=table.storage.root,
+        )
     change = _change(table, to)
     if change.is_empty or plan:
         return change

@@ -32,7 +32,7 @@ from skep_table.query.cleaned import has_lost_indexes
 from skep_table.slices.history import ids_of_commit, schema_with_ids
 from skep_table.table import HudiTable
 from skep_table.write.conflict_retry import AttemptFiles, ConflictRetries, Kept
-from skep_table.write.indexes import index_of, refuse_other_buckets
+from skep_table.write.indexes import index_of, refuse_other_buckets, refuse_replacing
 from skep_table.write.input.source import Computed, Frame, FrameEngine, Recomputed, RowSource, deleting, matching
 from skep_table.write.output.bucket import BucketResult
 from skep_table.write.output.replaced import (
@@ -44,6 +44,7 @@ from skep_table.write.output.replaced import (
 )
 from skep_table.write.output.sizes import sizing_of
 from skep_table.write.planning.candidates import CandidateFiles, candidate_files
+from skep_table.write.planning.doubled import with_copies
 from skep_table.write.planning.operation import TRAITS, Replaces, data_action, deletion_of
 from skep_table.write.planning.options import COMMIT_ON_ERRORS
 from skep_table.write.planning.pending_clusterings import settle_clusterings
@@ -393,7 +394,7 @@ class TableWriter:
         with Transaction.begin(table, plan.traits.action(data_action(table)), label) as transaction:
             if _plan_is_outdated(table, transaction.table):
                 raise _PlanOutdated
-            refuse_other_buckets(transaction.table)
+            refuse_other_buckets(transaction.table, plan.index)
             if plan.streams:
                 transaction.inflight(None)
                 plan.index.before_writing(transaction.table, transaction.instant.requested_time)
@@ -428,14 +429,23 @@ class TableWriter:
             files = candidate_files(table, self._searched(table, plan, rows))
             if plan.index.finds_in_base_files and plan.looks_up(all_named=rows.all_named):
                 _warn_of_keys_in_logs(table, files)
-            tagged = rows.tag(tagging_of(table, plan, files, all_named=rows.all_named) if plan.uses_index else None)
+            tagging = tagging_of(table, plan, files, all_named=rows.all_named) if plan.uses_index else None
+            tagged = rows.tag(tagging)
             profiles = profiles_of(table, files, tagged, plan)
             found.update(partitions=len(profiles), files=sum(map(len, files.values())))
             replaced = self._replaced(table, plan, rows.partitions())
         context = plan.context(table, transaction.instant)
         sizing = sizing_of(table, plan, profiles, context, rows)
-        buckets = plan_buckets(profiles, sizing, fill_small_files=plan.fills_small_files, names=plan.index.names)
-        settle_clusterings(table, groups_in_clustering(buckets))
+        buckets = plan_buckets(
+            profiles,
+            sizing,
+            fill_small_files=plan.fills_small_files,
+            names=plan.index.names,
+            named=tagging.look_up.new_group if tagging is not None else None,
+        )
+        met = groups_in_clustering(buckets)
+        if settle_clusterings(table, met, may_double=plan.partial is None):
+            buckets = with_copies(table, buckets, met)
         refuse_reused_names(table, buckets.buckets, plan.index.names)
         self._record_index(table, plan)
         if transaction.is_requested:
@@ -483,6 +493,7 @@ class TableWriter:
         request = RequestedReplaceMetadata(operation_type=operation.value, extra_metadata={}, version=1)
         with Transaction.begin(table, TRAITS[operation].action(data_action(table)), label, request) as transaction:
             table = transaction.table
+            refuse_replacing(table, operation)
             view = table.view()
             replaced = live_groups(view, matching_partitions(partitions, view.partitions()), self._table.context.runner)
             settle_clusterings(table, clusterings_met(replaced, view))

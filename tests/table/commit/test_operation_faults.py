@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import shutil
 from collections.abc import Callable
@@ -31,6 +32,7 @@ SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64(
 Content = list[tuple[str, str, int]]
 Change = Callable[[LocalWriter], Any]
 BUCKET = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"}
+RINGS = {**BUCKET, "hoodie.index.bucket.engine": "CONSISTENT_HASHING"}
 GLOBAL = {"hoodie.index.type": "GLOBAL_BLOOM"}
 DROP = {"hoodie.datasource.insert.dup.policy": "drop"}
 
@@ -60,15 +62,22 @@ CHANGES: dict[str, tuple[Change, dict[str, str]]] = {
     "insert_overwrite_table": (lambda w: w.insert_overwrite_table(rows(("x", "new", 1))), {}),
     "delete_partition": (lambda w: w.delete_partitions(["q"]), {}),
     "upsert_in_buckets": (lambda w: w.upsert(rows(("a", "p", 2), ("x", "new", 1))), BUCKET),
+    "upsert_in_rings": (lambda w: w.upsert(rows(("a", "p", 2), ("x", "new", 1))), RINGS),
     "upsert_that_moves": (lambda w: w.upsert(rows(("a", "q", 2), ("b", "p", 2))), GLOBAL),
 }
-QUICK = {("insert_overwrite", "cow"), ("upsert_that_moves", "mor"), ("change", "cow"), ("change", "mor")}
+QUICK = {
+    ("insert_overwrite", "cow"),
+    ("upsert_that_moves", "mor"),
+    ("change", "cow"),
+    ("change", "mor"),
+    ("upsert_in_rings", "mor"),
+}
 
 
 def cases() -> list[Any]:
     found = []
-    for kind in ("cow", "mor"):
-        for name in CHANGES:
+    for kind, name in itertools.product(("cow", "mor"), CHANGES):
+        if (name, kind) != ("upsert_in_rings", "cow"):
             for dies in (False, True):
                 marks = [] if (name, kind) in QUICK and dies else [pytest.mark.slow]
                 found.append(

@@ -61,8 +61,9 @@ class Maker:
     def table(self) -> HudiTable:
         return HudiTable.open(str(self.folder))
 
-    def create(self, kind: TableType = TableType.COPY_ON_WRITE) -> Maker:
-        spec = TableSpec(name="t", schema=SCHEMA, record_key=("id",), partition_by=("part",), ordering="ts", type=kind)
+    def create(self, kind: TableType = TableType.COPY_ON_WRITE, **properties: str) -> Maker:
+        keys: dict[str, Any] = {"record_key": ("id",), "partition_by": ("part",), "ordering": "ts"}
+        spec = TableSpec(name="t", schema=SCHEMA, type=kind, properties=properties, **keys)
         create_table(LocalStorage(str(self.folder)), spec)
         return self
 

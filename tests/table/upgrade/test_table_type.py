@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from faulty_storage import KilledAtChanges
 
-from skep_format.errors import CommitConflictError, InputError, StorageError
+from skep_format.errors import CommitConflictError, InputError, StorageError, UnsupportedError
 from skep_format.table_config import TableType
 from skep_format.timeline.instant import Action
 from skep_table.query import ReadRequest, read
@@ -170,3 +170,14 @@ def test_a_kill_at_any_change_leaves_all_rows(tables: Tables, tmp_path: Path, ve
             break
     assert types == sorted(types, reverse=True), "one switch"
     assert set(types) == {True, False}
+
+
+@VERSIONS
+def test_consistent_hashing_is_of_merge_on_read_tables(tables: Tables, version: int) -> None:
+    tables.create(version, MOR)
+    options = {"hoodie.index.type": "BUCKET", "hoodie.index.bucket.engine": "CONSISTENT_HASHING"}
+    stored = tables.opened().with_options(options)
+    LocalWriter(stored).upsert(tables.frame(1, "a/1"))
+    with pytest.raises(UnsupportedError, match="a copy-on-write table can't have"):
+        change_table_type(tables.opened(), COW)
+    assert tables.opened().config.is_mor

@@ -10,26 +10,36 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 import pytest
+import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 from own_record_index import KEPT, MadeRecordIndex
 
-from skep_format.errors import DuplicateKeyError, OptionError, TableMismatchError, UnsupportedError
+from skep_format.bucket_rules import BucketRules, rules_path
+from skep_format.errors import CorruptFileError, DuplicateKeyError, OptionError, TableMismatchError, UnsupportedError
+from skep_format.hashing_metadata import FIRST, GREATEST_HASH, HashingMetadata, metadata_path
+from skep_format.instant_time import InstantTime
 from skep_format.options import Options
 from skep_format.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from skep_format.storage import LocalStorage
 from skep_format.table_config import TableConfig, TableType
+from skep_format.timeline.instant import Action, Instant, State
 from skep_table import plug_ins
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.keys.buckets import bucket_numbers
+from skep_table.keys.buckets import BUCKETS_BY_PARTITION, bucket_numbers, ring_hashes
+from skep_table.keys.hash_rings import ring_for_writing
+from skep_table.keys.xxhash32 import xxhash32
 from skep_table.merge.rows import DELETED
 from skep_table.metadata_table import java_hashes
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
+from skep_table.services.compaction.compact import compact
 from skep_table.table import HudiTable
 from skep_table.write.indexes import Index, registry
 from skep_table.write.indexes.bloom_lookup import BloomIndex
+from skep_table.write.indexes.bucket import BucketIndex, newest_rules
 from skep_table.write.local import LocalWriter
+from skep_table.write.planning.candidates import CandidateFiles
 from skep_table.write.planning.options import RECORD_INDEX_MOVES
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
@@ -41,6 +51,12 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:option hoodie.record.index.update.partition.path:UserWarning"),
 ]
 MOVES = "hoodie.bloom.index.update.partition.path"
+MOR = TableType.MERGE_ON_READ
+RINGS: dict[str, Any] = {
+    "hoodie.index.type": "BUCKET",
+    "hoodie.index.bucket.engine": "CONSISTENT_HASHING",
+    "hoodie.bucket.index.num.buckets": 4,
+}
 WHERE_A_ROW_IS = (RECORD_KEY, PARTITION_PATH, FILE_NAME)
 RECORD_MOVES = "hoodie.record.index.update.partition.path"
 
@@ -255,6 +271,18 @@ class TestBucket(LocalContract):
         assert numbers == bucket_numbers(found["id"].combine_chunks(), ["id"], 4).tolist()
         assert len(table.reload().view().slices("p")) == 4
 
+    def test_values_are_hashed_in_the_order_of_the_key(self, make: Make) -> None:
+        """Whatever the order of the hash fields, as in Hudi: and filters leave out files by the same buckets."""
+        table = make(record_key=("id", "v"))
+        self.writer(table, hoodie__bucket__index__hash__field="v,id").insert(
+            rows(*[(f"k{at}", "p", 1, at) for at in range(40)])
+        )
+        found = read(table.reload(), ReadRequest()).to_arrow()
+        numbers = [int(name[:8]) for name in found["_hoodie_file_name"].to_pylist()]
+        assert numbers == bucket_numbers(found["_hoodie_record_key"].combine_chunks(), ["id", "v"], 4).tolist()
+        one = read(table.reload(), ReadRequest(where="id = 'k7' and v = 7")).to_arrow()
+        assert one["id"].to_pylist() == ["k7"]
+
     def test_an_overwrite_makes_new_groups_of_the_same_numbers(self, make: Make) -> None:
         table = make()
         self.writer(table).insert(rows(*[(f"k{at}", "p", 1, at) for at in range(20)]))
@@ -294,13 +322,178 @@ class TestBucket(LocalContract):
         writer.upsert(rows(*[("same", "p", 1, at) for at in range(20)]))
         assert len(table.reload().view().slices("p")) == 1
 
-    def test_consistent_hashing_is_refused_by_name(self, make: Make) -> None:
-        with pytest.raises(OptionError, match="consistent hashing"):
-            self.writer(make(), hoodie__index__bucket__engine="CONSISTENT_HASHING").insert(rows(("a", "p", 1, 1)))
+    def test_a_partition_has_the_number_of_buckets_of_the_first_rule_found_in_its_path(self, make: Make) -> None:
+        table = make()
+        by = {"hoodie__bucket__index__partition__expressions": "^q,1;r,2"}
+        some = [(f"k{at}", part, 1, at) for at in range(40) for part in ("p", "q", "pr")]
+        self.writer(table, **by).insert(rows(*some))
+        view = table.reload().view()
+        assert [len(view.slices(part)) for part in ("p", "q", "pr")] == [4, 1, 2]
+        path = rules_path()
+        assert BucketRules.decode(table.storage.read(path), path) == BucketRules.parse(4, "^q,1;r,2")
+        LocalWriter(table).upsert(rows(*[(key, part, 2, -v) for key, part, _, v in some], ("k", "new r", 2, 7)))
+        assert content(table) == sorted([("k", "new r", 7), *((key, part, -v) for key, part, _, v in some)])
+        with pytest.raises(TableMismatchError, match=r"expressions=\^q,1;r,2, not q,1"):
+            self.writer(table, hoodie__bucket__index__partition__expressions="q,1").upsert(rows(("a", "p", 1, 1)))
 
-    def test_buckets_by_partition_are_refused_by_name(self, make: Make) -> None:
-        with pytest.raises(UnsupportedError, match=r"hoodie\.bucket\.index\.partition\.expressions"):
-            self.writer(make(), hoodie__bucket__index__partition__expressions="p,4").insert(rows(("a", "p", 1, 1)))
+    def test_a_table_with_one_number_of_buckets_gets_no_rules(self, make: Make) -> None:
+        table = make()
+        self.writer(table).insert(rows(("a", "p", 1, 1)))
+        with pytest.raises(TableMismatchError, match=r"partition\.expressions=, not p,1"):
+            self.writer(table, hoodie__bucket__index__partition__expressions="p,1").upsert(rows(("a", "p", 1, 1)))
+        assert not table.storage.exists(rules_path())
+
+    @pytest.mark.parametrize("text", ["p", "p,0", "p,x", "p,1,2", "[a&&b],1", "[[a]b],1", r"\Qp,1", ",;"])
+    def test_what_are_no_rules_is_refused_by_name(self, make: Make, text: str) -> None:
+        with pytest.raises(OptionError, match=r"hoodie\.bucket\.index\.partition\.expressions"):
+            self.writer(make(), hoodie__bucket__index__partition__expressions=text).insert(rows(("a", "p", 1, 1)))
+        with pytest.raises(OptionError, match="rule"):
+            self.writer(make(), hoodie__bucket__index__partition__rule__type="range").insert(rows(("a", "p", 1, 1)))
+
+    def test_the_rules_that_hudi_stored_count_from_the_newest_commit_on(self, make: Make) -> None:
+        table = make()
+        table.storage.replace_atomic(rules_path(), BucketRules.parse(4, "p,2").encode())
+        pending = InstantTime("20300101000000000")
+        self.writer(table).insert(rows(*[(f"k{at}", "p", 1, at) for at in range(20)]))
+        assert len(table.reload().view().slices("p")) == 2
+        table.storage.replace_atomic(rules_path(pending), BucketRules.parse(4, "p,3").encode(pending))
+        requested = Instant(pending, Action.REPLACE_COMMIT, State.REQUESTED)
+        table.storage.replace_atomic(table.layout.path(requested), b"")
+        found = newest_rules(table.reload())
+        assert found == rules_path()
+        table.storage.delete(table.layout.path(requested))
+        assert newest_rules(table.reload()) == rules_path(pending)
+
+    def test_another_default_than_the_stored_one_is_refused(self, make: Make) -> None:
+        table = make()
+        table.storage.replace_atomic(rules_path(), BucketRules.parse(3, "p,2").encode())
+        with pytest.raises(TableMismatchError, match=r"num\.buckets=3, not 4"):
+            self.writer(table).insert(rows(("a", "p", 1, 1)))
+
+    @pytest.mark.parametrize("data", [b"", b"{}", b'{"expressions": "p", "defaultBucketNumber": 1, "rule": "regex"}'])
+    def test_stored_rules_that_can_not_be_read_are_an_error_with_their_path(self, make: Make, data: bytes) -> None:
+        table = make()
+        table.storage.replace_atomic(rules_path(), data)
+        with pytest.raises(CorruptFileError, match="hashing_config"):
+            self.writer(table).insert(rows(("a", "p", 1, 1)))
+
+    def test_racing_writers_use_the_rules_of_the_first(self, make: Make) -> None:
+        table = make()
+        before = table.reload()
+        index = BucketIndex.of(table.config, Options({**self.options, BUCKETS_BY_PARTITION.key: "p,2"}))
+        index.look_up(table.reload(), CandidateFiles())
+        index.look_up(before, CandidateFiles())
+        other = BucketIndex.of(table.config, Options({**self.options, BUCKETS_BY_PARTITION.key: "p,3"}))
+        with pytest.raises(TableMismatchError, match=r"expressions=p,2, not p,3"):
+            other.look_up(before, CandidateFiles())
+
+
+class TestConsistentHashing(LocalContract):
+    options: ClassVar[dict[str, Any]] = RINGS
+
+    @pytest.fixture
+    def make(self, tmp_path: Path) -> Make:
+        def table(**spec: Any) -> HudiTable:
+            wanted: dict[str, Any] = {"record_key": ("id",), "partition_by": ("part",), "ordering": "ts", **spec}
+            storage = LocalStorage(str(tmp_path / f"t{len(list(tmp_path.iterdir()))}"))
+            return create_table(storage, TableSpec(**{"name": "t", "schema": SCHEMA, "type": MOR, **wanted}))
+
+        return table
+
+    def test_each_operation_writes_logs_of_the_groups_of_the_ring(self, make: Make) -> None:
+        table = make(partition_by=())
+        for operation in ("insert", "bulk_insert", "upsert"):
+            getattr(self.writer(table), operation)(rows(*[(f"k{at}", "p", 1, at) for at in range(40)]))
+        nodes = {node.file_id: node.value for node in HashingMetadata.initial("", 4).nodes}
+        ends, groups = sorted(nodes.values()), {value: file_id for file_id, value in nodes.items()}
+        slices = {slice_.file_id: slice_ for slice_ in table.reload().view().slices("")}
+        assert set(slices) <= set(nodes)
+        assert all(slice_.base_file is None and len(slice_.log_files) == 3 for slice_ in slices.values())
+        for row in read(table.reload(), ReadRequest()).to_arrow().to_pylist():
+            value = xxhash.xxh32_intdigest(row["id"].encode()) & GREATEST_HASH
+            assert row["_hoodie_file_name"] == groups[next(end for end in ends if end >= value)]
+
+    def test_the_first_writer_of_a_partition_makes_its_ring(self, make: Make) -> None:
+        table = make()
+        self.writer(table).upsert(rows(("a", "p", 1, 1)))
+        path = metadata_path("p", FIRST)
+        assert HashingMetadata.decode(table.storage.read(path), path) == HashingMetadata.initial("p", 4)
+        table.storage.replace_atomic(path, HashingMetadata.initial("p", 2).encode())  # another writer was first
+        table.storage.replace_atomic(metadata_path("q", FIRST), HashingMetadata.initial("q", 2).encode())
+        self.writer(table).upsert(rows(*[(f"k{at}", "q", 1, at) for at in range(20)]))
+        assert len(table.reload().view().slices("q")) == 2
+
+    def test_racing_writers_use_the_ring_of_the_first(self, make: Make) -> None:
+        """The second one finds no folder when it looks, and the file when it makes its own."""
+        table = make()
+        before = table.reload()
+        first = ring_for_writing(table.reload(), "p", 4)
+        assert ring_for_writing(before, "p", 8) == first == HashingMetadata.initial("p", 4)
+
+    def test_the_table_remembers_its_engine(self, make: Make) -> None:
+        table = make()
+        self.writer(table).upsert(rows(("a", "p", 1, 1)))
+        LocalWriter(table).upsert(rows(("a", "p", 2, 2), ("b", "q", 2, 2)))
+        assert content(table) == [("a", "p", 2), ("b", "q", 2)]
+        with pytest.raises(TableMismatchError, match="engine=CONSISTENT_HASHING, not SIMPLE"):
+            self.writer(table, hoodie__index__bucket__engine="SIMPLE").upsert(rows(("a", "p", 3, 3)))
+
+    def test_tables_of_hudi_need_the_options_of_their_writers(self, make: Make) -> None:
+        table = make()
+        ring_for_writing(table.reload(), "p", 4)
+        with pytest.raises(TableMismatchError, match="by consistent hashing") as caught:
+            LocalWriter(table).upsert(rows(("a", "p", 1, 1)))
+        assert "CONSISTENT_HASHING" in str(caught.value.hint)
+        self.writer(table).upsert(rows(("a", "p", 1, 1)))
+
+    @pytest.mark.parametrize("part", ["p", "q"])
+    def test_a_table_of_another_index_is_refused(self, make: Make, part: str) -> None:
+        table = make()
+        LocalWriter(table).insert(rows(("a", "p", 1, 1)))
+        with pytest.raises(TableMismatchError, match=r"partition p: group .* is in no hash ring"):
+            self.writer(table).upsert(rows(("a", part, 2, 2)))
+        assert content(table) == [("a", "p", 1)]
+        assert not table.reload().timeline.pending().instants
+
+    def test_copy_on_write_and_non_blocking_writers_are_refused_by_name(self, make: Make) -> None:
+        with pytest.raises(UnsupportedError, match="copy-on-write"):
+            self.writer(make(type=TableType.COPY_ON_WRITE)).insert(rows(("a", "p", 1, 1)))
+        blocking = {"hoodie__write__concurrency__mode": "non_blocking_concurrency_control"}
+        with pytest.raises(UnsupportedError, match="needs simple buckets"):
+            self.writer(make(), **blocking).insert(rows(("a", "p", 1, 1)))
+
+    @pytest.mark.parametrize("operation", ["insert_overwrite", "insert_overwrite_table", "delete_partitions"])
+    def test_groups_are_not_replaced_as_they_have_no_other_names(self, make: Make, operation: str) -> None:
+        table = make()
+        self.writer(table).upsert(rows(("a", "p", 1, 1)))
+        given: Any = ["p"] if operation == "delete_partitions" else rows(("b", "p", 1, 1))
+        with pytest.raises(UnsupportedError, match="consistent hashing"):
+            getattr(self.writer(table), operation)(given)
+        assert content(table) == [("a", "p", 1)]
+
+    def test_the_first_write_overwrites_nothing_either(self, make: Make) -> None:
+        with pytest.raises(UnsupportedError, match="consistent hashing"):
+            self.writer(make()).insert_overwrite(rows(("a", "p", 1, 1)))
+
+    def test_part_of_the_key_decides(self, make: Make) -> None:
+        table = make(record_key=("id", "v"))
+        writer = self.writer(table, hoodie__bucket__index__hash__field="id")
+        writer.upsert(rows(*[("same", "p", 1, at) for at in range(20)]))
+        assert len(table.reload().view().slices("p")) == 1
+
+    def test_keys_that_are_not_stored_are_hashed(self, make: Make) -> None:
+        table = make(properties={"hoodie.populate.meta.fields": "false"})
+        self.writer(table).upsert(rows(*[(f"k{at}", "p", 1, at) for at in range(9)]))
+        self.writer(table).upsert(rows(("k3", "p", 2, 30)))
+        found = read(table.reload(), ReadRequest(columns=("id", "v"))).to_arrow().to_pylist()
+        assert sorted(row["v"] for row in found) == [0, 1, 2, 4, 5, 6, 7, 8, 30]
+
+    def test_compacted_groups_take_further_rows(self, make: Make) -> None:
+        table = make()
+        self.writer(table).upsert(rows(*[(f"k{at}", "p", 1, at) for at in range(9)]))
+        compact(table.reload())
+        self.writer(table).upsert(rows(*[(f"k{at}", "p", 2, -at) for at in range(9)]))
+        assert content(table) == [(f"k{at}", "p", -at) for at in range(9)]
 
 
 class TestGlobalBloom(GlobalContract):
@@ -420,6 +613,34 @@ def test_values_of_composite_keys(key: str, fields: list[str], values: list[str 
         expected = (31 * expected + (0 if value is None else java_hash(value))) & 0xFFFFFFFF
     in_key_order = sorted(fields, key=lambda field: key.find(field))
     assert bucket_numbers(pa.array([key]), in_key_order, 1 << 20).tolist() == [(expected & 0x7FFFFFFF) % (1 << 20)]
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8")), max_size=20))
+def test_hashes_of_rings_are_xxhash32(texts: list[str]) -> None:
+    array = pa.array(["x", *texts], pa.string()).slice(1)
+    assert xxhash32(array).tolist() == [xxhash.xxh32_intdigest(text.encode()) for text in texts]
+
+
+def test_long_keys_are_hashed_stripe_by_stripe() -> None:
+    texts = ["k" * length for length in range(70)]
+    assert xxhash32(pa.array(texts)).tolist() == [xxhash.xxh32_intdigest(text.encode()) for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("key", "fields", "joined"),
+    [
+        ("plain", ["id"], "plain"),
+        ("a:1,b:2", ["a", "b"], "12"),
+        ("a:1,b:2", ["b"], "2"),
+        ("a:__null__,b:2", ["a", "b"], "null2"),
+        ("a:__empty__,b:2", ["a", "b"], "2"),
+        ("a:1,b:2", ["other"], "a:1,b:2"),
+        ("only:colon", ["only"], "only:colon"),
+    ],
+)
+def test_rings_hash_the_values_of_the_key_side_by_side(key: str, fields: list[str], joined: str) -> None:
+    expected = xxhash.xxh32_intdigest(joined.encode()) & GREATEST_HASH
+    assert ring_hashes(pa.array([key, "a:9,b:9"]), fields)[0] == expected
 
 
 # -- plug-ins ----------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import pytest
 from skep.query.over_rows import Queries
 from skep.query.spark import SparkHolder
 from skep_format.basefile import read_footer
-from skep_format.errors import KeyFieldError, OptionError, UnsupportedError
+from skep_format.errors import KeyFieldError, OptionError, TableMismatchError, UnsupportedError
 from skep_format.logfile import read_blocks
 from skep_format.options import Options
 from skep_format.runner import ThreadRunner
@@ -270,7 +270,7 @@ def test_a_table_of_consistent_hashing_is_not_given_groups_that_its_index_does_n
     )
     mapping.parent.mkdir(parents=True)
     mapping.write_text("{}")
-    with pytest.raises(UnsupportedError, match="consistent hashing"):
+    with pytest.raises(TableMismatchError, match="consistent hashing"):
         writer(table).upsert(rows(("a", 1, 1, 1)))
     assert not len(table.reload().timeline)
 
@@ -279,7 +279,7 @@ def test_a_table_of_consistent_hashing_is_not_given_groups_that_its_index_does_n
 def test_a_table_with_buckets_by_partition_is_not_given_groups_by_another_number(make: Make, kind: TableType) -> None:
     table = make({}, type=kind)
     (Path(table.storage.root) / ".hoodie/.bucket_index/partition_bucket_index_meta/configs").mkdir(parents=True)
-    with pytest.raises(UnsupportedError, match="a number of buckets for each partition"):
+    with pytest.raises(TableMismatchError, match="a number of buckets for each partition"):
         writer(table).upsert(rows(("a", 1, 1, 1)))
     assert not len(table.reload().timeline)
 

@@ -23,6 +23,7 @@ from skep_table.commit.parts.data_files import (
     is_of_base_file,
     sync_written,
 )
+from skep_table.commit.parts.hash_rings import HashRings
 from skep_table.commit.parts.index_entries import IndexEntries
 from skep_table.commit.parts.markers import close_markers, delete_markers, marker_files, parse_markers
 from skep_table.commit.parts.metadata_records import (
@@ -34,6 +35,7 @@ from skep_table.commit.parts.metadata_records import (
 )
 from skep_table.commit.parts.metadata_table import drop_unkept, keeps_metadata_table
 from skep_table.commit.parts.schema_history import SchemaHistory
+from skep_table.keys.hash_rings import planned_resizes
 from skep_table.metadata_write import (
     FoundByTasks,
     Prepared,
@@ -122,7 +124,13 @@ class MetadataTableParticipant:
 
 def table_participants(metadata_table: MetadataTableParticipant | None = None) -> tuple[Participant, ...]:
     """The participants that a table itself requires, the same for every process that writes to it."""
-    return (metadata_table or MetadataTableParticipant(), IndexEntries(), SchemaHistory(), BootstrapIndex())
+    return (
+        metadata_table or MetadataTableParticipant(),
+        IndexEntries(),
+        SchemaHistory(),
+        BootstrapIndex(),
+        HashRings(),
+    )
 
 
 class DataFiles:
@@ -143,7 +151,8 @@ class DataFiles:
         self._marker_files = [file.path for file in files]
         written = {path for stat in metadata.stats for path in stat.paths}
         announced = {marker.data_path for marker in parse_markers(storage, time, files)}
-        delete_files(table.context, sorted(path for path in announced - written if _is_own(path, instant)))
+        only_bases = instant.action is Action.COMPACTION
+        delete_files(table.context, sorted(p for p in announced - written if not only_bases or is_of_base_file(p)))
 
     def delete_markers(self, table: HudiTable, instant: Instant, *others: str) -> None:
         """After the completion. `others` are deleted with the markers, by one request on object stores."""
@@ -157,12 +166,9 @@ class DataFiles:
         """Deletes the files, the metafiles of partitions that came with them, and the markers."""
         close_markers(table.storage, instant.requested_time)
         # of every process that worked on it
-        files = [path for path in files_of_instant(table, instant.requested_time) if _is_own(path, instant)]
+        # but not the logs that writers have started on the slices that a compaction or a resize writes
+        only_bases = instant.action is Action.COMPACTION or bool(planned_resizes(table, instant))
+        files = [p for p in files_of_instant(table, instant.requested_time) if not only_bases or is_of_base_file(p)]
         delete_files(table.context, files)
         delete_markers(table.storage, instant.requested_time)
         delete_new_partitions(table.storage, files, instant.requested_time)
-
-
-def _is_own(path: str, instant: Instant) -> bool:
-    """Not the logs that writers have started on the slice that a compaction writes."""
-    return instant.action is not Action.COMPACTION or is_of_base_file(path)

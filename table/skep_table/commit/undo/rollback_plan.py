@@ -19,6 +19,7 @@ from skep_format.timeline.instant import Action, Instant, State
 from skep_format.timeline.plans import CompactionPlan, InstantInfo, RollbackPlan, RollbackRequest
 from skep_table.commit.parts.data_files import files_of_instant, is_of_base_file
 from skep_table.commit.parts.markers import list_markers
+from skep_table.keys.hash_rings import planned_resizes
 from skep_table.table import HudiTable
 
 
@@ -33,7 +34,8 @@ def plan_rollback(table: HudiTable, target: Instant, *, forget: bool = False) ->
     for path in sorted(paths):
         partition, _, name = path.rpartition("/")
         log = LogFileName.parse(name)
-        if log is None or log.cdc or log.instant_time == target.requested_time:
+        is_own = table.format.logs.rolled_back_by_deletion  # copies beside a resize, too, which its instant names
+        if log is None or log.cdc or is_own or log.instant_time == target.requested_time:
             deleted.append(path)
         else:
             size = table.storage.size(path) if table.storage.exists(path) else 0
@@ -69,6 +71,10 @@ def _written(table: HudiTable, target: Instant, forget: bool) -> set[str]:
         return paths | _slices_started(table, target, metadata.partitions) if table.config.is_mor else paths
     if target.action is Action.COMPACTION:
         return _written_by_compaction(table, target, forget)
+    resized = planned_resizes(table, target)
+    if resized:  # rows that writers have put into the groups that a resize was to make are in the old ones, too
+        own = {marker.data_path for marker in list_markers(table.storage, target.requested_time) or ()}
+        return own | _slices_started(table, target, resized)
     if target.state is State.REQUESTED:  # tasks start once it is inflight; an attempt that ended has deleted its files
         return {marker.data_path for marker in list_markers(table.storage, target.requested_time) or ()}
     found = set(files_of_instant(table, target.requested_time))

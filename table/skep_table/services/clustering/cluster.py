@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from skep_format.errors import UnsupportedError
+from skep_format.hashing_metadata import HashingMetadata
 from skep_format.names import FileGroupId
 from skep_format.options import Options
 from skep_format.timeline.instant import Action, Instant
@@ -21,12 +22,15 @@ from skep_format.timeline.plans import ClusteringGroup, ClusteringPlan, Requeste
 from skep_table.commit.concurrency.changes import is_clustering
 from skep_table.commit.undo.recovery import finish_interrupted
 from skep_table.commit.writable import check_writable, prepared
-from skep_table.keys.buckets import GroupNames
+from skep_table.keys.buckets import GroupNames, hash_fields_of_key
+from skep_table.keys.hash_rings import groups_after, has_rings, mark, planned_rings, resizes_of
+from skep_table.keys.ring_targets import RingTargets
 from skep_table.plug_ins import find_strategy
 from skep_table.services.clustering.files import ClusterJob, GroupTask, cluster_group
 from skep_table.services.clustering.options import (
     EXECUTION_STRATEGIES,
     EXECUTION_STRATEGY,
+    RING_EXECUTION_STRATEGY,
     SORT_COLUMNS,
     TARGET_FILE_BYTES,
     known_class,
@@ -66,9 +70,9 @@ def schedule_clustering(table: HudiTable) -> Instant | None:
 def check_clusterable(table: HudiTable, options: Options) -> None:
     """UnsupportedError for a table that is not written, or whose file groups are made by the keys."""
     check_writable(table.config, table.storage.root)
-    if GroupNames.of(table.config, options).by_key:
+    if GroupNames.of(table.config, options).by_key and not has_rings(table):
         raise UnsupportedError(
-            f"table {table.config.name} has a bucket index: its file groups are made by the keys, not by size",
+            f"table {table.config.name} has a simple bucket index: its file groups are made by the keys, not by size",
             table=table.config.name,
             option=INDEX_TYPE.key,
         )
@@ -94,11 +98,13 @@ def execute_clustering(table: HudiTable, instant: Instant) -> Rewritten | None:
     if plan is None:
         delete_unreadable(table, instant, _plan_of)
         return None
-    inputs = PlannedSlices(table, instant, _inputs_of(plan))
+    inputs = PlannedSlices(table, instant, _inputs_of(plan), groups_after(table, plan.input_groups, instant))
+    resizes = resizes_of(table, plan.input_groups, instant)
 
     def check(fresh: HudiTable) -> None:
         check_writable(fresh.config, fresh.storage.root)
         inputs.check(fresh)
+        planned_rings(fresh, instant, resizes)
 
     execution = Execution.begin(table, instant, check)
     if execution is None:
@@ -106,10 +112,15 @@ def execute_clustering(table: HudiTable, instant: Instant) -> Rewritten | None:
     with execution, table.context.events.step("cluster", instant=instant.requested_time) as found:
         table = execution.table
         job = _job(table, execution.instant, plan)
-        written = table.context.runner.map(partial(cluster_group, job), _tasks(plan, inputs.slices))
+        rings = planned_rings(table, instant, resizes)
+        written = table.context.runner.map(partial(cluster_group, job), _tasks(job, plan, inputs.slices, rings))
         metadata = metadata_of(table, job.context, [stat for stats in written for stat in stats])
         clustered = execution.complete(replace(metadata, partition_to_replace_file_ids=_replaced(inputs.slices)))
         found.update(replaced=clustered.replaced, files=clustered.slices)
+    try:
+        mark(clustered.table, instant.requested_time, resizes)
+    except OSError:  # the next writer does it
+        log.exception("table %s: %s has no markers of its hash rings", table.config.name, instant.requested_time)
     name, time = table.config.name, instant.requested_time
     log.info("table %s: %s clustered %d file groups into %d", name, time, clustered.replaced, clustered.slices)
     return clustered
@@ -144,19 +155,35 @@ def _job(table: HudiTable, instant: Instant, plan: ClusteringPlan) -> ClusterJob
     name = known_class("Spark", "Java", "Flink")((plan.strategy and plan.strategy.strategy_class_name) or "")
     strategy = (
         None
-        if name in ("", *EXECUTION_STRATEGIES)
+        if name in ("", RING_EXECUTION_STRATEGY, *EXECUTION_STRATEGIES)
         else find_strategy(EXECUTION_GROUP, name, EXECUTION_STRATEGY, EXECUTION_STRATEGIES)
     )
     columns = Options(params).value(SORT_COLUMNS)
     context = context_of(table, instant, WriteOperation.CLUSTER, table.options.value(TARGET_FILE_BYTES))
     check_sort_columns(table, columns, context.schema)
-    return ClusterJob(table, context, params, strategy)
+    return ClusterJob(table, instant, context, params, strategy)
 
 
-def _tasks(plan: ClusteringPlan, slices: Mapping[FileGroupId, FileSlice]) -> list[GroupTask]:
+def _tasks(
+    job: ClusterJob,
+    plan: ClusteringPlan,
+    slices: Mapping[FileGroupId, FileSlice],
+    rings: Mapping[str, HashingMetadata],
+) -> list[GroupTask]:
     """Largest group first."""
-    tasks = [task for number, group in enumerate(plan.input_groups) for task in _tasks_of_group(number, group, slices)]
+    tasks = []
+    for number, group in enumerate(plan.input_groups):
+        targets = _targets(job, group, rings)
+        tasks += [replace(task, targets=targets) for task in _tasks_of_group(number, group, slices)]
     return sorted(tasks, key=lambda task: -sum(slice_.size_bytes for slice_ in task.slices))
+
+
+def _targets(job: ClusterJob, group: ClusteringGroup, rings: Mapping[str, HashingMetadata]) -> RingTargets | None:
+    """Where the rows of the groups of a resize go; None for those of other clusterings."""
+    for partition, resize in resizes_of(job.table, (group,), job.instant).items():
+        fields = hash_fields_of_key(job.table.config, job.table.options)
+        return RingTargets.of(rings[partition], resize.children, fields)
+    return None
 
 
 def _tasks_of_group(number: int, group: ClusteringGroup, current: Mapping[FileGroupId, FileSlice]) -> list[GroupTask]:

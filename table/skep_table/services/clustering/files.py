@@ -7,18 +7,23 @@ sort columns rows pass through; with them they are held, on disk where they are 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
 from typing import Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from skep_format.basefile import OpenBaseFile, can_copy, open_base, read_footer
 from skep_format.names import MarkerType
 from skep_format.options import Options
+from skep_format.timeline.instant import Instant
 from skep_format.timeline.metadata import WriteStat
+from skep_table.keys.ring_targets import RingTargets
+from skep_table.keys.stored import StoredKeys
 from skep_table.services.clustering.options import CURVE, SORT_COLUMNS
 from skep_table.services.clustering.row_order import order_of
 from skep_table.services.clustering.row_spool import RowSpool
@@ -30,7 +35,7 @@ from skep_table.slices.options import MERGE_BYTES, SPILL_FOLDER
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
 from skep_table.write.context import WriteContext
-from skep_table.write.output.files import BaseFiles, renamed
+from skep_table.write.output.files import BaseFiles, OpenFile, renamed
 from skep_table.write.planning.profile import Bucket, new_file_id
 
 # Row groups whose pages have less than this part of the bytes that a row group is written from are joined with others.
@@ -39,12 +44,13 @@ _SMALL: Final = 0.125
 
 @dataclass(frozen=True, slots=True)
 class GroupTask:
-    """Slices of one partition that become `outputs` files."""
+    """Slices of one partition that become `outputs` files; `targets`: the hash of a key decides which."""
 
     number: int
     partition_path: str
     slices: tuple[FileSlice, ...]
     outputs: int
+    targets: RingTargets | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,7 @@ class ClusterJob:
     """What all groups of one clustering share."""
 
     table: HudiTable
+    instant: Instant
     context: WriteContext
     params: Mapping[str, str]
     strategy: ExecutionStrategy | None = None
@@ -68,6 +75,8 @@ class _RowGroup(NamedTuple):
 def cluster_group(job: ClusterJob, task: GroupTask) -> tuple[WriteStat, ...]:
     """Writes the group's rows into new file groups; none when it has no rows."""
     rows = itertools.chain.from_iterable(map(partial(_rows, job), task.slices))
+    if task.targets is not None:
+        return _write_by_hash(job, task, task.targets, _in_order(job, rows))
     if job.strategy is not None:
         return _write(job, task, job.strategy(rows, job.params), _rows_in_footers(job, task))
     given = Options(job.params)
@@ -75,12 +84,51 @@ def cluster_group(job: ClusterJob, task: GroupTask) -> tuple[WriteStat, ...]:
     if not columns:
         parts = itertools.chain.from_iterable(map(partial(_parts, job), task.slices))
         return _write(job, task, parts, _rows_in_footers(job, task))
+    with _spool(job, columns) as spool:
+        return _write(job, task, _ordered(job, spool, rows), spool.rows)
+
+
+def _spool(job: ClusterJob, columns: Sequence[str]) -> RowSpool:
     options = job.table.options
-    with RowSpool(columns, options.value(MERGE_BYTES), options.value(SPILL_FOLDER)) as spool:
+    return RowSpool(columns, options.value(MERGE_BYTES), options.value(SPILL_FOLDER))
+
+
+def _ordered(job: ClusterJob, spool: RowSpool, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """All rows, which the spool takes first, in the plan's order."""
+    for batch in rows:
+        spool.add(batch)
+    given = Options(job.params)
+    curve = given.value(CURVE) if given.is_set(CURVE) else job.table.options.value(CURVE)
+    return spool.ordered(partial(order_of, curve=curve))
+
+
+def _in_order(job: ClusterJob, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows in the plan's order, if it has one."""
+    columns = Options(job.params).value(SORT_COLUMNS)
+    if not columns:
+        yield from rows
+        return
+    with _spool(job, columns) as spool:
+        yield from _ordered(job, spool, rows)
+
+
+def _write_by_hash(
+    job: ClusterJob, task: GroupTask, targets: RingTargets, rows: Iterator[pa.RecordBatch]
+) -> tuple[WriteStat, ...]:
+    """A file for each target that gets rows."""
+    files = BaseFiles(job.context, Bucket(task.number, task.partition_path, targets.file_ids[0]))
+    keys = StoredKeys.of(job.table.config, job.context.schema)
+    found: dict[int, OpenFile] = {}
+    with ExitStack() as stack:
         for batch in rows:
-            spool.add(batch)
-        curve = given.value(CURVE) if given.is_set(CURVE) else options.value(CURVE)
-        return _write(job, task, spool.ordered(partial(order_of, curve=curve)), spool.rows)
+            places = targets.of_keys(keys.of_rows(batch))
+            for place in np.unique(places).tolist():
+                if place not in found:
+                    opened = files.open(targets.file_ids[place], MarkerType.CREATE)
+                    found[place] = stack.enter_context(opened)
+                file = found[place]
+                file.writer.write(renamed(batch.filter(pa.array(places == place)), file.name))
+    return tuple(files.stat(found[place], num_inserts=found[place].rows) for place in sorted(found))
 
 
 def _rows(job: ClusterJob, slice_: FileSlice) -> Iterator[pa.RecordBatch]:

@@ -84,7 +84,8 @@ PLAN_STRATEGY = option(
     "hoodie.clustering.plan.strategy.class",
     _strategy,
     "SizeBasedClusteringPlanStrategy",
-    "SizeBased, RecentDays or SelectedPartitions ClusteringPlanStrategy, or the name of an entry point",
+    "SizeBased, RecentDays or SelectedPartitions ClusteringPlanStrategy, or the name of an entry point; of a table with"
+    " consistent hashing ConsistentBucketClusteringPlanStrategy alone, which is its default",
 )
 EXECUTION_STRATEGIES = (
     "SortAndSizeExecutionStrategy",
@@ -92,6 +93,9 @@ EXECUTION_STRATEGIES = (
     "StreamCopyClusteringExecutionStrategy",
 )
 """Those that are built in. Rows that are not put in order are copied as row groups by all of them."""
+RING_PLAN_STRATEGY = "ConsistentBucketClusteringPlanStrategy"
+RING_EXECUTION_STRATEGY = "ConsistentBucketClusteringExecutionStrategy"
+"""The only ones of a table with consistent hashing, and of no other."""
 EXECUTION_STRATEGY = option(
     "hoodie.clustering.execution.strategy.class",
     _strategy,

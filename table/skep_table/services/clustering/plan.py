@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from skep_format.errors import OptionError, SchemaError
+from skep_format.errors import OptionError, SchemaError, UnsupportedError
 from skep_format.names import FileGroupId
 from skep_format.options import Options
 from skep_format.schema.arrow import arrow_type
@@ -23,10 +24,12 @@ from skep_format.timeline.plans import (
     SliceInfo,
 )
 from skep_table.commit.concurrency.changes import groups_in_writing, is_clustering
+from skep_table.keys.hash_rings import has_rings, ring_of
 from skep_table.plug_ins import find_strategy
 from skep_table.query.named import refuse_lost_files
 from skep_table.services.clustering import options as options_of
 from skep_table.services.clustering.options import Curve, PartitionFilter
+from skep_table.services.clustering.resize import PlannedGroup, Resizing
 from skep_table.services.clustering.row_order import can_be_sorted
 from skep_table.services.metrics import slice_metrics
 from skep_table.services.plan_scope import coverage_of, options_key, uncovered_partitions
@@ -38,11 +41,14 @@ from skep_table.write.planning.options import MAX_FILE_BYTES
 
 _PREFIX: Final = "org.apache.hudi.client.clustering.run.strategy.Spark"
 _CHOOSE_CANDIDATES: Final = ("hoodie.clustering.", "hoodie.layout.optimize.")
+_CHOOSE_RESIZES: Final = (*_CHOOSE_CANDIDATES, "hoodie.bucket.index.", MAX_FILE_BYTES.key)
 _BUILT_IN: Final = {
     "SizeBasedClusteringPlanStrategy": None,
     "RecentDaysClusteringPlanStrategy": PartitionFilter.RECENT_DAYS,
     "SelectedPartitionsClusteringPlanStrategy": PartitionFilter.SELECTED_PARTITIONS,
 }
+
+log = logging.getLogger("skep.cluster")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,18 +85,24 @@ def plan_clustering(table: HudiTable) -> RequestedReplaceMetadata | None:
     """
     options = table.options
     params = _params(table, options)
-    strategy = _strategy(options)
+    resizing = Resizing.of(options) if has_rings(table) else None
+    strategy = _strategy(table, options, resizes=resizing is not None)
+    if resizing is not None and _is_being_written(table):
+        return None
     sizes = Sizes.of(options)
     view = table.view(metadata=False)
     by_partition = strategy is None and _partition_filter(options) is not PartitionFilter.RECENT_DAYS
-    chosen_by = options_key(options, _CHOOSE_CANDIDATES)
+    chosen_by = options_key(options, _CHOOSE_CANDIDATES if resizing is None else _CHOOSE_RESIZES)
     changed = uncovered_partitions(table, _earlier_plans(table), chosen_by) if by_partition else None
     partitions = choose_partitions(view.partitions() if changed is None else changed, options)
     refuse_lost_files(table, view, partitions)
     ordered_by = _ordered_by(table, params)
-    scanned = table.context.threads.map(
-        partial(_groups_of, table, view, strategy, sizes, ordered_by, options, groups_in_writing(table)), partitions
+    scan = (
+        partial(_groups_of, table, view, strategy, sizes, ordered_by, options, groups_in_writing(table))
+        if resizing is None
+        else partial(_resizes_of, table, view, resizing, ordered_by)
     )
+    scanned = table.context.threads.map(scan, partitions)
     found = [(path, group) for path, (of_path, _) in zip(partitions, scanned, strict=True) for group in of_path]
     most = options.value(options_of.MAX_GROUPS)
     groups = [group for _, group in found[:most]]
@@ -103,14 +115,15 @@ def plan_clustering(table: HudiTable) -> RequestedReplaceMetadata | None:
     plan = ClusteringPlan(
         input_groups=tuple(
             ClusteringGroup(
-                slices=tuple(_slice_info(table, slice_) for slice_ in group),
-                metrics=slice_metrics(group, file_bytes),
-                num_output_file_groups=sizes.outputs(group),
+                slices=tuple(_slice_info(table, slice_) for slice_ in group.slices),
+                metrics=slice_metrics(group.slices, file_bytes),
+                num_output_file_groups=group.outputs,
+                extra_metadata=group.extra,
             )
             for group in groups
         ),
         strategy=ClusteringStrategy(
-            strategy_class_name=_class_name(options.value(options_of.EXECUTION_STRATEGY)), strategy_params=params
+            strategy_class_name=_class_name(_execution(options, resizes=resizing is not None)), strategy_params=params
         ),
         extra_metadata={},
         preserve_hoodie_metadata=True,
@@ -208,7 +221,7 @@ def _groups_of(
     options: Options,
     in_writing: Collection[FileGroupId],
     partition: str,
-) -> tuple[list[list[FileSlice]], bool]:
+) -> tuple[list[PlannedGroup], bool]:
     """The groups of a partition, and whether it is settled: once they are rewritten, it has no candidates.
 
     It is not while the files that come of it may be small themselves.
@@ -217,11 +230,42 @@ def _groups_of(
     eligible = [each for each in free if each.group not in in_writing]
     slices = [with_source_size(table, each, table.options) for each in eligible]
     if strategy is not None:
-        return [list(group) for group in strategy(partition, slices, options)], False
+        chosen = strategy(partition, slices, options)
+        return [PlannedGroup(tuple(group), sizes.outputs(group)) for group in chosen], False
     groups = group_by_size(slices, sizes, ordered_by)
     small = sum((each.base_file.size_bytes if each.base_file else 0) < sizes.small for each in slices)
     is_single = len(groups) == 1 and sizes.outputs(groups[0]) == 1 and small == len(groups[0])
-    return groups, len(eligible) == len(free) and not sizes.single_files and (not groups or is_single)
+    settled = len(eligible) == len(free) and not sizes.single_files and (not groups or is_single)
+    return [PlannedGroup(tuple(group), sizes.outputs(group)) for group in groups], settled
+
+
+def _resizes_of(
+    table: HudiTable, view: FileView, resizing: Resizing, ordered_by: Collection[str] | None, partition: str
+) -> tuple[list[PlannedGroup], bool]:
+    """The groups of a partition with a hash ring. None while it is being resized, as rings change one by one.
+
+    It is settled where no group comes of it: halves may be too large still, and neighbours small.
+    """
+    groups = view.file_groups(partition)
+    ring = ring_of(table, partition)
+    if ring is None or any(group.pending_clustering is not None for group in groups):
+        return [], not groups
+    slices = [each for group in groups if _is_free(group) and (each := group.latest) is not None]
+    unordered = () if ordered_by is None else [s.file_id for s in slices if _gains_order(s, ordered_by)]
+    found = resizing.groups(ring, slices, unordered)
+    return found, len(slices) == len(groups) and not found
+
+
+def _gains_order(slice_: FileSlice, ordered_by: Collection[str]) -> bool:
+    return bool(slice_.log_files) or slice_.base_instant not in ordered_by
+
+
+def _is_being_written(table: HudiTable) -> bool:
+    """Whether a write is pending: it may have rows for groups that a resize is about to replace."""
+    last = table.timeline.pending().of(Action.DELTA_COMMIT).last()
+    if last is not None:
+        log.info("table %s: no resize is planned while %s is pending", table.config.name, last.requested_time)
+    return last is not None
 
 
 def _is_free(group: FileGroup) -> bool:
@@ -251,15 +295,39 @@ def _is_clustering(table: HudiTable, instant: Instant) -> bool:
     return is_clustering(table, instant)
 
 
-def _strategy(options: Options) -> PlanStrategy | None:
-    """None for those that are built in: they differ in the partitions they look into."""
+def _strategy(table: HudiTable, options: Options, *, resizes: bool) -> PlanStrategy | None:
+    """None for those that are built in: they differ in the partitions they look into.
+
+    UnsupportedError where only one of strategy and table is of consistent hashing.
+    """
+    for known, of_rings in (
+        (options_of.PLAN_STRATEGY, options_of.RING_PLAN_STRATEGY),
+        (options_of.EXECUTION_STRATEGY, options_of.RING_EXECUTION_STRATEGY),
+    ):
+        name = options.value(known)
+        if options.is_set(known) and (name == of_rings) != resizes:
+            raise UnsupportedError(
+                f"table {table.config.name}: {known.key}={name}, and its buckets are"
+                f" {'' if resizes else 'not '}those of consistent hashing",
+                hint=f"leave {known.key} out",
+                option=known.key,
+                found=name,
+                expected=of_rings if resizes else None,
+            )
     name = options.value(options_of.PLAN_STRATEGY)
-    return None if name in _BUILT_IN else find_strategy(PLAN_GROUP, name, options_of.PLAN_STRATEGY, tuple(_BUILT_IN))
+    if resizes or name in _BUILT_IN:
+        return None
+    return find_strategy(PLAN_GROUP, name, options_of.PLAN_STRATEGY, tuple(_BUILT_IN))
+
+
+def _execution(options: Options, *, resizes: bool) -> str:
+    return options_of.RING_EXECUTION_STRATEGY if resizes else options.value(options_of.EXECUTION_STRATEGY)
 
 
 def _class_name(strategy: str) -> str:
     """Hudi loads the class that a plan names."""
-    return f"{_PREFIX}{strategy}" if strategy in options_of.EXECUTION_STRATEGIES else strategy
+    of_hudi = (*options_of.EXECUTION_STRATEGIES, options_of.RING_EXECUTION_STRATEGY)
+    return f"{_PREFIX}{strategy}" if strategy in of_hudi else strategy
 
 
 def _params(table: HudiTable, options: Options) -> dict[str, str]:

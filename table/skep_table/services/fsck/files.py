@@ -17,6 +17,7 @@ from skep_format.runner import Runner
 from skep_format.storage import FileStatus, Storage
 from skep_format.timeline.instant import Action, Instant
 from skep_format.timeline.metadata import CommitMetadata, WriteStat
+from skep_table.keys.hash_rings import is_copy
 from skep_table.query.named import belongs_to
 from skep_table.services.fsck.findings import UNREADABLE, FileFinding, Problem, reason
 from skep_table.table import HudiTable, Written
@@ -91,7 +92,7 @@ def check_files(
     yield from _unnamed(table, listed.files.values())
     for instant, stat in newest.values():
         for path in stat.paths:
-            if path not in listed.files and path not in cleaned:
+            if path not in listed.files and path not in cleaned and not is_copy(table, stat):
                 yield FileFinding(Problem.MISSING, path, instant, "its commit names it, and it is not there")
     tasks = [(instant, stat, listed.files[stat.path]) for instant, stat in newest.values() if stat.path in listed.files]
     for found in runner.map(partial(_compared, table.storage), tasks):

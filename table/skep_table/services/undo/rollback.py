@@ -18,6 +18,7 @@ from skep_table.commit.undo.recovery import finish_interrupted, refuse_active
 from skep_table.commit.undo.rollback import roll_back
 from skep_table.commit.undo.rollback_plan import plan_rollback
 from skep_table.commit.writable import prepared
+from skep_table.keys.hash_rings import is_copy
 from skep_table.services.cleaning.clean import finish_cleans
 from skep_table.table import HudiTable
 
@@ -94,12 +95,14 @@ def check_not_cleaned(table: HudiTable, targets: Collection[Instant]) -> None:
     """
     view, rolled_back = table.view(metadata=False), {target.requested_time for target in targets}
     wanted: dict[str, dict[str, _Wanted]] = defaultdict(dict)
+    stats: dict[FileGroupId, WriteStat] = {}
     for target in targets:
         if not target.is_completed:
             continue
         metadata = table.commit_metadata(target)
         for stat in metadata.stats:
             if metadata.compacted or stat.prev_commit not in ("null", "", *rolled_back):
+                stats[FileGroupId(stat.partition_path, stat.file_id)] = stat
                 wanted[stat.partition_path][stat.file_id] = target.requested_time, _slice_before(table, stat)
         for partition, file_ids in (metadata.partition_to_replace_file_ids or {}).items():
             wanted[partition].update(dict.fromkeys(file_ids, (target.requested_time, None)))
@@ -111,7 +114,10 @@ def check_not_cleaned(table: HudiTable, targets: Collection[Instant]) -> None:
         for file_id, (time, base) in groups.items():
             found = there.get(file_id, set())
             is_missing = not found or (base is not None and base not in found)
-            if is_missing and not _is_only_of(targets, table, FileGroupId(partition, file_id)):
+            group = FileGroupId(partition, file_id)
+            if is_missing and not _is_only_of(targets, table, group):
+                if group in stats and is_copy(table, stats[group]):
+                    continue
                 raise InputError(
                     f"table {table.config.name}: without {time}, rows of {partition or 'the table'}/{file_id} would be"
                     " lost: the cleaner has removed what was there before",

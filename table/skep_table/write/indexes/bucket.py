@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from skep_format.errors import OptionError, TableMismatchError, UnsupportedError
-from skep_format.options import Options
+from skep_format.bucket_rules import FOLDER, BucketRules, instant_of, rules_path
+from skep_format.errors import AlreadyExistsError, CorruptFileError, TableMismatchError
+from skep_format.options import Option, Options
 from skep_format.table_config import TableConfig
 from skep_table.commit.options import Concurrency
 from skep_table.keys.buckets import (
@@ -19,26 +21,31 @@ from skep_table.keys.buckets import (
     BUCKETS,
     BUCKETS_BY_PARTITION,
     FIXED_BUCKET_NAMES,
+    OTHER_BUCKETS,
+    RULE_TYPE,
     GroupNames,
     bucket_numbers,
-    counts_by_partition,
+    hash_fields,
+    hash_fields_of_key,
 )
 from skep_table.table import HudiTable
 from skep_table.write.indexes.contract import Index, KeyLookUp, LookedUp, by_partition
 from skep_table.write.planning.candidates import CandidateFile, CandidateFiles
-from skep_table.write.planning.options import BUCKET_ENGINE, INDEX_TYPE, IndexType
+from skep_table.write.planning.options import INDEX_TYPE, IndexType
 from skep_table.write.tags import tag_of_new_group
 
 
 @dataclass(frozen=True)
 class BucketIndex(Index):
-    """`hash_fields`: the record key fields whose values are hashed, into one of `buckets` groups of a partition.
+    """`hash_fields`: the record key fields whose values are hashed, into so many groups of a partition as `rules` have.
+
+    Those that are stored with the table count, and have to be the ones that are given, if any are.
 
     With non-blocking concurrency control all rows go to logs (`finds_log_keys`), those of new groups too, and all
     writers name a new group alike.
     """
 
-    buckets: int
+    rules: BucketRules
     hash_fields: tuple[str, ...]
     finds_log_keys: bool = False
     places_new_keys = True
@@ -47,26 +54,10 @@ class BucketIndex(Index):
 
     @classmethod
     def of(cls, config: TableConfig, options: Options) -> BucketIndex:
-        """OptionError for hash fields that are not in the record key; UnsupportedError for buckets by partition."""
-        options.value(BUCKET_ENGINE)
-        if counts_by_partition(config, options):
-            raise UnsupportedError(
-                f"table {config.name}: {BUCKETS_BY_PARTITION.key} gives each partition a number of buckets of its own,"
-                " and such tables are not written yet",
-                option=BUCKETS_BY_PARTITION.key,
-                table=config.name,
-            )
-        keys = config.record_key_fields
-        fields = options.value(BUCKET_FIELDS) or keys
-        if not keys or not set(fields) <= set(keys):
-            raise OptionError(
-                f"table {config.name}: {BUCKET_FIELDS.key} names {', '.join(fields) or 'nothing'},"
-                f" the record key is {', '.join(keys) or 'made by the writer'}",
-                option=BUCKET_FIELDS.key,
-                found=fields,
-                expected=keys,
-            )
-        return cls(options.value(BUCKETS), fields, Concurrency.of(options).is_non_blocking)
+        """OptionError for hash fields that are not in the record key, and for what are no rules."""
+        options.value(RULE_TYPE)
+        rules = BucketRules.parse(options.value(BUCKETS), options.value(BUCKETS_BY_PARTITION))
+        return cls(rules, hash_fields(config, options), Concurrency.of(options).is_non_blocking)
 
     @property
     def names(self) -> GroupNames:
@@ -76,27 +67,79 @@ class BucketIndex(Index):
     def recorded(self) -> Mapping[str, str]:
         return {
             INDEX_TYPE.key: IndexType.BUCKET.value,
-            BUCKETS.key: str(self.buckets),
+            BUCKETS.key: str(self.rules.default),
             BUCKET_FIELDS.key: ",".join(self.hash_fields),
         }
 
     def look_up(self, table: HudiTable, files: CandidateFiles) -> BucketLookUp:
+        rules = self._stored(table)
         for path, of_path in files.items():
-            groups_by_number(path, of_path, self.buckets)  # refuses foreign groups on the driver already
+            groups_by_number(path, of_path, rules.number(path))  # refuses foreign groups on the driver already
         if INDEX_TYPE.key not in table.config.raw:
-            self._refuse_table_of_another_index(table)
-        return BucketLookUp(files, self.buckets, self.hash_fields)
+            _refuse_table_of_another_index(table, rules)
+        return BucketLookUp(files, self._kept(table, rules), hash_fields_of_key(table.config, table.options))
 
-    def _refuse_table_of_another_index(self, table: HudiTable) -> None:
-        """TableMismatchError where the last write made groups without bucket numbers, in whatever partitions.
+    def _stored(self, table: HudiTable) -> BucketRules:
+        """The rules of the table, else those given. TableMismatchError where both are there and differ."""
+        path = newest_rules(table)
+        if path is None:
+            if self.rules.expressions and INDEX_TYPE.key in table.config.raw:
+                raise _other_rules(table, BUCKETS_BY_PARTITION, self.rules.expressions, "")
+            return self.rules
+        stored = BucketRules.decode(table.storage.read(path), path)
+        if self.rules.expressions and self.rules.expressions != stored.expressions:
+            raise _other_rules(table, BUCKETS_BY_PARTITION, self.rules.expressions, stored.expressions)
+        rescaled = BUCKETS.key in table.config.raw and not table.options.is_set(BUCKETS)
+        if self.rules.default != stored.default and not rescaled:
+            raise _other_rules(table, BUCKETS, self.rules.default, stored.default)
+        return stored
 
-        Nothing in a table of Hudi's writers records the index. This write would, and so make partitions unwritable
-        that it does not touch.
-        """
-        for instant in reversed(table.timeline.data().completed().instants):
-            for stat in table.commit_metadata(instant).stats:
-                _number(stat.partition_path, stat.file_id, self.buckets)
-                return
+    def _kept(self, table: HudiTable, rules: BucketRules) -> BucketRules:
+        """The same, stored from now on where the table has none: readers leave out files by the file of them."""
+        if rules.expressions and newest_rules(table) is None:
+            try:
+                table.storage.create_exclusive(rules_path(), rules.encode())
+            except AlreadyExistsError:  # another writer was first
+                stored = BucketRules.decode(table.storage.read(rules_path()), rules_path())
+                if stored.expressions != rules.expressions:
+                    raise _other_rules(table, BUCKETS_BY_PARTITION, rules.expressions, stored.expressions) from None
+                if stored.default != rules.default:
+                    raise _other_rules(table, BUCKETS, rules.default, stored.default) from None
+        return rules
+
+
+def newest_rules(table: HudiTable) -> str | None:
+    """The path of the file of rules that counts. CorruptFileError where a table with rules has none of a commit."""
+    if not table.may_have_folder(OTHER_BUCKETS):
+        return None
+    found = [time for file in table.storage.list_prefix(FOLDER) if (time := instant_of(file.name)) is not None]
+    pending = table.timeline.pending()
+    committed = [time for time in found if not pending.contains(time)]
+    if found and not committed:
+        raise CorruptFileError(f"{FOLDER}: none of its files is of a completed commit", path=FOLDER, found=max(found))
+    return rules_path(max(committed)) if committed else None
+
+
+def _refuse_table_of_another_index(table: HudiTable, rules: BucketRules) -> None:
+    """TableMismatchError where the last write made groups without bucket numbers, in whatever partitions.
+
+    Nothing in a table of Hudi's writers records the index. This write would, and so make partitions unwritable that it
+    does not touch.
+    """
+    for instant in reversed(table.timeline.data().completed().instants):
+        for stat in table.commit_metadata(instant).stats:
+            _number(stat.partition_path, stat.file_id, rules.number(stat.partition_path))
+            return
+
+
+def _other_rules(table: HudiTable, known: Option[Any], given: object, stored: object) -> TableMismatchError:
+    return TableMismatchError(
+        f"table {table.config.name} is written with {known.key}={stored}, not {given}",
+        option=known.key,
+        table=table.config.name,
+        found=stored,
+        expected=given,
+    )
 
 
 @dataclass(frozen=True)
@@ -104,17 +147,18 @@ class BucketLookUp(KeyLookUp):
     """Hashes keys; a group that the partition does not have yet gets the tag of its bucket's number."""
 
     files: CandidateFiles
-    buckets: int
+    rules: BucketRules
     hash_fields: tuple[str, ...]
 
     def candidates(self, keyed: pa.Table) -> LookedUp:
         return by_partition(keyed, self._of_partition)
 
     def _of_partition(self, path: str, keys: pa.Array, _rows: npt.NDArray[np.int64]) -> LookedUp:
-        number_of = tag_of_new_group(np.arange(self.buckets))
-        groups = groups_by_number(path, self.files.get(path, ()), self.buckets)
+        buckets = self.rules.number(path)
+        number_of = tag_of_new_group(np.arange(buckets))
+        groups = groups_by_number(path, self.files.get(path, ()), buckets)
         number_of[list(groups)] = self.files.first_number(path) + np.array(list(groups.values()), np.int64)
-        return LookedUp(number_of[bucket_numbers(keys, self.hash_fields, self.buckets)])
+        return LookedUp(number_of[bucket_numbers(keys, self.hash_fields, buckets)])
 
 
 def groups_by_number(path: str, files: Sequence[CandidateFile], buckets: int) -> dict[int, int]:

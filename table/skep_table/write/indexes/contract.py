@@ -16,7 +16,8 @@ indexes map to this:
   table) names the shard of each key in `candidates`, and returns file numbers from `in_shard`, which one task calls
   for all keys of a shard. New keys get into the metadata table with the commit.
 * An index that computes the group from the key (buckets, consistent hashing) returns file numbers too, and sets
-  `places_new_keys` and `names`. Consistent hashing reads its ranges of hashes in `look_up`, once per attempt.
+  `places_new_keys` and `names`. Consistent hashing reads its ranges of hashes in `look_up`, once per attempt, and
+  names new groups by `new_group`.
 * An index that knows ranges or filters only (Bloom, column statistics, expression indexes) returns candidate files, and
   reads keys in `confirm`. Its statistics of new files come with `on_written`.
 """
@@ -124,6 +125,11 @@ class KeyLookUp(ABC):
     def candidates(self, keyed: pa.Table) -> LookedUp:
         """What the index knows about each row of `columns`, for rows of any partitions; keys may repeat."""
 
+    def new_group(self, path: str, number: int) -> str | None:
+        """The id of a group that the partition does not have yet, by the index's number; None for any name."""
+        del path, number
+        return None
+
     def in_shard(self, number: int, keys: pa.Array) -> LookedUp:
         """What the index knows about keys of one shard, with candidate files for those that it is not sure of."""
         raise NotImplementedError(f"{type(self).__name__} has no shards")
@@ -151,6 +157,8 @@ class Index(ABC):
     """Whether it finds keys in base files. Of one that does not, no positions are looked up there unless asked for."""
     finds_in_base_files: bool = False
     """Whether each key that it finds was read in the base file of its file group."""
+    replaces_groups: bool = True
+    """Whether an operation may replace the file groups of a partition by others."""
     keeps_keys: bool = False
     """Whether it stores keys outside of the table's files: `on_written` is called with the new ones."""
 

@@ -2,33 +2,54 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from skep_format.errors import TableMismatchError, UnsupportedError
 from skep_format.options import Option, Options
 from skep_format.table_config import TableConfig
+from skep_format.timeline.metadata import WriteOperation
 from skep_table.keys.buckets import BUCKET_FIELDS, BUCKETS, OTHER_BUCKETS
+from skep_table.keys.hash_rings import has_rings
 from skep_table.plug_ins import needed_plug_in
 from skep_table.table import HudiTable
 from skep_table.write.indexes.bloom_lookup import BloomIndex
 from skep_table.write.indexes.bucket import BucketIndex
+from skep_table.write.indexes.consistent import ConsistentIndex
 from skep_table.write.indexes.contract import Index
 from skep_table.write.indexes.memory import InMemoryIndex
 from skep_table.write.planning.options import (
     BLOOM_BY_METADATA,
     BLOOM_MOVES,
+    BUCKET_ENGINE,
     INDEX_CLASS,
     INDEX_TYPE,
     SIMPLE_MOVES,
+    BucketEngine,
     IndexType,
 )
 
 GROUP: Final = "skep.indexes"
+
+
+class _OtherBuckets(NamedTuple):
+    """What a folder of Hudi's means for the buckets of a table, and who writes such a table."""
+
+    text: str
+    written_by: tuple[type[Index], ...]
+    hint: str
+
+
 _OTHER_BUCKETS: Final = {
-    "consistent_hashing_metadata": "by consistent hashing",
-    "partition_bucket_index_meta": "with a number of buckets for each partition",
+    "consistent_hashing_metadata": _OtherBuckets(
+        "by consistent hashing",
+        (ConsistentIndex,),
+        f"its writers have {INDEX_TYPE.key}=BUCKET and {BUCKET_ENGINE.key}=CONSISTENT_HASHING",
+    ),
+    "partition_bucket_index_meta": _OtherBuckets(
+        "with a number of buckets for each partition", (BucketIndex,), f"its writers have {INDEX_TYPE.key}=BUCKET"
+    ),
 }
-_RECORDED: Final[tuple[Option[Any], ...]] = (INDEX_TYPE, BUCKETS, BUCKET_FIELDS)
+_RECORDED: Final[tuple[Option[Any], ...]] = (INDEX_TYPE, BUCKET_ENGINE, BUCKETS, BUCKET_FIELDS)
 _NEEDS_KEYS: Final = {
     IndexType.GLOBAL_BLOOM,
     IndexType.GLOBAL_SIMPLE,
@@ -74,7 +95,8 @@ def index_of(config: TableConfig, options: Options) -> Index:
         case IndexType.GLOBAL_SIMPLE:
             return BloomIndex(is_global=True, moves=options.value(SIMPLE_MOVES))
         case IndexType.BUCKET:
-            return BucketIndex.of(config, options)
+            consistent = options.value(BUCKET_ENGINE) is BucketEngine.CONSISTENT_HASHING
+            return (ConsistentIndex if consistent else BucketIndex).of(config, options)
         case IndexType.INMEMORY:
             return InMemoryIndex(options.value(BLOOM_MOVES))
         case IndexType.HBASE:
@@ -87,8 +109,8 @@ def index_of(config: TableConfig, options: Options) -> Index:
             return RecordIndex.of(kind, config, options)
 
 
-def refuse_other_buckets(table: HudiTable) -> None:
-    """UnsupportedError for a table whose buckets are counted in another way, whatever index the options name.
+def refuse_other_buckets(table: HudiTable, index: Index) -> None:
+    """TableMismatchError where the buckets of a table are counted in another way than those of the index.
 
     Such a table records the hash ranges of its file groups, or the buckets of its partitions: Hudi would not find a row
     in a group of another one.
@@ -96,13 +118,26 @@ def refuse_other_buckets(table: HudiTable) -> None:
     if not table.may_have_folder(OTHER_BUCKETS):
         return
     for folder in table.storage.list_folder(OTHER_BUCKETS).folders:
-        if folder in _OTHER_BUCKETS:
-            raise UnsupportedError(
-                f"table {table.config.name} is written {_OTHER_BUCKETS[folder]}, which is not supported yet",
-                hint="Hudi's writers know it, by their options hoodie.index.bucket.engine or hoodie.bucket.index.…",
+        kind = _OTHER_BUCKETS.get(folder)
+        if kind is not None and not isinstance(index, kind.written_by):
+            raise TableMismatchError(
+                f"table {table.config.name} is written {kind.text}, and this write by another index",
+                hint=kind.hint,
                 table=table.config.name,
                 path=table.storage.root,
             )
+
+
+def refuse_replacing(table: HudiTable, operation: WriteOperation, index: Index | None = None) -> None:
+    """UnsupportedError where partitions have hash rings, or get them by the index: their groups have no other names."""
+    if (index is not None and not index.replaces_groups) or has_rings(table):
+        raise UnsupportedError(
+            f"table {table.config.name} is written by consistent hashing: {operation.value.lower()} would leave its"
+            " hash rings with file groups that are replaced, and later rows in them would be lost",
+            hint="delete the rows (delete_where), and insert others",
+            table=table.config.name,
+            path=table.storage.root,
+        )
 
 
 def _with_recorded(config: TableConfig, options: Options) -> Options:

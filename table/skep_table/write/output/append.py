@@ -47,15 +47,23 @@ _NO_HEADERS: Headers = {}
 def append_rows(
     context: WriteContext, bucket: Bucket, tables: Iterable[pa.Table]
 ) -> tuple[list[WriteStat], list[FileFacts]]:
-    """One stat for each log file; at least one. Each table gets blocks of its own. Raises what storage raises.
+    """One stat for each log file; at least one. Each table gets blocks of its own, in the copies of the bucket, too.
+
+    Raises what storage raises.
 
     Beside them, what column statistics record of those files that need not be read for it.
     """
-    with LogFiles(context, bucket) as files:
+    every: dict[int, LogFiles] = {}
+    with ExitStack() as stack:
         for rows in tables:
-            for block in _blocks(context, bucket, rows):
-                files.write(block)
-        return files.close(), files.facts
+            copies = () if bucket.copies is None else bucket.copies.parts(rows)
+            for target, part in ((bucket, rows), *copies):
+                if target.number not in every:
+                    every[target.number] = stack.enter_context(LogFiles(context, target))
+                for block in _blocks(context, target, part):
+                    every[target.number].write(block)
+        stats = [stat for files in every.values() for stat in files.close()]
+    return stats, [facts for files in every.values() for facts in files.facts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +213,9 @@ class LogFiles:
         self._is_new = base is None
         self._tail = (base.tail if base else None) or LogTail(context.instant_time)
         attempt = attempt_of(bucket.number)
-        self._token = context.format.logs.write_token(attempt.task, attempt.number, context.instant_time)
+        self._token = context.format.logs.write_token(
+            attempt.task, attempt.number, context.instant_time, of_slice=self._tail.awaited
+        )
         self._names: list[str] = []
         self._stats: list[WriteStat] = []
         self._stack = ExitStack()
@@ -240,8 +250,10 @@ class LogFiles:
     def _next(self) -> _OpenLog:
         context, bucket, tail = self._context, self._bucket, self._tail
         partition = bucket.partition_path
-        last = len(self._names) + (0 if context.format.logs.of_delta_commit else tail.version)
-        name = context.format.logs.new_file(bucket.file_id, tail.base_instant, context.instant_time, last, self._token)
+        of_slice = tail.awaited or not context.format.logs.of_delta_commit
+        last = len(self._names) + (tail.version if of_slice else 0)
+        named_by = tail.base_instant if tail.awaited else context.instant_time
+        name = context.format.logs.new_file(bucket.file_id, tail.base_instant, named_by, last, self._token)
         path = join(partition, str(name))
         marker = Marker(context.instant_time, partition, str(name), context.format.logs.marker_type)
         create_marker(context.storage, marker, listed=context.announced is not None)

@@ -32,6 +32,8 @@ class LogTail:
 
     New log files are named by `base_instant` (that of a pending compaction, where the slice awaits one) and come after
     `version`. `files` are the names of those that are there, `base_file` is the base file's; their bytes are `size`.
+    `awaited`: a resize is to write the slice; its log files are named by it in every version of tables, so that no
+    reader sees them before.
     """
 
     base_instant: InstantTime
@@ -39,6 +41,7 @@ class LogTail:
     files: tuple[str, ...] = ()
     base_file: str = ""
     size: int = 0
+    awaited: bool = False
 
 
 @dataclass(frozen=True, slots=True)

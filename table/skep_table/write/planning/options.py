@@ -54,10 +54,11 @@ def _index_type(text: str) -> IndexType:
     return IndexType(text.upper())
 
 
-def _simple_engine(text: str) -> str:
-    if text.upper() != "SIMPLE":
-        raise ValueError("SIMPLE: buckets by consistent hashing are not supported yet")
-    return "SIMPLE"
+class BucketEngine(str, Enum):
+    """How buckets are numbered: by the remainder of a hash, or by ranges of hashes, which can be split and merged."""
+
+    SIMPLE = "SIMPLE"
+    CONSISTENT_HASHING = "CONSISTENT_HASHING"
 
 
 def _level(text: str) -> str:
@@ -205,7 +206,12 @@ HBASE_QUORUM = option(
 HBASE_TABLE = option("hoodie.index.hbase.table", str, "", "HBASE: the table of keys, with column family _s")
 HBASE_GET_BATCH = option("hoodie.index.hbase.get.batch.size", at_least(1), 100, "HBASE: keys asked for at once")
 HBASE_PUT_BATCH = option("hoodie.index.hbase.put.batch.size", at_least(1), 100, "HBASE: keys written at once")
-BUCKET_ENGINE = option("hoodie.index.bucket.engine", _simple_engine, "SIMPLE", "BUCKET: only SIMPLE")
+BUCKET_ENGINE = option(
+    "hoodie.index.bucket.engine",
+    one_of(BucketEngine),
+    BucketEngine.SIMPLE,
+    "BUCKET: SIMPLE, or CONSISTENT_HASHING in merge-on-read tables, whose buckets a clustering splits and merges",
+)
 COMMIT_ON_ERRORS = option(
     "skep.write.commit.on.errors", boolean, False, "Commit although rows failed; they are left out and counted"
 )

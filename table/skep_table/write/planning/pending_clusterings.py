@@ -12,11 +12,14 @@ from skep_format.names import FileGroupId, join
 from skep_format.options import Options, boolean, option
 from skep_table.commit.concurrency.changes import is_clustering
 from skep_table.commit.undo.rollback import roll_back
+from skep_table.keys.hash_rings import planned_resizes
 from skep_table.plug_ins import find_strategy
 from skep_table.table import HudiTable
 
 GROUP: Final = "skep.clustering.updates"
 _REJECT, _ALLOW = "RejectUpdateStrategy", "AllowUpdateStrategy"
+_DOUBLE: Final = "ConsistentBucketDuplicateUpdateStrategy"
+"""Rows go to the groups that a resize replaces and to those that it makes, whichever is read."""
 
 log = logging.getLogger("skep.write")
 
@@ -34,7 +37,9 @@ UPDATES_STRATEGY = option(
     "hoodie.clustering.updates.strategy",
     lambda text: text.strip().rpartition(".")[2].removeprefix("Spark"),
     _REJECT,
-    "Writes to files that a clustering is to rewrite: RejectUpdateStrategy, AllowUpdateStrategy, or an entry point",
+    "Writes to files that a clustering is to rewrite: RejectUpdateStrategy, AllowUpdateStrategy, or an entry point;"
+    " those to buckets that one splits or merges are rejected by all but ConsistentBucketDuplicateUpdateStrategy, by"
+    " which they go to the old buckets and to the new ones",
 )
 ROLLBACK_ON_CONFLICT = option(
     "hoodie.clustering.rollback.pending.replacecommit.on.conflict",
@@ -44,19 +49,35 @@ ROLLBACK_ON_CONFLICT = option(
 )
 
 
-def settle_clusterings(table: HudiTable, met: Met) -> None:
-    """CommitConflictError when the options refuse the write."""
+def settle_clusterings(table: HudiTable, met: Met, *, may_double: bool = False) -> bool:
+    """Whether the rows are written twice, as `DOUBLE` has it. CommitConflictError when the options refuse the write.
+
+    `may_double`: the write can have its rows in the groups before a resize and in those after it.
+    """
     if not met:
-        return
+        return False
     options = table.options
     name = options.value(UPDATES_STRATEGY)
-    if name == _REJECT:
+    resized = _resized(table, met)
+    if name in (_REJECT, _DOUBLE) or resized:
+        may_double &= table.config.captured is None  # as changes the copies would be there twice
+        if resized == frozenset(met.values()) and name == _DOUBLE and may_double:
+            return True
         refuse(table, met)
     if name != _ALLOW:
         strategy: UpdateStrategy = find_strategy(GROUP, name, UPDATES_STRATEGY, (_REJECT, _ALLOW))
         strategy(table, met, options)
     if options.value(ROLLBACK_ON_CONFLICT):
         _roll_back(table, set(met.values()))
+    return False
+
+
+def _resized(table: HudiTable, met: Met) -> frozenset[InstantTime]:
+    """Those of the clusterings that split or merge buckets: the executor may be Hudi's, which does not look whether
+    their groups were written to."""
+    times = set(met.values())
+    found = (i for i in table.timeline.pending() if i.requested_time in times)
+    return frozenset(i.requested_time for i in found if planned_resizes(table, i))
 
 
 def refuse(table: HudiTable, met: Met) -> None:

@@ -23,7 +23,7 @@ from skep_table.metadata_write import ColumnReader, with_building
 from skep_table.metadata_write.definitions import stats_columns
 from skep_table.table import HudiTable
 from skep_table.write.context import WriteContext
-from skep_table.write.indexes import Index, index_of, refuse_other_buckets
+from skep_table.write.indexes import Index, index_of, refuse_other_buckets, refuse_replacing
 from skep_table.write.input.columns import Arriving, columns_of_deletes, columns_of_rows
 from skep_table.write.keyed import Keyer
 from skep_table.write.output.held import names_positions
@@ -31,7 +31,7 @@ from skep_table.write.output.replaced import NamedPartitions
 from skep_table.write.partial import PartialUpdate, SetColumns
 from skep_table.write.planning.arrange import Arrangement
 from skep_table.write.planning.merge_options import merged_by
-from skep_table.write.planning.operation import TRAITS, Traits
+from skep_table.write.planning.operation import TRAITS, Replaces, Traits
 from skep_table.write.planning.options import Duplicates
 from skep_table.write.planning.settings import check_settings
 from skep_table.write.planning.write_settings import WriteSettings
@@ -176,8 +176,10 @@ def plan_write(
     """
     config, traits, options = table.config, TRAITS[operation], settings.options
     check_settings(config, table.storage.root, options)
-    refuse_other_buckets(table)
     index = index_of(config, options)
+    refuse_other_buckets(table, index)
+    if traits.replaces is not Replaces.NOTHING:
+        refuse_replacing(table, operation, index)
     generator = generator_as_stored(table, options)
     rule = MergeRule.of(merged_by(config, options), options)
     rule.check()

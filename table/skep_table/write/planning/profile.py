@@ -7,15 +7,19 @@ with sizes by `hoodie.parquet.small.file.limit`, `hoodie.parquet.max.file.size` 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from skep_format.basefile import BaseFileOptions
+from skep_format.schema.types import RECORD_KEY
 from skep_table.keys.buckets import UUID_NAMES, GroupNames
+from skep_table.keys.ring_targets import RingTargets
+from skep_table.keys.text import single
 from skep_table.write.planning.candidates import CandidateFile
 from skep_table.write.tags import NEW_KEY, Tags, number_of_new_group
 
@@ -86,12 +90,27 @@ class PartitionProfile:
 
 
 @dataclass(frozen=True, slots=True)
+class Copies:
+    """The buckets that get the rows of a bucket, too, by the hashes of their keys: those of a resize under way."""
+
+    targets: RingTargets
+    buckets: tuple[Bucket, ...]
+
+    def parts(self, rows: pa.Table) -> Iterator[tuple[Bucket, pa.Table]]:
+        """The keyed rows of each of them that gets any."""
+        places = self.targets.of_keys(single(rows.column(RECORD_KEY)))
+        for place in np.unique(places).tolist():
+            yield self.buckets[place], rows.filter(pa.array(places == place))
+
+
+@dataclass(frozen=True, slots=True)
 class Bucket:
     """One file to be written. `base` is the slice that its rows meet; None makes a new file group.
 
     `to_log`: the rows are appended to the group's log, instead of being merged into a new base file. `one_file`: rows
     stay in this group however many they are, as an index requires that chose the group by their keys.
     `has_metafile`: the partition is known to have its metafile, as it has a slice already.
+    `copies` get the rows, too.
     """
 
     number: int
@@ -102,6 +121,7 @@ class Bucket:
     to_log: bool = False
     one_file: bool = False
     has_metafile: bool = False
+    copies: Copies | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +164,10 @@ def plan_buckets(
     *,
     fill_small_files: bool = True,
     names: GroupNames = UUID_NAMES,
+    named: Callable[[str, int], str | None] | None = None,
 ) -> BucketPlan:
-    """Assigns every tagged and every new row of `profiles` to a bucket. `names` are for new file groups."""
+    """Assigns every tagged and every new row of `profiles` to a bucket. `names` are for new file groups, but for those
+    that are `named`, by their partition and the index's number."""
     buckets: list[Bucket] = []
     inserts_to_log = sizing.logs is not None and sizing.logs.takes_inserts
     routes: dict[str, PartitionRoute] = {}
@@ -157,7 +179,8 @@ def plan_buckets(
             by_file[position] = len(buckets)
             rows = profile.updates[position]
             if position < NEW_KEY:
-                file_id = names.new_file_id(number_of_new_group(position))
+                number = number_of_new_group(position)
+                file_id = (named and named(partition, number)) or names.new_file_id(number)
                 buckets.append(new(len(buckets), file_id=file_id, rows=rows, one_file=True, to_log=inserts_to_log))
                 continue
             file = profile.files[position]
