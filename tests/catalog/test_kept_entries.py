@@ -205,7 +205,7 @@ def test_a_change_counts_from_the_next_answer_on(whole: Stopped) -> None:
 
 
 def test_nothing_is_answered_while_a_server_is_starting(whole: Stopped) -> None:
-    program = "import fcntl, sys; file = open(sys.argv[1], 'ab'); fcntl.lockf(file, fcntl.LOCK_EX); print(flush=True); input()"
+    program = "import fcntl, sys; file = open(sys.argv[1], 'ab'); fcntl.lockf(file, 2); print(flush=True); input()"
     use = whole.use()
     assert use.kept() is not None
     command = [sys.executable, "-c", program, whole.folder / "server.lock"]
