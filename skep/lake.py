@@ -47,21 +47,33 @@ def connect(
     needed, with `spark_conf`. What is not given comes from the settings (see the page on configuration). `listener`
     receives the events of writes and syncs.
     """
-    from skep.base.config import load, metastore_of_syncs
+    from skep.base.config import load
 
     found = load({"metastore": uri, "warehouse": warehouse, "database": database}, profile=profile).settings
-    merged = Options(found.options).with_values(options or {})
-    address = found.metastore or metastore_of_syncs(merged)
-    settings = replace(found, metastore=address, options=merged, spark={**found.spark, **(spark_conf or {})})
-    events = Events(*([listener] if listener else []))
+    settings = replace(found, spark={**found.spark, **(spark_conf or {})})
+    lake = unconnected(settings, options, spark, Events(*([listener] if listener else [])))
+    _ = lake.metastore.uri  # starts or joins the embedded one: where that fails, it does so here
+    return lake
+
+
+def unconnected(
+    settings: Settings,
+    options: Mapping[str, object] | None = None,
+    spark: SparkSession | None = None,
+    events: Events | None = None,
+) -> Lake:
+    """The lake of these settings and options. Its embedded metastore, where it has one, starts when it is needed."""
+    from skep.base.config import metastore_of_syncs
+
+    merged = Options(settings.options).with_values(options or {})
+    address = settings.metastore or metastore_of_syncs(merged)
+    events = events or Events()
     embedded = None
     if address is None:
         from skep_catalog.embedded import EmbeddedWhenNeeded
 
         embedded = EmbeddedWhenNeeded(settings.warehouse, partial(events.step, "metastore.start"))
-    lake = lake_of(settings, embedded, spark, events)
-    _ = lake.metastore.uri  # starts or joins the embedded one: where that fails, it does so here
-    return lake
+    return lake_of(replace(settings, metastore=address, options=merged), embedded, spark, events)
 
 
 def lake_of(
@@ -79,7 +91,7 @@ def lake_of(
         client = Metastore.connect(settings.metastore, options)
         return Lake(client, settings.warehouse, holder, settings.database, options, events)
     # How other metastores are spoken to (TLS, Kerberos) does not concern the embedded one.
-    client = Metastore.connect(None, revived=embedded.address)
+    client = Metastore.connect(None, revived=embedded.address, kept=embedded.kept)
     lake = Lake(client, str(embedded.warehouse), holder, settings.database, options, events)
     lake._embedded = embedded
     return lake

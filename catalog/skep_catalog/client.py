@@ -30,6 +30,7 @@ from skep_format.errors import (
 
 if TYPE_CHECKING:
     from skep_catalog.connection import Connections
+    from skep_catalog.kept_entries import KeptEntries
 
 T = TypeVar("T")
 
@@ -70,12 +71,14 @@ class Metastore:
         attempts: int | None = None,
         user: str | None = None,
         revived: Callable[[], str] | None = None,
+        kept: Callable[[], KeptEntries | None] | None = None,
     ) -> Metastore:
         """`uris`: `thrift://host:port`, several separated by commas. No connection is opened before the first call.
 
         `settings` may be option keys (`skep.metastore.*`); what is given beside them wins. `attempts` counts the tries
         of calls that may be repeated. `revived` is called when no server answers, and returns the address of one that
-        it brought up (see EmbeddedMetastore.revived). Without `uris` the first call has it bring one up.
+        it brought up (see EmbeddedMetastore.revived). Without `uris` the first call has it bring one up that
+        what `kept` returns can't answer (see EmbeddedWhenNeeded.kept).
         """
         from skep_catalog.connection import Connections, parse_addresses
 
@@ -89,7 +92,7 @@ class Metastore:
         }
         wins = {name: value for name, value in given.items() if value is not None}
         addresses = () if uris is None and revived is not None else parse_addresses(uris or ())
-        return cls(Connections(addresses, replace(known, **wins), revived))
+        return cls(Connections(addresses, replace(known, **wins), revived, kept))
 
     @property
     def uri(self) -> str:
@@ -122,7 +125,7 @@ class Metastore:
         from skep_catalog.connection import Connections
 
         mine = self._connections
-        return Metastore(Connections(mine.addresses, mine.settings, mine.revived))
+        return Metastore(Connections(mine.addresses, mine.settings, mine.revived, mine.kept))
 
     def close(self) -> None:
         """Closes the idle connections; a later call opens new ones."""

@@ -23,6 +23,7 @@ from thrift.protocol.TProtocol import TProtocolException
 from thrift.Thrift import TApplicationException, TException
 from thrift.transport import TTransport
 
+from skep_catalog.kept_entries import KeptEntries, NotKeptError
 from skep_catalog.settings import ConnectionSettings
 from skep_catalog.thrift_codec import MetastoreProtocol
 from skep_catalog.transport import Transport
@@ -126,13 +127,18 @@ class Connections:
     """
 
     def __init__(
-        self, addresses: Sequence[Address], settings: ConnectionSettings, revived: Callable[[], str] | None = None
+        self,
+        addresses: Sequence[Address],
+        settings: ConnectionSettings,
+        revived: Callable[[], str] | None = None,
+        kept: Callable[[], KeptEntries | None] | None = None,
     ) -> None:
         """`revived` is called when no server answers: it brings one up, or raises, and returns its address. Without
-        addresses the first call does so."""
+        addresses the first call does so that what `kept` returns can't answer."""
         self.addresses = tuple(addresses)
         self.settings = settings
         self.revived = revived
+        self.kept = kept
         self._idle: list[_Connection] = []
         self._preferred = 0
         self._guard = threading.Lock()
@@ -161,6 +167,14 @@ class Connections:
         idempotent calls, and any call as long as no connection could be opened."""
 
         def once() -> T:
+            kept = self.kept() if self.kept is not None and not self.addresses else None
+            if kept is not None:
+                try:
+                    return request(kept)
+                except NotKeptError:
+                    pass
+                except TException as error:
+                    raise self._refused(name, table, error, kept.uri) from error
             connection = self._take(name, table)
             self.calls += 1
             connection.set_timeout(timeout or self.settings.timeout)
@@ -171,13 +185,13 @@ class Connections:
                     self._give_back(connection)
                     raise UnknownMethodError(name) from error
                 connection.close()  # an undeclared failure of the server's thread: it may close the connection
-                raise self._refused(name, table, error) from error
+                raise self._refused(name, table, error, self.uri) from error
             except (TTransport.TTransportException, TProtocolException, OSError, EOFError, struct.error) as error:
                 connection.close()
                 raise self._broken(name, table, connection.address, error) from error
             except TException as error:
                 self._give_back(connection)
-                raise self._refused(name, table, error) from error
+                raise self._refused(name, table, error, self.uri) from error
             except BaseException:
                 connection.close()
                 raise
@@ -267,7 +281,7 @@ class Connections:
             what, hint = f"{address} closed the connection during {name}: {error}", None
         return MetastoreUnreachableError(_subject(table) + what, hint=hint, uri=str(address), call=name, table=table)
 
-    def _refused(self, name: str, table: str | None, error: TException) -> CatalogError:
+    def _refused(self, name: str, table: str | None, error: TException, uri: str) -> CatalogError:
         """The server's exception as one of ours."""
         text = getattr(error, "message", None) or str(error) or type(error).__name__
         if len(text) > _LONGEST_TEXT:  # some repeat a whole value
@@ -278,8 +292,8 @@ class Connections:
         elif kind is CatalogError and _NO_TABLE.search(text):
             kind = NoSuchTableError
         return kind(
-            f"{_subject(table)}metastore {self.uri} refused {name}: {text}",
-            uri=self.uri,
+            f"{_subject(table)}metastore {uri} refused {name}: {text}",
+            uri=uri,
             call=name,
             table=table,
             error=type(error).__name__,

@@ -36,6 +36,7 @@ from urllib.parse import unquote, urlsplit
 
 from skep_catalog.class_archive import class_archive_options
 from skep_catalog.java import Java, cache_folder, cache_key, find_java
+from skep_catalog.kept_entries import KeptEntries, forget, keep
 from skep_catalog.spark import InstalledSpark, find_spark
 from skep_format.errors import (
     CatalogError,
@@ -197,7 +198,9 @@ class EmbeddedMetastore:
                 return False
             server = running(self.server.folder)
             if server is not None:
+                forget(server.folder)
                 _terminate(server, timeout_seconds)
+                keep(server.folder, server.uri)
             return True
 
     def __enter__(self) -> EmbeddedMetastore:
@@ -218,9 +221,37 @@ class EmbeddedWhenNeeded:
         self._guard = threading.Lock()
         self._ended = False
         self._failure: SkepError | None = None  # in the background
+        self._kept: KeptEntries | None = None
+        self._looks_for_kept = fcntl is not None
 
-    def begin(self) -> None:
-        """Starts or joins the server in the background, as it will be needed: the caller's imports take as long."""
+    def kept(self) -> KeptEntries | None:
+        """What was kept of the entries, where no server runs and the database has not changed since. None for good once
+        that is not so, or a server was used."""
+        with self._guard:
+            if self._looks_for_kept:
+                self._kept = self._fitting()
+                self._looks_for_kept = self._kept is not None
+            return self._kept
+
+    def _fitting(self) -> KeptEntries | None:
+        if self.use is not None or self._ended or self._failure is not None:
+            return None
+        folder = self.warehouse / FOLDER
+        kept = self._kept or KeptEntries.of(folder)
+        if kept is None or not kept.fit() or not os.access(folder, os.W_OK):
+            return None
+        try:
+            return None if _is_locked(folder / "server.lock") else kept
+        except OSError:  # another user's
+            return None
+
+    def begin(self, *, only_reads: bool = False) -> None:
+        """Starts or joins the server in the background, as it will be needed: the caller's imports take as long.
+
+        With `only_reads` it is not needed where entries were kept.
+        """
+        if only_reads and self.kept() is not None:
+            return
         threading.Thread(target=self._begin_beside, name="skep-metastore").start()
 
     def address(self) -> str:
@@ -419,6 +450,7 @@ def _start(folder: Path, warehouse: Path, port: int | None, timeout_seconds: flo
 def _launch(folder: Path, warehouse: Path, port: int, timeout_seconds: float) -> ServerInfo:
     state, log_path = folder / "server.json", folder / "metastore.log"
     state.unlink(missing_ok=True)
+    forget(folder)
     (folder / "hive-site.xml").write_text(_hive_site(warehouse), encoding="utf-8")
     if log_path.exists() and log_path.stat().st_size > _LOG_LIMIT_BYTES:
         log_path.replace(log_path.with_suffix(".log.old"))
@@ -485,7 +517,7 @@ def _terminate(server: ServerInfo, timeout_seconds: float) -> None:
         while time.monotonic() < deadline:
             if not _is_locked(lock):
                 return
-            time.sleep(0.02)
+            time.sleep(0.002)
     raise MetastoreStartError(f"process {server.pid} does not end", pid=server.pid, port=server.port)
 
 

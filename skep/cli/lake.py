@@ -20,13 +20,15 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def lake(metastore: str | None, warehouse: str | None, *, begin: bool = True) -> Iterator[Lake]:
+def lake(
+    metastore: str | None, warehouse: str | None, *, begin: bool = True, only_reads: bool = False
+) -> Iterator[Lake]:
     """The lake that flags and settings select. `begin`: the warehouse's own metastore is started at once, beside the
-    imports; else when it is needed."""
+    imports; else when it is needed. `only_reads`: see `own_metastore`."""
     from skep.base.config import load
 
     settings = load({"metastore": metastore, "warehouse": warehouse}).settings
-    with own_metastore(settings, begin=begin) as embedded:
+    with own_metastore(settings, begin=begin, only_reads=only_reads) as embedded:
         arrow_alone()
         from skep.lake import lake_of
 
@@ -41,7 +43,7 @@ def ls(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List the Hudi tables of the metastore."""
-    with connected(metastore, warehouse) as (client, _):
+    with connected(metastore, warehouse, only_reads=True) as (client, _):
         from skep.metastore.entries import hudi_entries  # beside the start of the metastore
 
         arrow_alone()
@@ -81,7 +83,7 @@ def show(
     given: Given,
 ) -> None:
     """Print what a table is: where, keys, columns, last commits, and its views where the metastore knows it."""
-    with given.tables(table) as chosen:
+    with given.tables(table, only_reads=True) as chosen:
         (opened,) = chosen.openers.values()
         one = opened()
         hudi = one.hudi

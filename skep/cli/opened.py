@@ -88,9 +88,9 @@ class Given:
         with self.opened(table) as found, running(found) as one:
             yield one
 
-    def tables(self, table: str | None) -> AbstractContextManager[ChosenTables]:
+    def tables(self, table: str | None, *, only_reads: bool = False) -> AbstractContextManager[ChosenTables]:
         """The tables, with the lake that they are in."""
-        return opened_tables(table, self.option, self.metastore, self.warehouse)
+        return opened_tables(table, self.option, self.metastore, self.warehouse, only_reads=only_reads)
 
     def print_each(
         self,
@@ -129,10 +129,10 @@ class ManyGiven(Given):
     every: AllTables = False
     database: OfDatabase = None
 
-    def tables(self, table: str | None) -> AbstractContextManager[ChosenTables]:
+    def tables(self, table: str | None, *, only_reads: bool = False) -> AbstractContextManager[ChosenTables]:
         """One table, or all of the metastore."""
         given = self.option, self.metastore, self.warehouse
-        return opened_tables(table, *given, every=self.every, database=self.database)
+        return opened_tables(table, *given, every=self.every, database=self.database, only_reads=only_reads)
 
 
 @contextmanager
@@ -144,8 +144,10 @@ def opened_tables(
     *,
     every: bool = False,
     database: str | None = None,
+    only_reads: bool = False,
 ) -> Iterator[ChosenTables]:
-    """One table, or all of the metastore. InputError when neither is asked for, or both.
+    """One table, or all of the metastore. InputError when neither is asked for, or both. With `only_reads` the embedded
+    metastore is started when it is needed.
 
     A table that is named by its path and that the configured metastore knows is locked and synced there.
     """
@@ -159,9 +161,12 @@ def opened_tables(
     with ExitStack() as stack:
 
         def lake() -> Lake:
-            from skep.lake import connect
+            from skep.lake import unconnected
 
-            return stack.enter_context(connect(metastore, warehouse, options=options))
+            opened = stack.enter_context(unconnected(configured, options))
+            if not only_reads:
+                _ = opened.metastore.uri  # starts or joins the embedded one: where that fails, it does so here
+            return opened
 
         if target is None:
             found = lake()
@@ -206,7 +211,7 @@ def _registered(
         return target, dict(options), None
     from skep.metastore.entries import named_entry
 
-    with connected(metastore, warehouse) as (client, settings):
+    with connected(metastore, warehouse, only_reads=True) as (client, settings):
         name = TableName.parse(target, settings.database)
         entry = named_entry(client, name)
         if not entry.storage.location:

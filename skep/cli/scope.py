@@ -89,26 +89,29 @@ def settings_of(pairs: list[str] | None, flag: str = "--option") -> dict[str, st
 
 
 @contextmanager
-def connected(metastore: str | None, warehouse: str | None) -> Iterator[tuple[Metastore, Settings]]:
-    """A client of the metastore that flags and settings name, else of the warehouse's own; and these settings."""
+def connected(
+    metastore: str | None, warehouse: str | None, *, only_reads: bool = False
+) -> Iterator[tuple[Metastore, Settings]]:
+    """A client of the metastore that flags and settings name, else of the warehouse's own; and these settings.
+    `only_reads`: see `own_metastore`."""
     from skep.base.config import load
 
     settings = load({"metastore": metastore, "warehouse": warehouse}).settings
-    with own_metastore(settings, begin=True) as embedded:
+    with own_metastore(settings, begin=True, only_reads=only_reads) as embedded:
         from skep_catalog.client import Metastore
 
         if embedded is None:
             client = Metastore.connect(settings.metastore, settings.options)
         else:  # settings for TLS and Kerberos are those of other metastores
-            client = Metastore.connect(None, revived=embedded.address)
+            client = Metastore.connect(None, revived=embedded.address, kept=embedded.kept)
         with client:
             yield client, settings
 
 
 @contextmanager
-def own_metastore(settings: Settings, *, begin: bool) -> Iterator[EmbeddedWhenNeeded | None]:
+def own_metastore(settings: Settings, *, begin: bool, only_reads: bool = False) -> Iterator[EmbeddedWhenNeeded | None]:
     """The warehouse's own metastore, where the settings name no other. `begin`: it is started or joined at once, beside
-    the imports of the command."""
+    the imports of the command; with `only_reads` unless the kept entries are enough."""
     if settings.metastore is not None:
         yield None
         return
@@ -116,7 +119,7 @@ def own_metastore(settings: Settings, *, begin: bool) -> Iterator[EmbeddedWhenNe
 
     embedded = EmbeddedWhenNeeded(settings.warehouse)
     if begin:
-        embedded.begin()
+        embedded.begin(only_reads=only_reads)
     try:
         yield embedded
     finally:

@@ -18,6 +18,8 @@ from skep_format.errors import InputError
 
 _TABLES: Final = re.compile(r"\b(from|join|into|update|table|tables)\b", re.IGNORECASE)
 """Hardly a statement without these needs the metastore; where one does, it is started then."""
+_READS: Final = re.compile(r"[\s(]*(select|with|values|from|show|describe|desc|explain)\b", re.IGNORECASE)
+"""How statements begin that hardly ever write."""
 
 
 def register(app: typer.Typer) -> None:
@@ -59,7 +61,8 @@ def sql(
     name = str(file) if file is not None else ""
     text = _text(query, file)
     verbose = verbose or progress.is_verbose()
-    with lake(metastore, warehouse, begin=_TABLES.search(text) is not None) as found:
+    only_reads = all(_READS.match(each) for each in text.split(";") if each.strip())
+    with lake(metastore, warehouse, begin=_TABLES.search(text) is not None, only_reads=only_reads) as found:
         cursors = statements(text, name)
         if not cursors:
             raise InputError("one statement is expected, found 0", found=text)
