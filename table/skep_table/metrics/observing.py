@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
-from skep_format.options import Options
-from skep_table.events import Event, Events, Listener
+from skep_format.options import REGISTRY, Options
+from skep_table.events import NO_EVENTS, Event, Events, Listener
 from skep_table.metrics.options import LOCK_METRICS, METRICS_ON, NAME_PREFIX, TRACING
 
 
@@ -53,6 +53,14 @@ def _measuring(options: Options, name: str) -> Listener:
         channel_of(reporter).add(gauges, [f"{prefix}.{name}" for name in found.counts])
 
     return listen
+
+
+def _check(options: Options) -> None:
+    """Before anything is written for a new table, which is opened when its settings are there."""
+    observed(NO_EVENTS, options, "")
+
+
+REGISTRY.checks.append(_check)
 
 
 def unobserved(options: Options) -> Options:

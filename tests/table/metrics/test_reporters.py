@@ -19,6 +19,7 @@ import pyarrow as pa
 import pytest
 
 from skep_format.errors import EnvironmentMissingError, OptionError, UnsupportedError
+from skep_format.options import Options
 from skep_format.storage import LocalStorage
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.metrics import reporters
@@ -248,6 +249,13 @@ def test_reporters_that_are_not_built_are_refused_by_name(tmp_path: Path, key: s
     wanted = {f"hoodie.metrics.reporter.{key}": value}
     with pytest.raises(UnsupportedError, match=f"hoodie.metrics.reporter.{key}: {value} is not built"):
         table.with_options(wanted)
+    new = LocalStorage(str(tmp_path / "new"))
+    options = {"hoodie.metrics.on": True, **wanted}
+    with pytest.raises(UnsupportedError, match="is not built"):
+        create_table(new, TableSpec(name="t", schema=ROWS.schema, record_key=("id",)), options)
+    with pytest.raises(UnsupportedError, match="is not built"):
+        Options(options).check()
+    assert not (tmp_path / "new").exists()
     off = table.with_options({**wanted, "hoodie.metrics.on": False})
     LocalWriter(off.reload()).insert(pa.table({"id": ["c"]}))
 
