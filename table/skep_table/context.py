@@ -105,16 +105,20 @@ class TableContext:
         if isinstance(lock, NoLock):
             yield lock.acquire(wait)
             return
+        is_held = False
         try:
             with self.events.step("lock.wait"):
                 lock_id = lock.acquire(wait)
+                is_held = True
             with self.events.step("lock.hold"):
                 try:
                     yield lock_id
                 finally:
+                    is_held = False
                     lock.release()
         finally:
-            lock.release()  # of an interrupt between the two
+            if is_held:  # an interrupt came between the two
+                lock.release()
 
 
 class _LockElsewhere:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -83,10 +82,8 @@ def _action(instant: Instant, metadata: CommitMetadata) -> Action:
 
 
 def _times(stats: tuple[WriteStat, ...]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for stat in stats:
-        total.update(stat.runtime_stats or {})
-    return {name: total[name] for name in _TIMES}
+    taken = [stat.runtime_stats for stat in stats if stat.runtime_stats]
+    return {name: sum(each.get(name, 0) for each in taken) for name in _TIMES}
 
 
 def timeline_metrics(timeline: Timeline) -> dict[str, int]:
@@ -127,7 +124,7 @@ def measured(event: Event) -> EventMetrics | None:
             return EventMetrics(_timed(event, "archive", numInstantsArchived=facts["instants"]))
         case "commit.finalize":
             return EventMetrics(_timed(event, "finalize", numFilesFinalized=facts["files"]))
-        case "write.tag":
+        case "write.tag" if facts["index"]:
             return EventMetrics(_timed(event, "index.lookup"))
         case "commit.conflicts" if facts["locked"]:
             return EventMetrics(counts=("conflict_resolution.success.counter",), of_locks=True)

@@ -397,7 +397,7 @@ class TableWriter:
                 _warn_of_keys_in_logs(table, files)
             tagged = rows.tag(tagging_of(table, plan, files, all_named=rows.all_named) if plan.uses_index else None)
             profiles = profiles_of(table, files, tagged, plan)
-            found.update(partitions=len(profiles), files=sum(map(len, files.values())))
+            found.update(partitions=len(profiles), files=sum(map(len, files.values())), index=plan.uses_index)
             replaced = self._replaced(table, plan, rows.partitions())
         context = plan.context(table, transaction.instant)
         sizing = sizing_of(table, plan, profiles, context, rows)

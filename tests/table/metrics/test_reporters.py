@@ -7,6 +7,8 @@ import json
 import logging
 import queue
 import socketserver
+import subprocess
+import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -188,6 +190,17 @@ def test_the_console_is_stderr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert lines.index("-- Counters") < lines.index("t.conflict_resolution.success.counter = 1")
 
 
+def test_the_last_values_are_reported_when_the_process_ends(tmp_path: Path) -> None:
+    code = f"""
+import pyarrow, skep
+options = {{"hoodie.table.name": "t", "hoodie.datasource.write.recordkey.field": "id"}}
+options |= {{"hoodie.metrics.on": "true", "hoodie.metrics.reporter.type": "CONSOLE"}}
+skep.write(pyarrow.table({{"id": [1, 2]}})).options(**options).mode("append").save({str(tmp_path / "t")!r})
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert "t.commit.totalRecordsWritten = 2\n" in done.stderr
+
+
 def test_slf4j_is_the_logger(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     written(tmp_path, "SLF4J")
     with caplog.at_level(logging.INFO, "skep.metrics"):
@@ -269,7 +282,7 @@ def test_options_that_lack_something_are_refused_before_anything_is_written(
     labels = {"hoodie.metrics.reporter.type": "PROMETHEUS", "hoodie.metrics.pushgateway.report.labels": ":x"}
     with pytest.raises(OptionError, match="':x' is not name:value"):
         table.with_options(labels)
-    monkeypatch.setitem(__import__("sys").modules, "prometheus_client", None)
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(EnvironmentMissingError, match="metrics need the package prometheus_client"):
         table.with_options({"hoodie.metrics.reporter.type": "PROMETHEUS"})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,6 @@ def test_the_option_adds_one_listener(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_the_package_the_option_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     spans.cache_clear()  # type: ignore[attr-defined] # of functools
-    monkeypatch.setitem(__import__("sys").modules, "opentelemetry", None)
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
     with pytest.raises(EnvironmentMissingError, match="tracing needs the package opentelemetry"):
         observed(Events(), Options({"skep.tracing": True}), "t")

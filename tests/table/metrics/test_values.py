@@ -75,6 +75,10 @@ def test_a_write_has_the_sums_of_its_commit_under_hudis_names(tmp_path: Path) ->
         assert found[name] == stat.runtime_stats[name]
     assert metrics()["shop_visits.finalize.numFilesFinalized"] == 1
     assert "shop_visits.index.lookup.duration" in metrics()
+    end_metrics()
+    LocalWriter(table.reload()).bulk_insert(rows("a9"))
+    assert "shop_visits.commit.duration" in metrics()
+    assert "shop_visits.index.lookup.duration" not in metrics()
 
 
 def test_services_have_actions_of_their_own(tmp_path: Path) -> None:
