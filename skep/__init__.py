@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from skep.query.spark import register_source
     from skep.services.runner import ServiceWarning
     from skep_format.errors import SkepError
+    from skep_table.metrics.channels import flush_metrics, metrics
     from skep_table.runtime.signals import exit_on_sigterm
     from skep_table.write.result import WriteResult
 
@@ -48,8 +49,10 @@ __all__ = [
     "__version__",
     "connect",
     "exit_on_sigterm",
+    "flush_metrics",
     "load",
     "maintain",
+    "metrics",
     "open_table",
     "pipeline",
     "register_source",
@@ -72,8 +75,10 @@ _HOMES = {
     "WriteResult": "skep_table.write.result",
     "connect": "skep.lake",
     "exit_on_sigterm": "skep_table.runtime.signals",
+    "flush_metrics": "skep_table.metrics.channels",
     "load": "skep.handles.by_path",
     "maintain": "skep.handles.by_path",
+    "metrics": "skep_table.metrics.channels",
     "open_table": "skep.handles.by_path",
     "pipeline": "skep.flows.pipelines",
     "register_source": "skep.query.spark",

@@ -15,6 +15,7 @@ from skep.query.spark import SparkHolder
 from skep_catalog.client import Metastore
 from skep_format.options import Options
 from skep_table.events import Events, Listener
+from skep_table.metrics import traced
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,7 +86,7 @@ def lake_of(
     """The lake of these settings, in the embedded metastore where there is one."""
     options = Options(settings.options)
     options.check()
-    events = events or Events()
+    events = traced(events or Events(), options)
     holder = SparkHolder(spark, settings.spark, events)
     if embedded is None:
         client = Metastore.connect(settings.metastore, options)

@@ -112,6 +112,8 @@ class Registry:
         self._options: dict[str, Option[Any]] = {}
         self._families: set[str] = set()
         self._later: tuple[str, ...] = ()
+        self.checks: list[Callable[[Options], None]] = []
+        """What `Options.check` calls, too: of options that fit or not by what others are."""
 
     def add_family(self, prefix: str) -> None:
         """Keys that begin with `prefix` are known: users name what follows, the module that added it reads it."""
@@ -265,6 +267,8 @@ class Options(Mapping[str, str]):
                 if known.status is Status.PLANNED:
                     raise UnsupportedError(f"option {key} is known but not supported yet{reason}", option=key)
                 warn_ineffective(f"option {key} has no effect{reason}")
+        for check in REGISTRY.checks:
+            check(self)
 
     def check_operation(self, operation: str) -> None:
         """Warns, once a process each, of options that only other write operations than `operation` read."""

@@ -1,4 +1,4 @@
-"""Streams as Prometheus metrics: a listener of their events, and the HTTP servers of `skep stream --metrics-port`."""
+"""Streams as Prometheus metrics: a listener of their events, and the endpoints of `skep stream --metrics-port`."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final
 
-from skep_format.errors import InputError, needs
 from skep_stream.protocols import SINCE
 from skep_table.events import Event, Listener
+from skep_table.metrics.endpoints import acquire, release
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-HOST: Final = "127.0.0.1"
 _SECONDS: Final = (0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600)
 _WAITING: Final = "waiting_"
 
@@ -107,24 +107,22 @@ def _number(value: object) -> float:
 
 
 class MetricsServers:
-    """Metrics of streams over HTTP on loopback: one server for each port, which the streams of a process share.
+    """Metrics of streams at the endpoints of ports, which the streams and tables of a process share.
 
-    A context: its end closes the servers. `ready` is called with the address of each.
+    A context: its end releases the endpoints. `ready` is called with the address of each.
     """
 
     def __init__(self, ready: Callable[[str], object]) -> None:
         self._ready = ready
         self._lock = threading.Lock()
         self._listeners: dict[int, Listener] = {}
-        self._servers: list[Any] = []
+        self._release = ExitStack()
 
     def __enter__(self) -> MetricsServers:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        for server in self._servers:
-            server.shutdown()
-            server.server_close()
+        self._release.close()
 
     def of(self, port: int) -> Listener:
         """The listener whose metrics a port shows. InputError where the port can't be had."""
@@ -134,18 +132,17 @@ class MetricsServers:
             return self._listeners[port]
 
     def _served(self, port: int) -> Listener:
-        with needs("serve", "metrics need the package %s"):
-            from prometheus_client import CollectorRegistry, start_http_server
+        endpoint = acquire(port)
+        self._release.callback(release, endpoint)
+        from prometheus_client import CollectorRegistry
 
-            from skep.base.lock_metrics import LockMetrics
+        from skep.base.lock_metrics import LockMetrics
+
         registry = CollectorRegistry()
         streams, locks = StreamMetrics(registry), LockMetrics(registry)
-        try:
-            server, _ = start_http_server(port, HOST, registry)
-        except (OSError, OverflowError) as error:
-            raise InputError(f"metrics can't be served on {HOST}:{port}: {error}", found=port) from error
-        self._servers.append(server)
-        self._ready(f"http://{HOST}:{server.server_port}/metrics")
+        endpoint.registry.register(registry)
+        self._release.callback(endpoint.registry.unregister, registry)
+        self._ready(endpoint.url)
 
         def listen(event: Event) -> None:
             streams(event)

@@ -22,7 +22,7 @@ from skep_format.timeline.metadata import WriteOperation
 from skep_stream.checkpoints import CheckpointSettings, newest, stated
 from skep_stream.flags import Flags, FlagWarning, pairs_of, parse
 from skep_stream.lag import LagWatch
-from skep_stream.metrics_options import LAG_SECONDS, METRICS_ON, METRICS_PORT, METRICS_REPORTER
+from skep_stream.metrics_options import LAG_SECONDS
 from skep_stream.options import FORCE_SKIP, MULTIWRITER_ID, NO_DATA_ROUNDS, PROVIDER_PATH
 from skep_stream.plugins import imported, provider_of, source_of, transformers_of
 from skep_stream.properties import layered, load_properties
@@ -32,6 +32,8 @@ from skep_stream.running import HasEnded, NoNewData, Retrying, Turn, never, run
 from skep_stream.status import lag, status
 from skep_sync.options import DATABASE, ENABLE, TABLE
 from skep_table.events import Events
+from skep_table.metrics import METRICS_ON, traced
+from skep_table.metrics.options import PROMETHEUS_PORT, REPORTER, ReporterKind
 from skep_table.services.compaction.options import COMPACT_ASYNC, COMPACT_INLINE, COMPACT_SCHEDULE_INLINE
 from skep_table.table import HudiTable
 from skep_table.write.bootstrap.options import INDEX_CLASS
@@ -108,12 +110,11 @@ class Streamer:
         given = layered(self._properties(), self._flags.pairs())
         options = Options({**given, **_of_flags(self._flags, given)})
         self._metrics, self._port = metrics, _metrics_port(self._flags, options)
-        options = _without_metrics(options, served=metrics is not None and self._port is not None)
         options.check()
         holder = spark or SparkHolder()
         if _choice(self._flags, "engine", ("threads", "spark")) == "spark":
             holder = SparkHolder(holder.session)
-        events = events or Events()
+        events = traced(events or Events(), options)
         self.target = TableTarget(str(self._flags.text("target_base_path")), options, holder, events)
         context = StreamContext(options, Queries(holder), self.target, None, events, MetastoreColumns(options))
         self.stream = self._made(context)
@@ -281,15 +282,9 @@ def _choice(flags: Flags, argument: str, known: Sequence[str]) -> str:
 
 def _metrics_port(flags: Flags, options: Options) -> int | None:
     """Where metrics are served: by the flag, else as Hudi's options have it; None: nowhere."""
-    by_options = options.value(METRICS_ON) and options.value(METRICS_REPORTER).strip().upper() == "PROMETHEUS"
+    by_options = options.value(METRICS_ON) and options.value(REPORTER) is ReporterKind.PROMETHEUS
     own = flags.number("metrics_port")
-    return options.value(METRICS_PORT) if own is None and by_options else own
-
-
-def _without_metrics(options: Options, *, served: bool) -> Options:
-    """Those that are left to be checked: what is honoured here has no effect elsewhere."""
-    honoured = {each.key for each in (METRICS_ON, METRICS_REPORTER, METRICS_PORT)} if served else set()
-    return Options({key: value for key, value in options.items() if key not in honoured})
+    return options.value(PROMETHEUS_PORT) if own is None and by_options else own
 
 
 def _function(name: str, flag: str) -> Any:

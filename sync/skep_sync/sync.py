@@ -80,6 +80,19 @@ def sync_table(
     and the next sync continues from there. Syncs of one table take turns; with nothing to do there is no waiting."""
     settings = SyncOptions.of(options)
     database, name = target_of(table, database, name)
+    with events.step("sync.table", table=f"{database}.{name}"):
+        return _synced(table, metastore, database, name, settings, full, events)
+
+
+def _synced(
+    table: HudiTable,
+    metastore: Metastore,
+    database: str,
+    name: str,
+    settings: SyncOptions,
+    full: bool,
+    events: Events,
+) -> SyncReport:
     start, calls = time.monotonic(), metastore.calls
     plan = plan_sync(table, metastore, database, name, settings, full=full)
     counts: dict[str, int] = {}

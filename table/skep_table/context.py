@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -13,8 +13,9 @@ from skep_format.options import Options
 from skep_format.runner import Runner, ThreadRunner
 from skep_format.storage import Storage
 from skep_table.events import NO_EVENTS, Events
-from skep_table.lock import Lock, NoLock, held
+from skep_table.lock import Lock, NoLock
 from skep_table.locks.options import LOCK_RETRIES, LOCK_TIMEOUT_SECONDS, LOCK_WAIT_MILLISECONDS
+from skep_table.metrics import observed, unobserved
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,7 +66,7 @@ class TableContext:
     queries: Queries | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _unpickled, (self.storage, dict(self.options), isinstance(self.lock, NoLock))
+        return _unpickled, (self.storage, dict(unobserved(self.options)), isinstance(self.lock, NoLock))
 
     def with_changes(self, **changes: Unpack[ContextChanges]) -> TableContext:
         """A copy with these fields replaced. `with_options` adds options and keeps the others."""
@@ -92,9 +93,32 @@ class TableContext:
             return options.value(LOCK_WAIT_MILLISECONDS) / 1000 * (1 + options.value(LOCK_RETRIES))
         return options.value(LOCK_TIMEOUT_SECONDS)
 
-    def locked(self) -> AbstractContextManager[str]:
+    def of_table(self, name: str) -> TableContext:
+        """The context for the table of this name: with listeners that only its options ask for."""
+        events = observed(self.events, self.options, name)
+        return self if events is self.events else replace(self, events=events)
+
+    @contextmanager
+    def locked(self, timeout_seconds: float | None = None) -> Iterator[str]:
         """Holds the lock for a block and yields the lock's id. LockTimeoutError when it is not granted in time."""
-        return held(self.lock, self.lock_timeout_seconds)
+        lock, wait = self.lock, self.lock_timeout_seconds if timeout_seconds is None else timeout_seconds
+        if isinstance(lock, NoLock):
+            yield lock.acquire(wait)
+            return
+        is_held = False
+        try:
+            with self.events.step("lock.wait"):
+                lock_id = lock.acquire(wait)
+                is_held = True
+            with self.events.step("lock.hold"):
+                try:
+                    yield lock_id
+                finally:
+                    is_held = False
+                    lock.release()
+        finally:
+            if is_held:  # an interrupt came between the two
+                lock.release()
 
 
 class _LockElsewhere:

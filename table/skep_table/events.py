@@ -41,11 +41,11 @@ class Events:
 
     def emit(self, name: str, **facts: object) -> None:
         """Sends one event."""
-        self._send(Event(name, facts))
+        self.send(Event(name, facts))
 
     def progress(self, name: str, done: int, total: int | None = None, **facts: object) -> None:
         """Sends an event with how much of a step is done; `total` is None where it is unknown."""
-        self._send(Event(name, facts, done=done, total=total))
+        self.send(Event(name, facts, done=done, total=total))
 
     @contextlib.contextmanager
     def step(self, name: str, **facts: object) -> Iterator[dict[str, object]]:
@@ -54,17 +54,26 @@ class Events:
         Entries that the body adds to the yielded dict are facts of the closing event.
         """
         found: dict[str, object] = dict(facts)
-        self._send(Event(name + ".start", dict(facts)))
+        self.send(Event(name + ".start", dict(facts)))
         start = time.perf_counter()
         try:
             yield found
         except BaseException as error:
-            self._send(Event(name + ".failed", {**found, "error": repr(error)}, seconds=time.perf_counter() - start))
+            self.send(Event(name + ".failed", {**found, "error": repr(error)}, seconds=time.perf_counter() - start))
             raise
-        self._send(Event(name, found, seconds=time.perf_counter() - start))
+        self.send(Event(name, found, seconds=time.perf_counter() - start))
 
-    def _send(self, event: Event) -> None:
+    def has(self, listener: Listener) -> bool:
+        """Whether it is among the listeners."""
+        return listener in self._listeners
+
+    def send(self, event: Event) -> None:
+        """Sends an event that is made already."""
         log.debug("%s %s", event.name, event)
+        self.deliver(event)
+
+    def deliver(self, event: Event) -> None:
+        """Calls the listeners."""
         for listener in tuple(self._listeners):
             try:
                 listener(event)

@@ -66,7 +66,7 @@ class HudiTable:
     """
 
     def __init__(self, context: TableContext, config: TableConfig, timeline: Timeline) -> None:
-        self.context = context
+        self.context = context.of_table(config.name)
         self.config = config
         self.timeline = timeline
         self._commits: _Cache[CommitMetadata] = _Cache(_CACHED_COMMITS)

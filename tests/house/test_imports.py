@@ -30,8 +30,8 @@ MAY_IMPORT = {names_in(row[0])[0]: set(names_in(row[2])) for row in table_rows(P
 FROM = {
     "TCLIService": "pyhive", "anyio": "starlette", "botocore": "boto3", "google_crc32c": "google-crc32c",
     "confluent_kafka": "confluent-kafka", "google": "protobuf", "hdfs_native": "hdfs-native",
-    "prometheus_client": "prometheus-client", "prompt_toolkit": "prompt-toolkit", "py4j": "pyspark",
-    "thriftpy2": "happybase", "tomllib": "tomli",
+    "opentelemetry": "opentelemetry-api", "prometheus_client": "prometheus-client",
+    "prompt_toolkit": "prompt-toolkit", "py4j": "pyspark", "thriftpy2": "happybase", "tomllib": "tomli",
 }  # fmt: skip
 ORDER = {
     package: [name for row in table_rows(PAGE, f"Code map of `{package}`") for name in names_in(row[0])]

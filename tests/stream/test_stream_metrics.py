@@ -18,7 +18,6 @@ from ended_process import outcome
 from file_jobs import Job, command, many, row, words
 
 from skep_format.errors import InputError, StorageError
-from skep_format.options import IneffectiveOptionWarning
 from skep_stream.lag import LagWatch
 from skep_stream.protocols import Batch, Position
 from skep_table.events import Event, Events
@@ -102,8 +101,8 @@ def test_hudis_options_of_prometheus_are_honoured_by_the_command(job: Job) -> No
     assert done.stderr.startswith("metrics: http://127.0.0.1:")
     assert "no effect" not in done.stderr
     other = command(job, *given, "--hoodie-conf", "hoodie.metrics.reporter.type=JMX")
-    assert "option hoodie.metrics.reporter.type has no effect" in other.stderr
-    assert "metrics:" not in other.stderr
+    assert other.returncode == 1
+    assert other.stderr.startswith("error: option hoodie.metrics.reporter.type: JMX is not built")
 
 
 def test_a_port_that_is_taken_is_an_error(job: Job) -> None:
@@ -120,11 +119,25 @@ def test_a_port_that_is_taken_is_an_error(job: Job) -> None:
     assert done.stderr.startswith(f"error: metrics can't be served on 127.0.0.1:{port}")
 
 
-def test_in_python_the_options_have_no_effect(job: Job) -> None:
+def test_the_tables_of_streams_have_hudis_metrics_at_the_same_endpoint(job: Job) -> None:
+    from skep.flows.stream_metrics import MetricsServers
+    from skep_table.metrics.channels import end_metrics
+
+    job.put("a.json", row("a", 1))
+    ports: list[str] = []
+    given = {"hoodie.metrics.on": "true", "hoodie.metrics.reporter.type": "PROMETHEUS"}
+    try:
+        with MetricsServers(ports.append) as servers:
+            list(job.streamer({**given, "hoodie.metrics.prometheus.port": "0"}, metrics=servers).run())
+            found = scraped(ports[0])
+    finally:
+        end_metrics()
+    assert found['skep_stream_rows_total{table="t"}'] == found["t_commit_totalRecordsWritten"] == 1
+
+
+def test_in_python_the_flag_has_no_effect(job: Job) -> None:
     with pytest.warns(UserWarning, match="--metrics-port has no effect here"):
         job.streamer(metrics_port=0)
-    with pytest.warns(IneffectiveOptionWarning, match=r"hoodie\.metrics\.on has no effect"):
-        job.streamer({"hoodie.metrics.on": "true"})
 
 
 def metrics() -> tuple[Any, Any]:

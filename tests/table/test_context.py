@@ -20,7 +20,9 @@ from skep_format.storage import LocalStorage
 from skep_format.table_config import TableType
 from skep_table import plug_ins
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.lock import InProcessLock
+from skep_table.context import TableContext
+from skep_table.events import Event, Events
+from skep_table.lock import GuardedLock, InProcessLock, NoLock
 from skep_table.merge.rule import DELETE_FIELD, DELETE_MARKER
 from skep_table.query import ReadRequest, read
 from skep_table.services.clustering.cluster import cluster
@@ -145,3 +147,23 @@ def test_bootstrap_sources_are_opened_with_the_credentials_of_the_call(
         read(plain, ReadRequest()).to_arrow()
     assert change(plain.with_options(options), given)
     assert read(HudiTable.open(tmp_path / "t", options), ReadRequest()).count() == rows.num_rows
+
+
+def test_a_lock_that_is_held_already_stays_held(tmp_path: Path) -> None:
+    class HeldOnce(NoLock):
+        releases = 0
+
+        def acquire(self, timeout_seconds: float) -> str:
+            raise LockError("held already")
+
+        def release(self) -> None:
+            self.releases += 1
+
+    inner = HeldOnce()
+    events: list[Event] = []
+    lock = GuardedLock(inner, lambda: None)
+    context = TableContext(LocalStorage(str(tmp_path)), lock=lock, events=Events(events.append))
+    with pytest.raises(LockError, match="held already"), context.locked():
+        pass
+    assert inner.releases == 0
+    assert [event.name for event in events] == ["lock.wait.start", "lock.wait.failed"]

@@ -78,11 +78,12 @@ def create_table(storage: Storage, spec: TableSpec, options: Mapping[str, object
 
     TableExistsError when the folder holds a table; InputError when `spec` is inconsistent.
     """
+    context = TableContext(storage, Options(options)).of_table(spec.name)  # refuses before there is a table
     config = create_table_config(storage, table_config(spec))
     if (path := format_of(config).timeline_layout(config).placeholder) is not None:
         with contextlib.suppress(AlreadyExistsError):  # of a creator that died
             storage.create_exclusive(path, b"")
-    return HudiTable.open(storage, options)
+    return HudiTable.in_context(context)
 
 
 def planned_table(storage: Storage, spec: TableSpec, options: Mapping[str, object] | None = None) -> HudiTable:

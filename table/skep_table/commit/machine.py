@@ -10,7 +10,6 @@ from typing import ClassVar, Concatenate, ParamSpec, TypeVar
 from skep_format.timeline.instant import Instant
 from skep_table.commit.states import CommitKind, CommitState, Transition
 from skep_table.commit.writable import take_lock_over
-from skep_table.lock import held
 from skep_table.table import HudiTable
 
 P = ParamSpec("P")
@@ -65,9 +64,7 @@ class CommitMachine:
 
         A completion that an earlier holder has staged fails from then on.
         """
-        context = self.table.context
-        wait = context.lock_timeout_seconds if timeout_seconds is None else timeout_seconds
-        with held(context.lock, wait) as lock_id:
+        with self.table.context.locked(timeout_seconds) as lock_id:
             self._locked = True
             try:
                 yield take_lock_over(self.table), lock_id

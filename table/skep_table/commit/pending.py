@@ -29,7 +29,7 @@ from skep_format.errors import AlreadyExistsError, LeaseLostError, SkepError, St
 from skep_format.timeline.instant import Action, Instant
 from skep_format.timeline.metadata import CommitMetadata
 from skep_format.timeline.plans import RollbackMetadata
-from skep_format.timeline.timeline import format_instant_time
+from skep_format.timeline.timeline import format_instant_time, milliseconds_of
 from skep_format.timeline.write import complete, complete_staged, stage
 from skep_table.commit.concurrency.changes import completed_since
 from skep_table.commit.heartbeat import Heartbeat, HeartbeatLimits
@@ -49,6 +49,8 @@ from skep_table.commit.states import (
 )
 from skep_table.commit.undo.rollback import roll_back, rollbacks_of
 from skep_table.metadata_write import has_metadata_table
+from skep_table.metrics.options import LOG_BLOCKS, METRICS_ON
+from skep_table.metrics.values import commit_metrics, service_action, timeline_metrics
 from skep_table.table import HudiTable
 
 if TYPE_CHECKING:
@@ -73,6 +75,7 @@ class PendingCommit(CommitMachine, ABC):
     def __init__(self, table: HudiTable) -> None:
         super().__init__(table)
         context = table.context
+        self._began = context.clock.monotonic()
         self.committed: CommitMetadata | None = None
         """What the completed file holds."""
         self.after: HudiTable | None = None
@@ -138,8 +141,9 @@ class PendingCommit(CommitMachine, ABC):
 
     @transition(PREPARE)
     def _prepare(self, metadata: CommitMetadata) -> None:
-        for participant in self._participants:
-            participant.prepare(self.table, self.instant, metadata)
+        with self.table.context.events.step("commit.finalize", files=len(metadata.stats)):
+            for participant in self._participants:
+                participant.prepare(self.table, self.instant, metadata)
         self._prepare_ahead(metadata)
 
     @transition(CHECK)
@@ -189,6 +193,7 @@ class PendingCommit(CommitMachine, ABC):
             log.exception("table %s: markers and heartbeat of %s stay until the next write", name, time)
         finally:
             self._release()
+        self._report_committed()
 
     @transition(REVERT)
     def _revert(self, fresh: HudiTable, done: Instant) -> None:
@@ -229,6 +234,28 @@ class PendingCommit(CommitMachine, ABC):
             self._report_complete(what)
         elif end.is_final:
             self._report_undone(what, error)
+
+    def _report_committed(self) -> None:
+        """Emits what was committed, with its metrics where these are on."""
+        table, instant, metadata = self.table, self.instant, self.committed
+        assert metadata is not None
+        seconds = table.context.clock.monotonic() - self._began
+        operation = metadata.operation_type and metadata.operation_type.value
+        facts: dict[str, object] = {"action": service_action(instant, metadata), "operation": operation}
+        if table.options.value(METRICS_ON):
+            try:
+                facts["metrics"] = self._metrics(metadata, seconds)
+            except Exception:
+                log.exception("table %s: %s is complete, and has no metrics", table.config.name, instant.requested_time)
+        name, time = table.config.name, instant.requested_time
+        table.context.events.emit("commit.completed", table=name, instant=time, took_seconds=seconds, **facts)
+
+    def _metrics(self, metadata: CommitMetadata, seconds: float) -> dict[str, int]:
+        table, after = self.table, self.after or self.table
+        began_ms = milliseconds_of(self.instant.requested_time, table.config.timezone)
+        blocks = table.options.value(LOG_BLOCKS)
+        of_commit = commit_metrics(self.instant, metadata, began_ms, seconds, log_blocks=blocks)
+        return {**of_commit, **timeline_metrics(after.timeline)}
 
     def _report_complete(self, what: str) -> None:
         name, time = self.table.config.name, self.instant.requested_time

@@ -165,7 +165,7 @@ class Transaction(PendingCommit):
         check_version(self.table, fresh)
         self._label.check(fresh)
         since = completed_since(self.table, fresh)
-        check_conflicts(CommitCandidate(fresh, self.instant, metadata, since))
+        self._check_conflicts(CommitCandidate(fresh, self.instant, metadata, since), locked=False)
         self._compared = frozenset(since)
 
     def _verify(self, fresh: HudiTable, metadata: CommitMetadata) -> CommitMetadata:
@@ -182,8 +182,16 @@ class Transaction(PendingCommit):
             )
         self._label.check(fresh)
         since = tuple(each for each in completed_since(self.table, fresh) if each not in self._compared)
-        check_conflicts(CommitCandidate(fresh, self.instant, metadata, since))
+        self._check_conflicts(CommitCandidate(fresh, self.instant, metadata, since), locked=True)
         return with_merged_schema(self.table, fresh, self.instant, metadata, fresh.options)
+
+    def _check_conflicts(self, candidate: CommitCandidate, *, locked: bool) -> None:
+        with self.table.context.events.step("commit.conflicts", locked=locked, lost=False) as found:
+            try:
+                check_conflicts(candidate)
+            except CommitConflictError:
+                found["lost"] = True
+                raise
 
     def _collides(self, fresh: HudiTable, done: Instant, metadata: CommitMetadata, since: Sequence[Instant]) -> bool:
         try:

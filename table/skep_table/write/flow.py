@@ -432,7 +432,7 @@ class TableWriter:
             tagging = tagging_of(table, plan, files, all_named=rows.all_named) if plan.uses_index else None
             tagged = rows.tag(tagging)
             profiles = profiles_of(table, files, tagged, plan)
-            found.update(partitions=len(profiles), files=sum(map(len, files.values())))
+            found.update(partitions=len(profiles), files=sum(map(len, files.values())), index=plan.uses_index)
             replaced = self._replaced(table, plan, rows.partitions())
         context = plan.context(table, transaction.instant)
         sizing = sizing_of(table, plan, profiles, context, rows)

@@ -121,13 +121,14 @@ def carry_out(table: HudiTable, rollback: Instant, plan: RollbackPlan) -> Rollba
 
 
 def _complete(table: HudiTable, rollback: Instant, plan: RollbackPlan) -> RollbackMetadata:
-    metadata = carry_out(table, rollback, plan)
-    record_rollback(table.reload(), rollback, metadata)  # some of its indexes may be dropped by now
-    complete_once(table, rollback, metadata)
-    (target,) = metadata.commits_rollback
-    delete_markers(table.storage, target)
-    files = metadata.total_files_deleted
-    table.context.events.emit("rollback", instant=target, rollback=rollback.requested_time, files=files)
+    with table.context.events.step("rollback", rollback=rollback.requested_time) as found:
+        metadata = carry_out(table, rollback, plan)
+        record_rollback(table.reload(), rollback, metadata)  # some of its indexes may be dropped by now
+        complete_once(table, rollback, metadata)
+        (target,) = metadata.commits_rollback
+        delete_markers(table.storage, target)
+        files = metadata.total_files_deleted
+        found.update(instant=target, files=files)
     log.info("table %s: %s rolled back, %d files deleted", table.config.name, target, files)
     return metadata
 

@@ -32,8 +32,8 @@ def archive(table: HudiTable) -> ArchivePlan:
         if not plan.instants:
             return plan
         delete_stale_markers(table)
-        path = move_to_archive(table, plan.instants)
-    table.context.events.emit("archive", instants=len(plan.instants), file=path)
+        with table.context.events.step("archive", instants=len(plan.instants)) as found:
+            found["file"] = path = move_to_archive(table, plan.instants)
     log.info("table %s: %d instants archived in %s", table.config.name, len(plan.instants), path)
     return plan
 

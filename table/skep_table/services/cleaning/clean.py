@@ -215,6 +215,16 @@ def _execute(
     table: HudiTable, instant: Instant, exclusive: Callable[[], AbstractContextManager[object]]
 ) -> CleanResult | None:
     """`exclusive` holds the lock while the timeline changes."""
+    with table.context.events.step("clean", instant=instant.requested_time) as found:
+        done = _carry_out(table, instant, exclusive)
+        if done is not None:
+            found["files"] = done.metadata.total_files_deleted
+        return done
+
+
+def _carry_out(
+    table: HudiTable, instant: Instant, exclusive: Callable[[], AbstractContextManager[object]]
+) -> CleanResult | None:
     start = table.context.clock.monotonic()
     with exclusive():
         if _settings_now(table) is None:
@@ -244,7 +254,6 @@ def _execute(
             done = complete_once(table, instant, metadata)
     except AlreadyExistsError:
         return None
-    table.context.events.emit("clean", instant=instant.requested_time, files=metadata.total_files_deleted)
     log.info("table %s: %s cleaned %d files", table.config.name, instant.requested_time, metadata.total_files_deleted)
     return CleanResult(done, metadata, tuple(path for paths in planned.values() for path in paths))
 

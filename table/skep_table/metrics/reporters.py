@@ -1,0 +1,350 @@
+"""Where metrics go, as Hudi's reporters send them: each is made of options, and is the same for the same ones."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import re
+import socket
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from skep_format.errors import OptionError, UnsupportedError
+from skep_format.options import Options
+from skep_table.metrics import options as of
+from skep_table.metrics.endpoints import HOST, Endpoint, acquire, needs_prometheus, release
+from skep_table.metrics.options import DatadogSite, ReporterKind
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+_LOCAL_PERIOD: Final = 30
+_TIMEOUT_SECONDS: Final = 5.0
+_DATADOG_URL: Final = "https://app.datadoghq.{domain}"
+_DOMAINS: Final = {DatadogSite.US: "com", DatadogSite.EU: "eu"}
+
+log = logging.getLogger("skep.metrics")
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedValues:
+    """All values of a reporter at one moment, by their whole names."""
+
+    gauges: Mapping[str, int] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+class Reporter(Protocol):
+    """Sends values. What it raises is logged by its caller."""
+
+    @property
+    def period_seconds(self) -> float | None:
+        """How often values are sent; None: whenever they change."""
+        ...
+
+    @property
+    def address(self) -> str:
+        """For messages."""
+        ...
+
+    def send(self, values: ReportedValues) -> None: ...
+
+    def close(self) -> None:
+        """After the last values."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class InMemory:
+    """`metrics()` has the values, as it has those of all reporters."""
+
+    period_seconds: float | None = None
+    address: str = "memory"
+
+    def send(self, values: ReportedValues) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Console:
+    """Lines on stderr: stdout of a command is often the input of another one."""
+
+    period_seconds: float | None = _LOCAL_PERIOD
+    address: str = "stderr"
+
+    def send(self, values: ReportedValues) -> None:
+        """Gauges, then counters, as Dropwizard's console reporter groups them."""
+        lines = []
+        for title, part in (("-- Gauges", values.gauges), ("-- Counters", values.counts)):
+            if part:
+                lines += [title, *(f"{name} = {value}" for name, value in sorted(part.items()))]
+        sys.stderr.write("".join(f"{line}\n" for line in lines))
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """Lines of the logger `skep.metrics`, as Dropwizard writes them to SLF4J."""
+
+    period_seconds: float | None = _LOCAL_PERIOD
+    address: str = "logger skep.metrics"
+
+    def send(self, values: ReportedValues) -> None:
+        for name, value in sorted(values.gauges.items()):
+            log.info("type=GAUGE, name=%s, value=%d", name, value)
+        for name, value in sorted(values.counts.items()):
+            log.info("type=COUNTER, name=%s, count=%d", name, value)
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Graphite:
+    """Lines of text over TCP; the name of a counter ends in `.count`, as Dropwizard has it."""
+
+    host: str
+    port: int
+    prefix: str
+    period_seconds: float | None
+
+    @property
+    def address(self) -> str:
+        """Host and port."""
+        return f"{self.host}:{self.port}"
+
+    def send(self, values: ReportedValues) -> None:
+        now = int(time.time())
+        named = {**values.gauges, **{f"{name}.count": value for name, value in values.counts.items()}}
+        lines = [f"{_without_spaces(_joined(self.prefix, name))} {value} {now}\n" for name, value in named.items()]
+        with socket.create_connection((self.host, self.port), timeout=_TIMEOUT_SECONDS) as connection:
+            connection.sendall("".join(lines).encode())
+
+    def close(self) -> None: ...
+
+
+def _joined(prefix: str, name: str) -> str:
+    return f"{prefix}.{name}" if prefix else name
+
+
+def _without_spaces(name: str) -> str:
+    return re.sub(r"\s+", "-", name.strip())
+
+
+@dataclass(frozen=True, slots=True)
+class Datadog:
+    """Gauges by Datadog's API of series; as with Hudi, no counters."""
+
+    url: str
+    key: str = field(repr=False)
+    prefix: str
+    host: str
+    tags: tuple[str, ...]
+    timeout_seconds: int
+    period_seconds: float | None
+
+    @property
+    def address(self) -> str:
+        """What is called."""
+        return f"{self.url}/api/v1/series"
+
+    def send(self, values: ReportedValues) -> None:
+        now = int(time.time())
+        host = {"host": self.host} if self.host else {}
+        series = [
+            {"metric": f"{self.prefix}.{name}", "points": [[now, value]], **host, "tags": list(self.tags)}
+            for name, value in values.gauges.items()
+        ]
+        headers = {"DD-API-KEY": self.key, "Content-Type": "application/json"}
+        request = urllib.request.Request(self.address, json.dumps({"series": series}).encode(), headers)
+        with urllib.request.urlopen(request, timeout=self.timeout_seconds) as answer:
+            answer.read()
+
+    def close(self) -> None: ...
+
+
+class _Shown:
+    """A collector of one reporter's values, under the names that Prometheus takes."""
+
+    def __init__(self, labels: Mapping[str, str]) -> None:
+        self._labels = labels
+        self.values = ReportedValues()
+
+    def collect(self) -> Iterator[Any]:
+        """What there is now."""
+        from prometheus_client.core import GaugeMetricFamily
+
+        names, texts = list(self._labels), list(self._labels.values())
+        for name, value in {**self.values.gauges, **self.values.counts}.items():
+            family = GaugeMetricFamily(_sanitized(name), name, labels=names)
+            family.add_metric(texts, value)
+            yield family
+
+    def register(self, registry: CollectorRegistry) -> None:
+        """Shows the values in a registry."""
+        registry.register(self)
+
+
+def _sanitized(name: str) -> str:
+    """As Prometheus' library for Java makes names of Dropwizard's."""
+    return re.sub(r"[^a-zA-Z0-9_:]", "_", re.sub(r"^[^a-zA-Z_:]", "_", name))
+
+
+@dataclass(frozen=True)
+class Prometheus:
+    """Values to be scraped at an endpoint that a process shares."""
+
+    port: int
+    labels: tuple[tuple[str, str], ...]
+    period_seconds: float | None = None
+    _used: list[tuple[Endpoint, _Shown]] = field(default_factory=list, compare=False, repr=False)
+
+    @property
+    def address(self) -> str:
+        """Host and port."""
+        return self._used[0][0].url if self._used else f"{HOST}:{self.port}"
+
+    def send(self, values: ReportedValues) -> None:
+        if not self._used:
+            endpoint, shown = acquire(self.port), _Shown(dict(self.labels))
+            shown.register(endpoint.registry)
+            self._used.append((endpoint, shown))
+        self._used[0][1].values = values
+
+    def close(self) -> None:
+        for endpoint, shown in self._used:
+            endpoint.registry.unregister(shown)
+            release(endpoint)
+        self._used.clear()
+
+
+@dataclass(frozen=True)
+class Pushgateway:
+    """Values that are sent to Prometheus' gateway, beside those of others."""
+
+    host: str
+    port: int
+    job: str
+    labels: tuple[tuple[str, str], ...]
+    has_suffix: bool
+    deletes: bool
+    period_seconds: float | None
+    _suffix: str = field(default_factory=lambda: str(random.getrandbits(63)), compare=False, repr=False)
+
+    @property
+    def address(self) -> str:
+        """The gateway."""
+        return f"{'https' if self.port == 443 else 'http'}://{self.host}:{self.port}"
+
+    @property
+    def _job(self) -> str:
+        return self.job + self._suffix if self.has_suffix else self.job
+
+    def send(self, values: ReportedValues) -> None:
+        from prometheus_client import CollectorRegistry, pushadd_to_gateway
+
+        registry, shown = CollectorRegistry(), _Shown({})
+        shown.values = values
+        shown.register(registry)
+        pushadd_to_gateway(self.address, self._job, registry, dict(self.labels), timeout=_TIMEOUT_SECONDS)
+
+    def close(self) -> None:
+        from prometheus_client import delete_from_gateway
+
+        if self.deletes:
+            delete_from_gateway(self.address, self._job, dict(self.labels), timeout=_TIMEOUT_SECONDS)
+
+
+def reporter_of(options: Options) -> Reporter:
+    """The reporter that options name. UnsupportedError for one that is not built, OptionError where its options lack
+    something, EnvironmentMissingError where a package does."""
+    if options.value(of.REPORTER_CLASS):
+        raise _refused(of.REPORTER_CLASS.key, options.value(of.REPORTER_CLASS))
+    kind = options.value(of.REPORTER)
+    make = _MADE.get(kind)
+    if make is None:
+        raise _refused(of.REPORTER.key, kind.value)
+    return make(options)
+
+
+def _refused(key: str, value: str) -> UnsupportedError:
+    built = ", ".join(kind.value for kind in _MADE)
+    return UnsupportedError(
+        f"option {key}: {value} is not built",
+        hint=f"{of.REPORTER.key} is one of {built}, or {of.METRICS_ON.key}=false",
+        option=key,
+        found=value,
+        expected=built,
+    )
+
+
+def _graphite(options: Options) -> Graphite:
+    prefix, period = options.value(of.GRAPHITE_PREFIX), options.value(of.GRAPHITE_PERIOD)
+    return Graphite(options.value(of.GRAPHITE_HOST), options.value(of.GRAPHITE_PORT), prefix, period)
+
+
+def _datadog(options: Options) -> Datadog:
+    site = options.value(of.DATADOG_SITE)
+    for key in (of.DATADOG_SITE.key, of.DATADOG_KEY.key, of.DATADOG_PREFIX.key):
+        if not options.get(key):
+            raise OptionError(f"metrics for DATADOG need the option {key}", option=key)
+    assert site is not None
+    return Datadog(
+        _DATADOG_URL.format(domain=_DOMAINS[site]),
+        options.value(of.DATADOG_KEY),
+        options.value(of.DATADOG_PREFIX),
+        options.value(of.DATADOG_HOST),
+        options.value(of.DATADOG_TAGS),
+        options.value(of.DATADOG_TIMEOUT),
+        options.value(of.DATADOG_PERIOD),
+    )
+
+
+def _prometheus(options: Options) -> Prometheus:
+    needs_prometheus()
+    return Prometheus(options.value(of.PROMETHEUS_PORT), _labels(options))
+
+
+def _pushgateway(options: Options) -> Pushgateway:
+    needs_prometheus()
+    return Pushgateway(
+        options.value(of.GATEWAY_HOST),
+        options.value(of.GATEWAY_PORT),
+        options.value(of.GATEWAY_JOB),
+        _labels(options),
+        options.value(of.GATEWAY_SUFFIX),
+        options.value(of.GATEWAY_DELETE),
+        options.value(of.GATEWAY_PERIOD),
+    )
+
+
+def _labels(options: Options) -> tuple[tuple[str, str], ...]:
+    found: dict[str, str] = {}
+    for text in options.value(of.LABELS):
+        name, _, value = text.partition(":")
+        if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name) or name in found:
+            raise OptionError(
+                f"option {of.LABELS.key}: {text!r} is not name:value, with a name of its own",
+                option=of.LABELS.key,
+                found=text,
+                expected="name:value, …",
+            )
+        found[name] = value
+    return tuple(found.items())
+
+
+_MADE: dict[ReporterKind, Callable[[Options], Reporter]] = {
+    ReporterKind.PROMETHEUS: _prometheus,
+    ReporterKind.PROMETHEUS_PUSHGATEWAY: _pushgateway,
+    ReporterKind.GRAPHITE: _graphite,
+    ReporterKind.DATADOG: _datadog,
+    ReporterKind.CONSOLE: lambda _: Console(),
+    ReporterKind.INMEMORY: lambda _: InMemory(),
+    ReporterKind.SLF4J: lambda _: Logged(),
+}
