@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from skep.base.display import ROWS_SHOWN, first_rows, print_table, rows_html
 from skep.query.spark import SparkHolder
-from skep_format.basefile.footer import share_of_columns
+from skep_format.basefile.row_groups import share_of_columns
 from skep_format.options import at_least, option
 from skep_table.query.explain import Explanation, explain
 from skep_table.query.filters.predicate import Predicate

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property, partial
 
@@ -84,22 +84,6 @@ def read_end(source: pa.NativeFile, length: int) -> bytes:
     size = source.size()
     data: bytes = source.read_at(min(length, size), max(0, size - length))
     return data
-
-
-def share_of_columns(storage: Storage, path: str, columns: Container[str]) -> float:
-    """The part of a base file's bytes that columns (in lower case) take up; 1 where the format does not show it."""
-    with storage.open_input(path) as source:
-        metadata = opened_footer(source, path)[1]
-    if metadata is None:
-        return 1.0
-    whole = needed = 0
-    for group in range(metadata.num_row_groups):
-        for at in range(metadata.num_columns):
-            chunk = metadata.row_group(group).column(at)
-            whole += chunk.total_compressed_size
-            if chunk.path_in_schema.partition(".")[0].lower() in columns:
-                needed += chunk.total_compressed_size
-    return needed / whole if whole else 1.0
 
 
 def _parquet_footer(suffix: Callable[[int], bytes], path: str) -> tuple[BaseFileFooter, pq.FileMetaData]:

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from skep_format.basefile.footer import damage_named
+from skep_format.basefile.row_groups import RowGroups
 from skep_format.errors import CorruptFileError
 from skep_format.names import BaseFormat
 from skep_format.storage import Storage
@@ -27,14 +28,15 @@ def damaged_pages(storage: Storage, path: str) -> Iterator[str]:
             yield from _damaged_stripes(source, path)
             return
         file = pq.ParquetFile(source, page_checksum_verification=True)
+        stated = RowGroups(source, path).metadata()
         for group in range(file.num_row_groups):
             for name in file.schema_arrow.names:
-                problem = _damage(file, group, name, path)
+                problem = _damage(file, group, name, path, stated)
                 if problem is not None:
                     yield f"column {name} of row group {group}: {problem}"
 
 
-def _damage(file: pq.ParquetFile, group: int, name: str, path: str) -> str | None:
+def _damage(file: pq.ParquetFile, group: int, name: str, path: str, stated: pq.FileMetaData | None) -> str | None:
     rows = file.metadata.row_group(group).num_rows
     try:
         with damage_named(path):
@@ -42,7 +44,7 @@ def _damage(file: pq.ParquetFile, group: int, name: str, path: str) -> str | Non
             column.validate(full=True)
             if len(column) != rows:
                 return f"{len(column):,} values in {rows:,} rows"
-            return _contradiction(file.metadata.row_group(group), name, column)
+            return None if stated is None else _contradiction(stated.row_group(group), name, column)
     except CorruptFileError as error:
         return error.message.removeprefix(f"{path}: ")
 

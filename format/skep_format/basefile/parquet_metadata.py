@@ -39,6 +39,7 @@ _CHUNK_FIELDS: Final = {2: I64, 3: STRUCT, 4: I64, 5: I32, 6: I64, 7: I32}
 # ColumnMetaData
 PHYSICAL_TYPE, PATH, CODEC, NUM_VALUES, UNCOMPRESSED, COMPRESSED = 1, 3, 4, 5, 6, 7
 DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE, STATISTICS, BLOOM_FILTER, BLOOM_FILTER_BYTES = 9, 10, 11, 12, 14, 15
+SIZE_STATISTICS = 16
 _META_DATA_FIELDS: Final = {
     1: I32, 2: LIST, 3: LIST, 4: I32, 5: I64, 6: I64, 7: I64, 8: LIST, 9: I64,
     10: I64, 11: I64, 12: STRUCT, 13: LIST, 14: I64, 15: I32, 16: STRUCT, 17: STRUCT,
@@ -236,6 +237,12 @@ def is_encoded_text(chunk: Struct) -> bool:
         and value_of(meta, DICTIONARY_PAGE)
         and value_of(meta, UNCOMPRESSED) < LENGTH_BYTES * value_of(meta, NUM_VALUES)
     )
+
+
+def without_sizes(chunk: Struct) -> Struct:
+    """A column chunk of which nothing is stated about the sizes of its levels and values."""
+    meta = {field: found for field, found in meta_data(chunk).items() if field != SIZE_STATISTICS}
+    return chunk | {META_DATA: (STRUCT, meta)}
 
 
 def without_statistics(chunk: Struct) -> Struct:

@@ -8,19 +8,22 @@ contradicts itself or its file is CorruptFileError.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from skep_format.basefile import keys
 from skep_format.basefile import parquet_metadata as parquet
-from skep_format.basefile.footer import damage_named, parquet_tail, read_end
+from skep_format.basefile.footer import damage_named, opened_footer, parquet_tail, read_end
 from skep_format.basefile.thrift import I32, I64, LIST, Struct, parse_struct, required, struct_bytes, value_of
 from skep_format.errors import CorruptFileError
+from skep_format.names import BaseFormat
+from skep_format.storage import Storage
 
 # Before 1.10, Java's writer wrote wrong bounds of text, and no orders.
 _JAVA: Final = re.compile(rb"parquet-mr version (1\.[1-9]\d+|[2-9]|[1-9]\d+)\.")
@@ -87,13 +90,15 @@ class RowGroups:
         """How many bytes the pages of each take before they are compressed."""
         return [value_of(group, parquet.TOTAL_BYTES) for group in self.groups]
 
-    def share(self, number: int, columns: Container[str]) -> float:
-        """The part of the bytes of a row group that is in these columns, by the names of whole columns."""
-        sizes = [
-            (parquet.name_of(chunk).partition(".")[0], parquet.chunk_bytes(chunk))
-            for chunk in parquet.chunks_of(self.groups[number])
-        ]
-        return sum(size for name, size in sizes if name in columns) / max(1, sum(size for _, size in sizes))
+    def column_bytes(self, number: int | None = None) -> Iterator[tuple[str, int]]:
+        """The name of each column of a row group, of fields in nested ones, and its bytes; None: of all row groups.
+
+        Nothing where the footer can't be read here.
+        """
+        if self.is_known:
+            for group in self.groups if number is None else (self.groups[number],):
+                for chunk in parquet.chunks_of(group):
+                    yield parquet.name_of(chunk), parquet.chunk_bytes(chunk)
 
     def has_page_index(self, number: int) -> bool:
         """Whether a row group states where its pages are."""
@@ -104,7 +109,7 @@ class RowGroups:
         return [self._bounds(group, name) for group in self.groups]
 
     def _bounds(self, group: Struct, name: str) -> tuple[bytes, bytes] | None:
-        if not self._can_be_read or not self._is_sound:
+        if not self.is_known or not self._is_sound:
             return None
         for chunk in parquet.chunks_of(group):
             if parquet.name_of(chunk) == name:
@@ -115,14 +120,31 @@ class RowGroups:
 
     def encoded_columns(self, among: Container[str]) -> list[str]:
         """Those of the flat columns `among` that hold text in dictionaries in all row groups, where that is shorter."""
-        if not self._can_be_read or not self.groups:
+        if not self.is_known or not self.groups:
             return []
         columns = zip(*map(parquet.chunks_of, self.groups), strict=False)
         encoded = [chunks[0] for chunks in columns if all(map(parquet.is_encoded_text, chunks))]
         return [name for name in map(parquet.name_of, encoded) if name in among]
 
+    def metadata(self) -> pq.FileMetaData | None:
+        """The footer as Arrow reads it, for statistics; None where it can't be read here.
+
+        CorruptFileError where it contradicts itself, for which Arrow would end the process; so it would for sizes of
+        levels that don't fit their column, which are left out.
+        """
+        if not self.is_known:
+            return None
+        self._check()
+        groups = [
+            parquet.group_with(group, [parquet.without_sizes(chunk) for chunk in parquet.chunks_of(group)])
+            for group in self.groups
+        ]
+        footer = parquet.footer_bytes(parquet.with_groups(self._footer, groups))
+        with damage_named(self._path):
+            return pq.read_metadata(pa.BufferReader(footer))
+
     @cached_property
-    def _can_be_read(self) -> bool:
+    def is_known(self) -> bool:
         """Whether what it states of columns is read here at all. Arrow is not asked: some damaged footers abort it."""
         return parquet.is_known(self._footer)
 
@@ -131,7 +153,7 @@ class RowGroups:
         the columns `filters`. CorruptFileError where the footer contradicts itself.
         """
         if (
-            not self._can_be_read
+            not self.is_known
             or not self._is_sound
             or parquet.COLUMN_ORDERS not in self._footer
             or not parquet.same_columns(self._footer, into)
@@ -244,6 +266,23 @@ class RowGroups:
             f"{self._path}: its footer contradicts itself: found {found}, expected {expected}",
             path=self._path, found=found, expected=expected,
         )  # fmt: skip
+
+
+def share_of_columns(storage: Storage, path: str, columns: Container[str]) -> float:
+    """The part of a base file's bytes that columns (in lower case) take up; 1 where its footer does not show it."""
+    if path.endswith("." + BaseFormat.ORC.extension):
+        return 1.0
+    with storage.open_input(path) as source:
+        opened_footer(source, path)  # CorruptFileError for a footer that lacks what every one has
+        sizes = list(RowGroups(source, path).column_bytes())
+    return share(sizes, lambda name: name.lower() in columns)
+
+
+def share(sizes: Sequence[tuple[str, int]], is_wanted: Callable[[str], bool]) -> float:
+    """The part of the bytes of columns that is in those wanted, by the names of whole ones; 1 where there are none."""
+    whole = sum(size for _, size in sizes)
+    wanted = sum(size for name, size in sizes if is_wanted(name.partition(".")[0]))
+    return wanted / whole if whole else 1.0
 
 
 def moved_index(index: Struct, by: int) -> bytes:

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from skep_format.basefile import BaseFileWriter, OpenBaseFile
 from skep_format.basefile.reader import BATCH_ROWS
+from skep_format.basefile.row_groups import share
 from skep_format.schema.types import FILE_NAME, RECORD_KEY
 from skep_table.keys.text import single
 from skep_table.merge.rows import POSITION
@@ -162,7 +163,7 @@ class BaseRows:
         groups = self.held.row_groups
         if groups is None or columns < len(self.context.schema.with_meta().names()):
             return True  # the others have not been read
-        return groups.share(number, changed) <= 1 - _WORTH_COPYING
+        return share(list(groups.column_bytes(number)), lambda name: name in changed) <= 1 - _WORTH_COPYING
 
 
 def _is_same(one: pa.Array, other: pa.Array) -> bool:
