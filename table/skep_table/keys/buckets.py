@@ -57,15 +57,15 @@ RULE_TYPE = option(
 )
 MIN_BUCKETS = option(
     "hoodie.bucket.index.min.num.buckets",
-    at_least(0),
-    0,
-    "CONSISTENT_HASHING: buckets of a partition are merged down to so many; 0 is the number that it began with",
+    at_least(1),
+    None,
+    "CONSISTENT_HASHING: buckets of a partition are merged down to so many; by default to those that it began with",
 )
 MAX_BUCKETS = option(
     "hoodie.bucket.index.max.num.buckets",
-    at_least(0),
-    0,
-    "CONSISTENT_HASHING: buckets of a partition are split up to so many; 0 is the number that it began with",
+    at_least(1),
+    None,
+    "CONSISTENT_HASHING: buckets of a partition are split up to so many; by default to those that it began with",
 )
 MERGE_THRESHOLD = option(
     "hoodie.bucket.index.merge.threshold",

@@ -25,12 +25,12 @@ class PlannedGroup:
 
 @dataclass(frozen=True, slots=True)
 class Resizing:
-    """What is too large and what is small, in bytes; how many buckets a partition may have. 0: as it began with."""
+    """What is too large and what is small, in bytes; how many buckets a partition may have. None: as it began with."""
 
     split_bytes: int
     merge_bytes: int
-    most: int
-    least: int
+    most: int | None
+    least: int | None
 
     @classmethod
     def of(cls, options: Options) -> Resizing:
