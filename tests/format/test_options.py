@@ -71,7 +71,7 @@ def test_an_unknown_option_is_warned_of_once() -> None:
     ("key", "meant"),
     [
         ("hoodie.datasource.write.recordkey.feild", "hoodie.datasource.write.recordkey.field"),
-        ("hoodie.datasource.write.partitionpath.fields", "hoodie.datasource.write.partitionpath.field"),
+        ("hoodie.datasource.write.partitionpath.feild", "hoodie.datasource.write.partitionpath.field"),
         ("hoodie.parquet.small.file.limits", "hoodie.parquet.small.file.limit"),
         ("hoodie.datasource.write.colour", None),
         ("hoodie.datasource.write.streaming.thing", None),
