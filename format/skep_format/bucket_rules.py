@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from skep_format.errors import CorruptFileError, OptionError
+from skep_format.hashing_metadata import FIRST, INDEX_FOLDER, document_bytes
 from skep_format.instant_time import InstantTime
-from skep_format.names import META_FOLDER, join
+from skep_format.names import join
 
-FOLDER: Final = f"{META_FOLDER}/.bucket_index/partition_bucket_index_meta/configs"
-FIRST: Final = InstantTime("00000000000000")
+FOLDER: Final = f"{INDEX_FOLDER}/partition_bucket_index_meta/configs"
 EXPRESSIONS: Final = "hoodie.bucket.index.partition.expressions"
 REGEX: Final = "regex"
 _SUFFIX: Final = ".hashing_config"
@@ -63,7 +63,7 @@ class BucketRules:
             "version": _VERSION,
             "instant": instant,
         }
-        return json.dumps(document, indent=2, separators=(",", " : "), ensure_ascii=False).encode()
+        return document_bytes(document)
 
     def number(self, partition_path: str) -> int:
         """How many buckets a partition has."""

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import uuid
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
@@ -19,10 +19,12 @@ from skep_format.errors import CorruptFileError
 from skep_format.instant_time import InstantTime
 from skep_format.names import META_FOLDER, join
 
-FOLDER: Final = f"{META_FOLDER}/.bucket_index/consistent_hashing_metadata"
+INDEX_FOLDER: Final = f"{META_FOLDER}/.bucket_index"
+"""The folder in which Hudi records buckets that are not counted alike in the whole table."""
+FOLDER: Final = f"{INDEX_FOLDER}/consistent_hashing_metadata"
 GREATEST_HASH: Final = 0x7FFFFFFF
 FIRST: Final = InstantTime("00000000000000")
-"""The instant of the first file of a partition, which belongs to no commit."""
+"""The instant of the first file, which belongs to no commit."""
 _SUFFIX: Final = ".hashing_meta"
 _MARKER_SUFFIX: Final = ".commit"
 _NAME: Final = re.compile(r"(?P<time>\d+)(?P<suffix>\.hashing_meta|\.commit)", re.ASCII)
@@ -108,7 +110,7 @@ class HashingMetadata:
             "seqNo": self.seq_no,
             "nodes": [_plain(node) for node in self.nodes],
         }
-        return json.dumps(document, indent=2, separators=(",", " : "), ensure_ascii=False).encode()
+        return document_bytes(document)
 
     @property
     def path(self) -> str:
@@ -141,6 +143,11 @@ class HashingMetadata:
         if middle in (former, node.value):
             return ()
         return tuple(HashNode(value, str(uuid.uuid4()), NodeTag.REPLACE) for value in (middle, node.value))
+
+
+def document_bytes(document: Mapping[str, object]) -> bytes:
+    """JSON as Hudi lays it out in these files."""
+    return json.dumps(document, indent=2, separators=(",", " : "), ensure_ascii=False).encode()
 
 
 def merged(nodes: Sequence[HashNode]) -> tuple[HashNode, ...]:

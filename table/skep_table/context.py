@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -13,7 +13,7 @@ from skep_format.options import Options
 from skep_format.runner import Runner, ThreadRunner
 from skep_format.storage import Storage
 from skep_table.events import NO_EVENTS, Events
-from skep_table.lock import Lock, NoLock
+from skep_table.lock import Lock, NoLock, held
 from skep_table.locks.options import LOCK_RETRIES, LOCK_TIMEOUT_SECONDS, LOCK_WAIT_MILLISECONDS
 from skep_table.metrics import observed, unobserved
 
@@ -105,20 +105,11 @@ class TableContext:
         if isinstance(lock, NoLock):
             yield lock.acquire(wait)
             return
-        is_held = False
-        try:
+        with ExitStack() as stack:
             with self.events.step("lock.wait"):
-                lock_id = lock.acquire(wait)
-                is_held = True
-            with self.events.step("lock.hold"):
-                try:
-                    yield lock_id
-                finally:
-                    is_held = False
-                    lock.release()
-        finally:
-            if is_held:  # an interrupt came between the two
-                lock.release()
+                lock_id = stack.enter_context(held(lock, wait))
+            with self.events.step("lock.hold"), stack.pop_all():
+                yield lock_id
 
 
 class _LockElsewhere:

@@ -239,15 +239,9 @@ def is_encoded_text(chunk: Struct) -> bool:
     )
 
 
-def without_sizes(chunk: Struct) -> Struct:
-    """A column chunk of which nothing is stated about the sizes of its levels and values."""
-    meta = {field: found for field, found in meta_data(chunk).items() if field != SIZE_STATISTICS}
-    return chunk | {META_DATA: (STRUCT, meta)}
-
-
-def without_statistics(chunk: Struct) -> Struct:
-    """A column chunk of which nothing is stated that readers select by."""
-    meta = {field: found for field, found in meta_data(chunk).items() if field != STATISTICS}
+def without(chunk: Struct, stated: int) -> Struct:
+    """A column chunk without a field of what it states of its pages."""
+    meta = {field: found for field, found in meta_data(chunk).items() if field != stated}
     return chunk | {META_DATA: (STRUCT, meta)}
 
 

@@ -58,7 +58,7 @@ class RowGroup:
     def without_statistics(self, names: Collection[str]) -> RowGroup:
         """The same, of some columns without what readers select by."""
         columns = (
-            replace(each, chunk=parquet.without_statistics(each.chunk), column_index=b"")
+            replace(each, chunk=parquet.without(each.chunk, parquet.STATISTICS), column_index=b"")
             if parquet.name_of(each.chunk) in names
             else each
             for each in self.columns
@@ -136,7 +136,9 @@ class RowGroups:
             return None
         self._check()
         groups = [
-            parquet.group_with(group, [parquet.without_sizes(chunk) for chunk in parquet.chunks_of(group)])
+            parquet.group_with(
+                group, [parquet.without(chunk, parquet.SIZE_STATISTICS) for chunk in parquet.chunks_of(group)]
+            )
             for group in self.groups
         ]
         footer = parquet.footer_bytes(parquet.with_groups(self._footer, groups))

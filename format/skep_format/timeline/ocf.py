@@ -72,19 +72,13 @@ class RecordWriter:
         """A whole file with the record."""
         import fastavro
 
-        body = io.BytesIO()
+        body, out = io.BytesIO(), io.BytesIO()
         fastavro.schemaless_writer(body, self._schema, record)
-        data = body.getvalue()
-        return b"".join((self._head, _long(1), _long(len(data)), data, self._head[-_SYNC_BYTES:]))
-
-
-def _long(number: int) -> bytes:
-    """A number that is not negative in Avro's encoding."""
-    left, out = number << 1, bytearray()
-    while left > 0x7F:
-        out.append(left & 0x7F | 0x80)
-        left >>= 7
-    return bytes((*out, left))
+        out.write(self._head)
+        for number in (1, body.tell()):  # of records, and of their bytes
+            fastavro.schemaless_writer(out, "long", number)
+        out.write(body.getvalue() + self._head[-_SYNC_BYTES:])
+        return out.getvalue()
 
 
 def write_record(record_name: str, release: str, record: Mapping[str, Any]) -> bytes:

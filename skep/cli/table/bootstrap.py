@@ -11,8 +11,18 @@ from skep.cli.opened import TableTarget
 from skep.cli.progress import listening
 from skep.cli.scope import settings_of
 from skep.cli.table.services import PlanOption
-from skep.cli.table.write import EventsAsJson, WriteGiven, destinations, found_or_described
-from skep_format.options import comma_list
+from skep.cli.table.write import (
+    EventsAsJson,
+    HiveStyleOption,
+    KeyOption,
+    OrderingOption,
+    TypeOption,
+    VersionOption,
+    WriteGiven,
+    described_by,
+    destinations,
+    found_or_described,
+)
 
 _COLUMNS = ("service", "instant", "state", "what")
 _PLAN_COLUMNS = ("folder", "partition", "mode", "files", "rows", "bytes_read", "bytes_written")
@@ -40,24 +50,15 @@ def bootstrap(
         typer.Option(metavar="REGEX", help="--mode is that of folders whose whole path matches."),
     ] = None,
     plan: PlanOption = False,
-    key: Annotated[str | None, typer.Option(help="Makes the table when it is missing: key columns, by comma.")] = None,
-    ordering: Annotated[
-        str | None, typer.Option(help="Of a new table: the greater value of this column wins. Columns, by comma.")
-    ] = None,
+    key: KeyOption = None,
+    ordering: OrderingOption = None,
     partition_by: Annotated[
         str | None,
         typer.Option(help="Of a new table: columns, by comma.  [default: those in names of folders]"),
     ] = None,
-    kind: Annotated[
-        str | None, typer.Option("--type", metavar="cow|mor", help="Of a new table.  [default: cow]")
-    ] = None,
-    hive_style: Annotated[
-        bool | None,
-        typer.Option(help="Of a new table: folders named column=value.", show_default=False),
-    ] = None,
-    table_version: Annotated[
-        int | None, typer.Option(metavar="6|8|9", help="Of a new table: Hudi's table version.  [default: 6]")
-    ] = None,
+    kind: TypeOption = None,
+    hive_style: HiveStyleOption = None,
+    table_version: VersionOption = None,
     events: EventsAsJson = False,
     *,
     given: WriteGiven,
@@ -71,14 +72,7 @@ def bootstrap(
     from skep_format.options import Options
     from skep_table.events import Events
 
-    described = {
-        "key": None if key is None else comma_list(key),
-        "ordering": None if ordering is None else comma_list(ordering),
-        "partition_by": comma_list(partition_by or ""),
-        "type": kind,
-        "hive_style": hive_style,
-        "table_version": table_version,
-    }
+    described = described_by(key, ordering, partition_by, kind, hive_style, table_version)
     options = with_mode(Options(settings_of(given.option)), source, mode.value if mode else None, matching)
     with listening(f"bootstrap {table}", as_json=events) as listener, destinations(table, given) as describe:
         found_or_described(describe, described)

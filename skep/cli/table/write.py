@@ -59,6 +59,17 @@ BatchId = Annotated[str | None, typer.Option(help="A batch that was committed is
 EventsAsJson = Annotated[
     bool, typer.Option("--events", help="Every step with its numbers as a JSON line on stderr; -v prints them as text.")
 ]
+KeyOption = Annotated[str | None, typer.Option(help="Makes the table when it is missing: key columns, by comma.")]
+OrderingOption = Annotated[
+    str | None, typer.Option(help="Of a new table: the greater value of this column wins. Columns, by comma.")
+]
+TypeOption = Annotated[str | None, typer.Option("--type", metavar="cow|mor", help="Of a new table.  [default: cow]")]
+HiveStyleOption = Annotated[
+    bool | None, typer.Option(help="Of a new table: folders named column=value.", show_default=False)
+]
+VersionOption = Annotated[
+    int | None, typer.Option(metavar="6|8|9", help="Of a new table: Hudi's table version.  [default: 6]")
+]
 _COLUMNS = ("instant", "operation", "inserted", "updated", "deleted", "files", "bytes", "replaced_groups", "seconds")
 
 
@@ -84,20 +95,12 @@ def write(
             help="What becomes of the rows.  [default: upsert; insert without record key]",
         ),
     ] = None,
-    key: Annotated[str | None, typer.Option(help="Makes the table when it is missing: key columns, by comma.")] = None,
-    ordering: Annotated[
-        str | None, typer.Option(help="Of a new table: the greater value of this column wins. Columns, by comma.")
-    ] = None,
+    key: KeyOption = None,
+    ordering: OrderingOption = None,
     partition_by: Annotated[str | None, typer.Option(help="Of a new table: columns, by comma.")] = None,
-    kind: Annotated[
-        str | None, typer.Option("--type", metavar="cow|mor", help="Of a new table.  [default: cow]")
-    ] = None,
-    hive_style: Annotated[
-        bool | None, typer.Option(help="Of a new table: folders named column=value.", show_default=False)
-    ] = None,
-    table_version: Annotated[
-        int | None, typer.Option(metavar="6|8|9", help="Of a new table: Hudi's table version.  [default: 6]")
-    ] = None,
+    kind: TypeOption = None,
+    hive_style: HiveStyleOption = None,
+    table_version: VersionOption = None,
     changes: Annotated[
         str | None,
         typer.Option(metavar="data_before_after|data_before|op_key_only", help="Of a new table: kept for CDC queries."),
@@ -128,15 +131,7 @@ def write(
     from skep_format.schema.arrow import to_arrow
 
     with listening(f"write {table}", as_json=events) as listener:
-        described = {
-            "key": None if key is None else comma_list(key),
-            "ordering": None if ordering is None else comma_list(ordering),
-            "partition_by": comma_list(partition_by or ""),
-            "type": kind,
-            "hive_style": hive_style,
-            "table_version": table_version,
-            "changes": changes,
-        }
+        described = described_by(key, ordering, partition_by, kind, hive_style, table_version, changes=changes)
         inputs = inputs_of(files, format.value if format else None)
         given_types = schema_text(schema) if schema is not None else None
         with _destination(table, described, given) as there:
@@ -185,6 +180,27 @@ def _rows(inputs: Sequence[Input], columns: pa.Schema | None, schema: pa.Schema 
         listener(Event("read.file", {"path": name}, done=len(read), total=len(inputs)))
 
     return read_files(inputs, columns, schema, done)
+
+
+def described_by(
+    key: str | None,
+    ordering: str | None,
+    partition_by: str | None,
+    kind: str | None,
+    hive_style: bool | None,
+    table_version: int | None,
+    **more: object,
+) -> dict[str, Any]:
+    """A new table by the options of a command, as `Lake.create_table` takes it."""
+    return {
+        "key": None if key is None else comma_list(key),
+        "ordering": None if ordering is None else comma_list(ordering),
+        "partition_by": comma_list(partition_by or ""),
+        "type": kind,
+        "hive_style": hive_style,
+        "table_version": table_version,
+        **more,
+    }
 
 
 @contextmanager

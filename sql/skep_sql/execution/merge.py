@@ -257,13 +257,12 @@ class _Plan:
         if any(clause.when == "not matched by source" for clause in self._merge.clauses):
             return None
         for one, other in self._compared():
-            columns = [name for name in self._schema.names if name.lower() == one.lower()]
-            given = [name for name in source.names if name.lower() == other.lower()]
-            if len(columns) == len(given) == 1:
-                kind = self._schema.field(columns[0]).type
+            column, given = _only_named(one, self._schema.names), _only_named(other, source.names)
+            if column is not None and given is not None:
+                kind = self._schema.field(column).type
                 is_exact = pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_date(kind)
-                if is_exact and source.field(given[0]).type == kind:
-                    return columns[0], given[0]
+                if is_exact and source.field(given).type == kind:
+                    return column, given
         return None
 
     def _compared(self) -> Iterator[tuple[str, str]]:
@@ -301,8 +300,7 @@ class _Plan:
             return None
         if value.table.lower() != self._merge.source_alias.lower():
             return None
-        found = [name for name in self._source if name.lower() == value.name.lower()]
-        return found[0] if len(found) == 1 else None
+        return _only_named(value.name, self._source)
 
     # -- its rows
 
@@ -450,6 +448,12 @@ class _Plan:
                 if not isinstance(value, exp.Column) or (name.lower(), value.name.lower()) not in pairs:
                     return False
         return True
+
+
+def _only_named(name: str, among: Sequence[str]) -> str | None:
+    """The only one with a name, in whatever case."""
+    found = [each for each in among if each.lower() == name.lower()]
+    return found[0] if len(found) == 1 else None
 
 
 def _same(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.ChunkedArray:

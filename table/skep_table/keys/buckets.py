@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from skep_format.bucket_rules import EXPRESSIONS, REGEX
 from skep_format.errors import OptionError
 from skep_format.hashing_metadata import GREATEST_HASH
-from skep_format.names import META_FOLDER, FileGroupId
+from skep_format.names import FileGroupId
 from skep_format.options import Options, Status, at_least, boolean, comma_list, option
 from skep_format.table_config import TableConfig
 from skep_table.keys.generator import EMPTY_TEXT, NULL_TEXT, KeyGeneratorType
@@ -27,8 +27,6 @@ from skep_table.metadata_table.keys import java_hashes
 
 _INDEX: Final = "hoodie.index.type"
 _ENGINE: Final = "hoodie.index.bucket.engine"
-OTHER_BUCKETS: Final = f"{META_FOLDER}/.bucket_index"
-"""The folder in which Hudi records buckets that are not counted alike in the whole table."""
 
 _nothing: tuple[str, ...] = ()
 

@@ -15,6 +15,7 @@ from skep_format.errors import AlreadyExistsError, CommitConflictError, CorruptF
 from skep_format.hashing_metadata import (
     FIRST,
     FOLDER,
+    INDEX_FOLDER,
     HashingMetadata,
     HashNode,
     counting,
@@ -29,7 +30,6 @@ from skep_format.names import FileGroupId
 from skep_format.timeline.instant import Action, Instant, State
 from skep_format.timeline.metadata import WriteStat
 from skep_format.timeline.plans import ClusteringGroup, RequestedReplaceMetadata
-from skep_table.keys.buckets import OTHER_BUCKETS
 from skep_table.table import HudiTable
 
 OF_PARTITION: Final = "clustering.group.partition"
@@ -56,7 +56,7 @@ def ring_for_writing(
 ) -> HashingMetadata | None:
     """The same, made where there is none, but for a partition that has file groups already. A resize that lacks its
     marker gets it."""
-    if table.may_have_folder(OTHER_BUCKETS):
+    if table.may_have_folder(INDEX_FOLDER):
         found = _found(table, partition)
         if found is not None:
             metadata, is_marked = found
@@ -76,8 +76,8 @@ def ring_for_writing(
 def has_rings(table: HudiTable) -> bool:
     """Whether the partitions of a table have hash rings."""
     return (
-        table.may_have_folder(OTHER_BUCKETS)
-        and FOLDER.rpartition("/")[2] in table.storage.list_folder(OTHER_BUCKETS).folders
+        table.may_have_folder(INDEX_FOLDER)
+        and FOLDER.rpartition("/")[2] in table.storage.list_folder(INDEX_FOLDER).folders
     )
 
 
@@ -187,7 +187,7 @@ def planned_resizes(table: HudiTable, instant: Instant) -> Mapping[str, Resize]:
 
 def clustering_groups(table: HudiTable, instant: Instant) -> tuple[ClusteringGroup, ...]:
     """The groups in the plan of a clustering, be it pending or completed; none of other instants."""
-    if instant.action not in (Action.REPLACE_COMMIT, Action.CLUSTERING) or not table.may_have_folder(OTHER_BUCKETS):
+    if instant.action not in (Action.REPLACE_COMMIT, Action.CLUSTERING) or not table.may_have_folder(INDEX_FOLDER):
         return ()
     requested = Instant(instant.requested_time, table.layout.clustering, State.REQUESTED)
     plan = table.requested_plan(RequestedReplaceMetadata, requested)

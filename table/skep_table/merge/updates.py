@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,9 @@ from skep_table.keys.text import single
 from skep_table.merge.combine import combine, is_text, newer_of_pairs
 from skep_table.merge.rows import DELETED, HAS, ORDERING, PARTIAL, POSITION, Mask, as_mask, deleted, without_helpers
 from skep_table.merge.rule import Fill, MergeRule
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 # Text and bytes of so much are not joined to be taken from: their offsets have 32 bits.
 _TAKEN_BYTES: Final = 1 << 30
@@ -143,20 +147,13 @@ class Updates:
     def _replaced(
         self, batch: pa.RecordBatch, places: npt.NDArray[np.int64], arriving: npt.NDArray[np.int64]
     ) -> pa.RecordBatch:
+        every = _Replacement.of(batch, places, self._rows, arriving)
         if not self._kept:
-            return _replace(batch, places, self._rows, arriving)
-        names = batch.schema.names
-        replaced = _replace(
-            batch.select([each for each in names if each not in self._kept]), places, self._rows, arriving
-        )
-        whole = ~self._is_partial[arriving]
-        others = batch.select([each for each in names if each in self._kept])
-        if whole.any():
-            others = _replace(others, places[whole], self._rows, arriving[whole])
-        columns = {
-            each.schema.names[at]: each.column(at) for each in (replaced, others) for at in range(each.num_columns)
-        }
-        return pa.RecordBatch.from_arrays([columns[name] for name in names], schema=batch.schema)
+            return every.in_all(batch)
+        is_whole = ~self._is_partial[arriving]
+        whole = _Replacement.of(batch, places[is_whole], self._rows, arriving[is_whole])
+        columns = [(whole if name in self._kept else every).column(batch, name) for name in batch.schema.names]
+        return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
     def _apply_combined(
         self, batch: pa.RecordBatch, hits: npt.NDArray[np.int64], arriving: npt.NDArray[np.int64]
@@ -166,7 +163,7 @@ class Updates:
         merged = combine(old, new, self._rule, self._rule.base)
         is_delete = deleted(merged, self._rule)
         self.updated += int((~is_delete).sum())
-        replaced = _replace(batch, hits, merged, np.arange(len(hits)))
+        replaced = _Replacement.of(batch, hits, merged, np.arange(len(hits))).in_all(batch)
         if self._watch is not None:
             changed = is_delete | self._may_differ(old, merged)
             self._report(batch, replaced, hits[changed], is_delete[changed])
@@ -225,32 +222,47 @@ def _ordering_part(rows: pa.Table | pa.RecordBatch, rule: MergeRule) -> pa.Table
     return rows.select([name for name in rows.schema.names if name in wanted or name.startswith(ORDERING)])
 
 
-def _replace(
-    batch: pa.RecordBatch, places: npt.NDArray[np.int64], rows: pa.Table, sources: npt.NDArray[np.int64]
-) -> pa.RecordBatch:
-    """`batch` with rows `sources` of `rows` at `places`, which ascend.
+@dataclass(frozen=True, slots=True)
+class _Replacement:
+    """Rows `taken` of `rows`, which are put at `places` of a batch, in ascending order; `mask` is True there.
 
-    A column is copied once, or is that of `batch` where its values stay.
+    `at`: where all rows are then, if these are behind the batch.
     """
-    mask = np.zeros(batch.num_rows, np.bool_)
-    mask[places] = True
-    positions = np.arange(batch.num_rows)
-    positions[places] = batch.num_rows + np.arange(len(places))
-    at, arrow_mask, taken, replaced = pa.array(positions), pa.array(mask), pa.array(sources), pa.array(places)
-    columns = []
-    for field in batch.schema:
-        old, new = batch.column(field.name), single(rows.column(field.name)).take(taken)
-        if _has(old, replaced, new):
-            columns.append(old)
-        elif pa.types.is_dictionary(field.type):
-            columns.append(_replace_encoded(old, arrow_mask, new))
-        elif pa.types.is_nested(field.type):
-            columns.append(pa.concat_arrays([old, cast_exactly(new, old.type, field.name)]).take(at))
-        elif is_text(field.type) and old.nbytes + new.nbytes < _TAKEN_BYTES:
-            columns.append(pa.concat_arrays([old, new]).take(at))  # `replace_with_mask` takes three times as long
-        else:
-            columns.append(pc.replace_with_mask(old, arrow_mask, new))
-    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+    rows: pa.Table
+    taken: pa.Array
+    places: pa.Array
+    mask: pa.Array
+    at: pa.Array
+
+    @classmethod
+    def of(
+        cls, batch: pa.RecordBatch, places: npt.NDArray[np.int64], rows: pa.Table, sources: npt.NDArray[np.int64]
+    ) -> Self:
+        """Rows `sources` of `rows` at `places`."""
+        mask = np.zeros(batch.num_rows, np.bool_)
+        mask[places] = True
+        at = np.arange(batch.num_rows)
+        at[places] = batch.num_rows + np.arange(len(places))
+        return cls(rows, pa.array(sources), pa.array(places), pa.array(mask), pa.array(at))
+
+    def in_all(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """In all columns."""
+        columns = [self.column(batch, name) for name in batch.schema.names]
+        return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+    def column(self, batch: pa.RecordBatch, name: str) -> pa.Array:
+        """In one column, which is copied once, or is that of the batch where its values stay."""
+        old, new = batch.column(name), single(self.rows.column(name)).take(self.taken)
+        if not len(self.places) or _has(old, self.places, new):
+            return old
+        if pa.types.is_dictionary(old.type):
+            return _replace_encoded(old, self.mask, new)
+        if pa.types.is_nested(old.type):
+            return pa.concat_arrays([old, cast_exactly(new, old.type, name)]).take(self.at)
+        if is_text(old.type) and old.nbytes + new.nbytes < _TAKEN_BYTES:
+            return pa.concat_arrays([old, new]).take(self.at)  # `replace_with_mask` takes three times as long
+        return pc.replace_with_mask(old, self.mask, new)
 
 
 def _has(column: pa.Array, places: pa.Array, values: pa.Array) -> bool:

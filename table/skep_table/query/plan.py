@@ -12,13 +12,13 @@ from typing import Final
 import pyarrow as pa
 
 from skep_format.errors import InputError, SkepError, UnsupportedError
+from skep_format.hashing_metadata import INDEX_FOLDER
 from skep_format.instant_time import InstantTime
 from skep_format.options import Options
 from skep_format.schema.arrow import from_arrow_type, to_arrow
 from skep_format.schema.history import SchemaVersion
 from skep_format.schema.policy import OPERATION_FIELD
 from skep_format.schema.types import Field, Schema
-from skep_table.keys.buckets import OTHER_BUCKETS
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, FILES, PARTITION_STATS
 from skep_table.query.cleaned import check_not_cleaned, files_deleted, has_lost_indexes, is_outdated
@@ -403,7 +403,7 @@ def _pruned(
     if metadata is not None and conditions is not None:
         slices = _by_statistics(scan, metadata, slices, conditions, request, steps)
     in_buckets = prune_by_buckets(slices, predicate, table.config, {**table.options, **request.options})
-    if len(in_buckets) < len(slices) and not table.may_have_folder(OTHER_BUCKETS):
+    if len(in_buckets) < len(slices) and not table.may_have_folder(INDEX_FOLDER):
         slices = in_buckets
         if steps is not None:
             steps.left_slices("by buckets", slices)

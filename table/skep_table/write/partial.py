@@ -94,6 +94,11 @@ class PartialUpdate:
         required = tuple(name for name in kept if not schema[name].nullable)
         return cls(names, kept, required, table) if kept else None
 
+    @property
+    def kept_in_files(self) -> tuple[str, ...]:
+        """The columns that base files keep of the rows that are marked; none where rows are completed by helpers."""
+        return self.kept if self.in_files else ()
+
     def flags(self, rows: pa.Table) -> Mask:
         """Which rows are partial updates, whether the table holds their keys or not."""
         if PARTIAL not in rows.schema.names:

@@ -6,10 +6,9 @@ from contextlib import suppress
 
 from skep_format.bucket_rules import rules_path
 from skep_format.errors import CorruptFileError
-from skep_format.hashing_metadata import marker_path, metadata_path
+from skep_format.hashing_metadata import INDEX_FOLDER, marker_path, metadata_path
 from skep_format.timeline.instant import Instant
 from skep_format.timeline.metadata import CommitMetadata, WriteOperation
-from skep_table.keys.buckets import OTHER_BUCKETS
 from skep_table.keys.hash_rings import planned_resizes, planned_rings
 from skep_table.table import HudiTable
 
@@ -34,7 +33,7 @@ class HashRings:
 
         And the rules for numbers of buckets that a rescaling of Hudi's has written.
         """
-        if not table.may_have_folder(OTHER_BUCKETS):
+        if not table.may_have_folder(INDEX_FOLDER):
             return
         time = instant.requested_time
         with suppress(CorruptFileError):  # a plan that can't be read was never carried out

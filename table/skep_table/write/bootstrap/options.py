@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from skep_format.errors import OptionError
 from skep_format.escaping import unescape
 from skep_format.options import Options, Status, at_least, boolean, one_of, option
-from skep_format.table_config.keys import BOOTSTRAP_INDEX_CLASS, BOOTSTRAP_INDEX_TYPE
+from skep_format.table_config.keys import BOOTSTRAP_INDEX_CLASS, BOOTSTRAP_INDEX_TYPE, simple_name
 from skep_table.slices.options import BOOTSTRAP_BASE_PATH
 
 E = TypeVar("E", bound=Enum)
@@ -43,7 +43,7 @@ def _class_of(kind: type[E]) -> Callable[[str], E]:
     """A parser for class names of Hudi, with or without their package."""
 
     def parse(text: str) -> E:
-        return one_of(kind)(text.strip().rpartition(".")[2])
+        return one_of(kind)(simple_name(text.strip()))
 
     return parse
 
@@ -52,7 +52,7 @@ def _one_class(*names: str) -> Callable[[str], str]:
     """The same for classes between which nothing differs here."""
 
     def parse(text: str) -> str:
-        name = text.strip().rpartition(".")[2]
+        name = simple_name(text.strip())
         if name not in names:
             raise ValueError(f"one of {', '.join(names)}")
         return name

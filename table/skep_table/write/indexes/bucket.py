@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from skep_format.bucket_rules import FOLDER, BucketRules, instant_of, rules_path
 from skep_format.errors import AlreadyExistsError, CorruptFileError, TableMismatchError
+from skep_format.hashing_metadata import INDEX_FOLDER
 from skep_format.options import Option, Options
 from skep_format.table_config import TableConfig
 from skep_table.commit.options import Concurrency
@@ -21,7 +22,6 @@ from skep_table.keys.buckets import (
     BUCKETS,
     BUCKETS_BY_PARTITION,
     FIXED_BUCKET_NAMES,
-    OTHER_BUCKETS,
     RULE_TYPE,
     GroupNames,
     bucket_numbers,
@@ -110,7 +110,7 @@ class BucketIndex(Index):
 
 def newest_rules(table: HudiTable) -> str | None:
     """The path of the file of rules that counts. CorruptFileError where a table with rules has none of a commit."""
-    if not table.may_have_folder(OTHER_BUCKETS):
+    if not table.may_have_folder(INDEX_FOLDER):
         return None
     found = [time for file in table.storage.list_prefix(FOLDER) if (time := instant_of(file.name)) is not None]
     pending = table.timeline.pending()

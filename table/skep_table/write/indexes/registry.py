@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple, Protocol
 
 from skep_format.errors import TableMismatchError, UnsupportedError
+from skep_format.hashing_metadata import INDEX_FOLDER
 from skep_format.options import Option, Options
 from skep_format.table_config import TableConfig
 from skep_format.timeline.metadata import WriteOperation
-from skep_table.keys.buckets import BUCKET_FIELDS, BUCKETS, OTHER_BUCKETS
+from skep_table.keys.buckets import BUCKET_FIELDS, BUCKETS
 from skep_table.keys.hash_rings import has_rings
 from skep_table.plug_ins import needed_plug_in
 from skep_table.table import HudiTable
@@ -115,9 +116,9 @@ def refuse_other_buckets(table: HudiTable, index: Index) -> None:
     Such a table records the hash ranges of its file groups, or the buckets of its partitions: Hudi would not find a row
     in a group of another one.
     """
-    if not table.may_have_folder(OTHER_BUCKETS):
+    if not table.may_have_folder(INDEX_FOLDER):
         return
-    for folder in table.storage.list_folder(OTHER_BUCKETS).folders:
+    for folder in table.storage.list_folder(INDEX_FOLDER).folders:
         kind = _OTHER_BUCKETS.get(folder)
         if kind is not None and not isinstance(index, kind.written_by):
             raise TableMismatchError(

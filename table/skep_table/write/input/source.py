@@ -190,8 +190,8 @@ class Computed(RowSource):
         self.release()
         keyer, compute = plan.keyer, self._compute
         if not self._deletes:
-            keeps = plan.partial is not None and plan.partial.in_files
-            compute = self._compute_set if keeps else self._compute
+            kept = () if plan.partial is None else plan.partial.kept_in_files
+            compute = self._compute_set if kept else self._compute
             keyer = ChangeKeyer(
                 generator=keyer.generator,
                 target=keyer.target,
@@ -199,7 +199,7 @@ class Computed(RowSource):
                 casts=keyer.casts,
                 ambiguous=keyer.ambiguous,
                 marks_partial=plan.partial is not None,
-                kept=plan.partial.kept if keeps and plan.partial is not None else (),
+                kept=kept,
                 unordered=tuple(name.partition(".")[0] for name in plan.rule.ordering_fields),
             )
         self._rows = self._engine.rows(compute(table), keyer)

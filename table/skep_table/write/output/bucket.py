@@ -258,7 +258,7 @@ class _BucketWriter:
             passing = BaseRows.of(self._context, base, held, file.writer, ArrivingKeys.of(rows))
             if passing.positions is not None:
                 arriving = arriving.append_column(POSITION, pa.array(passing.positions))
-            kept = partial.kept if partial is not None and partial.in_files else ()
+            kept = () if partial is None else partial.kept_in_files
             updates = Updates(arriving, self._context.rule, changes, kept)
             needed = self._needed(rows, passing.positions) if kept and changes is None else None
             for batch in passing.batches(self._texts if updates.takes_encoded else (), needed):
