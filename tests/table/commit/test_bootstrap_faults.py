@@ -6,26 +6,24 @@ import logging
 import shutil
 from pathlib import Path
 
+import left_behind
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from faulty_storage import FaultyStorage, KilledAtChanges
+from left_behind import content
 
 from skep_format.errors import SkepError, TableMismatchError
-from skep_format.names import BaseFileName
 from skep_format.options import Options
 from skep_format.runner import ThreadRunner
 from skep_format.schema.arrow import to_arrow
 from skep_format.storage import LocalStorage, Storage
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.query import ReadRequest
-from skep_table.query.read import read
 from skep_table.table import HudiTable
 from skep_table.write.bootstrap.options import BootstrapSettings
 from skep_table.write.bootstrap.source import SourceData, open_source, read_source
 from skep_table.write.local import LocalWriter
 
-Content = list[tuple[str, str, int]]
 SELECTORS = {
     "skeletons": {},
     "rows": {"hoodie.bootstrap.mode.selector": "FullRecordBootstrapModeSelector"},
@@ -58,19 +56,10 @@ def bootstrap(storage: Storage | str, source: SourceData, options: Options) -> N
     LocalWriter(HudiTable.open(storage).with_context(**context)).bootstrap(source)
 
 
-def content(folder: Path) -> Content:
-    found = read(HudiTable.open(str(folder)), ReadRequest()).to_arrow().to_pylist()
-    return sorted((row["id"], row["_hoodie_partition_path"], row["ts"]) for row in found)
-
-
 def assert_clean(folder: Path) -> None:
-    """No pending instant, no marker, no data file of an instant that is not complete, no index without skeletons."""
-    timeline = HudiTable.open(str(folder)).timeline
-    assert not timeline.pending().instants
-    assert not [file for file in (folder / ".hoodie").rglob("*") if ".temp" in str(file) and file.is_file()]
-    completed = {instant.requested_time for instant in timeline.completed().data()}
-    names = [BaseFileName.parse(file.name) for file in folder.rglob("*") if ".hoodie" not in file.parts]
-    assert {name.instant_time for name in names if name is not None} <= completed
+    """As of other writes, and no index without skeletons."""
+    left_behind.assert_clean(folder)
+    completed = {instant.requested_time for instant in HudiTable.open(str(folder)).timeline.completed().data()}
     assert len(list((folder / INDEX).rglob("*.hfile"))) == (2 if "00000000000001" in completed else 0)
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from left_behind import assert_clean, content
 
 from skep_format.errors import SkepError
-from skep_format.names import BaseFileName, LogFileName
 from skep_format.options import Options
 from skep_format.runner import ThreadRunner
 from skep_format.storage import LocalStorage, Storage
@@ -29,7 +29,6 @@ from skep_table.write.local import LocalWriter
 pytestmark = pytest.mark.parametrize("table_version", [6, 9], indirect=True)
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])
-Content = list[tuple[str, str, int]]
 Change = Callable[[LocalWriter], Any]
 BUCKET = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"}
 RINGS = {**BUCKET, "hoodie.index.bucket.engine": "CONSISTENT_HASHING"}
@@ -89,23 +88,6 @@ def cases() -> list[Any]:
 def writer(storage: Storage | str, options: dict[str, str]) -> LocalWriter:
     setting = {"runner": ThreadRunner(1), "options": Options(options)}
     return LocalWriter(HudiTable.open(storage).with_context(**setting))
-
-
-def content(folder: Path) -> Content:
-    found = read(HudiTable.open(str(folder)), ReadRequest()).to_arrow().to_pylist()
-    return sorted((row["id"], row["_hoodie_partition_path"], row["ts"]) for row in found)
-
-
-def assert_clean(folder: Path) -> None:
-    """No pending instant, no marker, no data file of an instant that is not complete."""
-    timeline = HudiTable.open(str(folder)).timeline
-    assert not timeline.pending().instants
-    assert not [file for file in (folder / ".hoodie").rglob("*") if ".temp" in str(file) and file.is_file()]
-    completed = {instant.requested_time for instant in timeline.completed().data()}
-    for file in folder.rglob("*"):
-        name = BaseFileName.parse(file.name) or LogFileName.parse(file.name)
-        if name is not None and ".hoodie" not in file.parts:
-            assert name.instant_time in completed, f"{file} was left behind"
 
 
 @pytest.mark.parametrize(("kind", "name", "dies"), cases())

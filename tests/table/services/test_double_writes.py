@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from ringed_tables import MERGES, RINGS, SPLITS, ring_writer, upsert
 
 from skep_format.errors import CommitConflictError, StorageError
 from skep_format.names import LogFileName
@@ -28,13 +29,6 @@ from skep_table.write.local import LocalWriter
 
 pytestmark = pytest.mark.parametrize("table_version", [6, 9], indirect=True)
 
-RINGS = {
-    "index__type": "BUCKET",
-    "index__bucket__engine": "CONSISTENT_HASHING",
-    "bucket__index__num__buckets": 2,
-}
-SPLITS = {"parquet__max__file__size": 100, "bucket__index__max__num__buckets": 4}
-MERGES = {"bucket__index__min__num__buckets": 1}
 TWICE = {
     "clustering__updates__strategy": (
         "org.apache.hudi.client.clustering.update.strategy.SparkConsistentBucketDuplicateUpdateStrategy"
@@ -48,14 +42,6 @@ ONCE = dict.fromkeys(KEYS, 1)
 def ringed(mor_maker: Any) -> Any:
     upsert(mor_maker, 1, *KEYS)
     return mor_maker
-
-
-def writer(maker: Any, **options: Any) -> LocalWriter:
-    return LocalWriter(maker.table.with_context(**maker.setting(**RINGS, **options)))
-
-
-def upsert(maker: Any, ts: int, *keys: str, **options: Any) -> str:
-    return str(writer(maker, **options).upsert(maker.frame(ts, *keys)).instant.requested_time)
 
 
 def scheduled(maker: Any, **options: Any) -> Instant:
@@ -86,7 +72,7 @@ def test_rows_written_beside_a_resize_are_read_once_before_and_after_it(ringed: 
     instant = scheduled(ringed, **options)
     first = upsert(ringed, 2, *KEYS[:20], "p/new", **TWICE)
     upsert(ringed, 3, *KEYS[:10], **TWICE)
-    writer(ringed, **TWICE).delete(pa.table({"id": ["5", "25"], "part": ["p", "p"]}))
+    ring_writer(ringed, **TWICE).delete(pa.table({"id": ["5", "25"], "part": ["p", "p"]}))
     expected = ONCE | dict.fromkeys(KEYS[:20], 2) | {"p/new": 2} | dict.fromkeys(KEYS[:10], 3)
     del expected["p/5"], expected["p/25"]
     assert ringed.rows() == expected

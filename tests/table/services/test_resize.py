@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ringed_tables import MERGES, SPLITS, upsert
 
 from skep_format.errors import CommitConflictError, TableMismatchError, UnsupportedError
 from skep_format.hashing_metadata import FIRST, FOLDER, HashingMetadata, HashNode, metadata_path
@@ -29,17 +30,9 @@ from skep_table.services.undo.restore import restore
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.services.undo.savepoint import create_savepoint
 from skep_table.upgrade.change import change_version
-from skep_table.write.local import LocalWriter
 
 pytestmark = pytest.mark.parametrize("table_version", [6, 9], indirect=True)
 
-RINGS = {
-    "index__type": "BUCKET",
-    "index__bucket__engine": "CONSISTENT_HASHING",
-    "bucket__index__num__buckets": 2,
-}
-SPLITS = {"parquet__max__file__size": 100, "bucket__index__max__num__buckets": 4}
-MERGES = {"bucket__index__min__num__buckets": 1}
 KEYS = [f"p/{number}" for number in range(40)]
 
 
@@ -48,11 +41,6 @@ def ringed(tmp_path: Path, mor_maker: Any) -> Any:
     """A table with two buckets, and forty rows."""
     upsert(mor_maker, 1, *KEYS)
     return mor_maker
-
-
-def upsert(maker: Any, ts: int, *keys: str, **options: Any) -> None:
-    setting = maker.setting(**RINGS, **options)
-    LocalWriter(maker.table.with_context(**setting)).upsert(maker.frame(ts, *keys))
 
 
 def resized(maker: Any, **options: Any) -> Any:
