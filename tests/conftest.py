@@ -107,6 +107,7 @@ load_helper("ringed_tables", TESTS / "table" / "services" / "ringed_tables.py")
 load_helper("own_record_index", TESTS / "table" / "write" / "own_record_index.py")
 load_helper("indexed_tables", TESTS / "table" / "query" / "indexed_tables.py")
 load_helper("random_filters", TESTS / "table" / "query" / "random_filters.py")
+load_helper("named_things", TESTS / "skep" / "named_things.py")
 load_helper("source_tree", TESTS / "house" / "source_tree.py")
 ENGINE_TIMINGS = load_helper("engine_timings", TESTS / "engines" / "timings.py")
 

@@ -10,8 +10,7 @@ from skep_format.options import REGISTRY, Options
 from skep_format.schema.policy import SCHEMA_ON_READ
 from skep_sql.assign import POLICY_KEY, Policy
 
-# Settings of statements, which no single write takes as an option.
-_OF_STATEMENTS: Final = (
+OF_STATEMENTS: Final = (
     "hoodie.datasource.write.operation",
     "hoodie.spark.sql.insert.into.operation",
     "hoodie.sql.bulk.insert.enable",
@@ -19,7 +18,7 @@ _OF_STATEMENTS: Final = (
     "hoodie.datasource.overwrite.mode",
     SCHEMA_ON_READ.key,
 )
-
+"""Settings of statements, which are none of the options of a write."""
 
 _OF_ENGINES: Final = "spark.sql."
 _NOT_OF_ENGINES: Final = (POLICY_KEY, "spark.sql.sources.partitionoverwritemode")
@@ -41,7 +40,7 @@ class SessionSettings:
 
         Hudi's options are checked: OptionError for a value that one does not take, a warning of one that is misspelt.
         """
-        is_option = key.startswith("hoodie.") and key not in _OF_STATEMENTS
+        is_option = key.startswith("hoodie.") and key not in OF_STATEMENTS
         if is_option and (REGISTRY.find(key) is not None or REGISTRY.nearest(key) is not None):
             Options({key: value}).check()
         kept = key.lower() if not key.startswith("hoodie.") else key
@@ -63,7 +62,7 @@ class SessionSettings:
     def hoodie(self) -> Mapping[str, str]:
         """The options that each write of the session takes."""
         return {
-            key: value for key, value in self._values.items() if key.startswith("hoodie.") and key not in _OF_STATEMENTS
+            key: value for key, value in self._values.items() if key.startswith("hoodie.") and key not in OF_STATEMENTS
         }
 
     @property
