@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from skep_catalog.client import Metastore
+from skep_catalog.catalogs import EntryCatalog
 from skep_catalog.entities import TableEntry
 from skep_sync.manifest import planner_of
 from skep_sync.options import SyncOptions
@@ -82,7 +82,7 @@ class CheckReport:
 
 def check_table(
     table: HudiTable,
-    metastore: Metastore,
+    metastore: EntryCatalog,
     database: str | None = None,
     name: str | None = None,
     options: SyncOptions | Mapping[str, object] | None = None,
