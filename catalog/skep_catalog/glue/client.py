@@ -91,7 +91,7 @@ class GlueCatalog:
 
     @property
     def uri(self) -> str:
-        """`glue://REGION`, with the catalog's account where one was given."""
+        """`glue://REGION`, with the catalog's id where one was given."""
         region = self._connected().meta.region_name
         return f"glue://{region}" + (f"/{self._settings.catalog}" if self._settings.catalog else "")
 

@@ -16,10 +16,12 @@ _PARTITION: Final = ("LastAccessTime", "LastAnalyzedTime")
 
 
 def database_of(raw: Raw) -> Database:
+    """From an answer."""
     return Database(raw["Name"], raw.get("Description"), raw.get("LocationUri"), raw.get("Parameters") or {})
 
 
 def database_input(database: Database) -> dict[str, Any]:
+    """A `DatabaseInput`."""
     return _set(
         Name=database.name.lower(),
         Description=database.description,
@@ -29,6 +31,7 @@ def database_input(database: Database) -> dict[str, Any]:
 
 
 def table_of(raw: Raw) -> TableEntry:
+    """From an answer, which it remembers."""
     return TableEntry(
         database=raw["DatabaseName"],
         name=raw["Name"],
@@ -45,6 +48,7 @@ def table_of(raw: Raw) -> TableEntry:
 
 
 def table_input(table: TableEntry) -> dict[str, Any]:
+    """A `TableInput`."""
     origin: Raw = table.origin or {}
     return _set(
         **kept(origin),
@@ -65,6 +69,7 @@ def kept(raw: Raw) -> dict[str, Any]:
 
 
 def partition_of(raw: Raw) -> Partition:
+    """From an answer, which it remembers."""
     return Partition(
         tuple(raw.get("Values") or ()),
         _storage_of(raw.get("StorageDescriptor") or {}),
@@ -75,6 +80,7 @@ def partition_of(raw: Raw) -> Partition:
 
 
 def partition_input(partition: Partition) -> dict[str, Any]:
+    """A `PartitionInput`."""
     origin: Raw = partition.origin or {}
     return _set(
         **{key: origin[key] for key in _PARTITION if key in origin},

@@ -56,7 +56,7 @@ CHANGES_AT_ONCE = option(
     1,
     "Calls at once that add, change or drop the partitions of a batch.",
 )
-CATALOG = option(_GLUE + "catalogId", _optional, None, "The catalog's account; else the caller's.")
+CATALOG = option(_GLUE + "catalogId", _optional, None, "The catalog's id; else the caller's own.")
 GLUE_DATABASE = option(_GLUE + "database_name", _optional, None, "The database in Glue; else that of other syncs.")
 GLUE_TABLE = option(_GLUE + "table_name", _optional, None, "The entry's name in Glue; else that of other syncs.")
 TAGS = option(_GLUE + "resource_tags", _tags, _no_tags, "key:value, …: tags of databases that a sync makes.")
