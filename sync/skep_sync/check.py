@@ -157,7 +157,7 @@ def _of_partitions(actual: TableEntry, drifted: Sequence[Drifted]) -> Iterator[D
 
 def _of_files(table: HudiTable, name: str) -> Iterator[Disagreement]:
     """The metadata table against the folders."""
-    if table.metadata_table() is None:
+    if table.metadata_table() is None or table.has_external_files:
         return
     listed, lying = table.view(metadata=True), table.view(metadata=False)
     differing = [

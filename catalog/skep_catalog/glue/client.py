@@ -328,6 +328,7 @@ class GlueCatalog:
     def _partitions(self, database: str, name: str, *, columns: bool) -> list[dict[str, Any]]:
         """All of them, each segment of Glue's by one thread."""
         request = {"DatabaseName": database.lower(), "TableName": name.lower(), "ExcludeColumnSchema": not columns}
+        request["MaxResults"] = _READ
         total, of = self._settings.segments, f"{database}.{name}"
 
         def read(number: int) -> list[dict[str, Any]]:
@@ -377,7 +378,7 @@ class GlueCatalog:
                 except BotoCoreError as error:
                     raise OptionError(
                         f"AWS Glue can't be addressed: {error}",
-                        hint="name the region: glue://REGION, hoodie.aws.glue.region or AWS_REGION",
+                        hint="name the region: glue://REGION, hoodie.aws.glue.region or AWS_DEFAULT_REGION",
                     ) from error
             return self._client
 
