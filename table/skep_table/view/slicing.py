@@ -9,12 +9,16 @@ import bisect
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
+from skep_format.errors import UnsupportedError
 from skep_format.instant_time import CompletionTime, InstantTime
-from skep_format.names import BaseFileName, ExternalFileName, FileGroupId, LogFileName, join
+from skep_format.names import BaseFileName, BaseFormat, ExternalFileName, FileGroupId, LogFileName, join
 from skep_format.storage import FileStatus
 from skep_format.versions import LogNaming
 from skep_table.view.files import BaseFile, FileGroup, FileSlice, LogFile
+
+_NOT_READ: Final = ".lance"  # of Hudi 1.2, in a table with base files of several formats
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,13 @@ def _base_file(partition_path: str, file: FileStatus) -> BaseFile | None:
         return BaseFile(file.path, file.size_bytes, name)
     external = ExternalFileName.parse(file.name)
     if external is None:
+        if file.name.endswith(_NOT_READ):
+            raise UnsupportedError(
+                f"{file.path} is a base file in Lance, which can't be read",
+                path=file.path,
+                found="LANCE",
+                expected=", ".join(BaseFormat.__members__),
+            )
         return None
     return BaseFile(join(partition_path, external.path), file.size_bytes, external.base_file_name(file.name))
 

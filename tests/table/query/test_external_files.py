@@ -1,6 +1,6 @@
-"""Tables over files that another table format wrote, as Apache XTable makes them: read by their metadata, never written.
+"""Tables over files that another table format wrote, as Apache XTable makes them: read by metadata, never written.
 
-The table in tests/golden/external.tar.gz was committed by Hudi's own client with the calls of XTable: see PROVENANCE.md.
+Hudi's own client committed the table in tests/golden/external.tar.gz with the calls of XTable: see PROVENANCE.md.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from skep_format.errors import SkepError, UnsupportedError
+from skep_format.errors import FormatError, SkepError, UnsupportedError
 from skep_table.query.read import read
 from skep_table.query.request import QueryType, ReadRequest
 from skep_table.services.cleaning.clean import clean
@@ -68,7 +68,7 @@ class TestReads:
 
     def test_no_folder_is_listed_instead(self, table: HudiTable) -> None:
         """Folders show files of all commits, and no names that state which commit wrote them."""
-        with pytest.raises(UnsupportedError, match="external at .* was made of files of another table format"):
+        with pytest.raises(UnsupportedError, match=r"external at .* was made of files of another table format"):
             rows(table.with_options({"hoodie.metadata.enable": "false"}))
 
     def test_incremental_queries_are_refused(self, table: HudiTable) -> None:
@@ -98,3 +98,10 @@ def test_a_file_that_is_not_there_is_an_error(table: HudiTable) -> None:
     (Path(table.storage.root) / "day=2026-01-02" / "part_with_marks_7.parquet").unlink()
     with pytest.raises(SkepError, match="part_with_marks_7"):
         rows(table)
+
+
+def test_a_table_of_lance_files_is_refused_by_name(table: HudiTable) -> None:
+    properties = Path(table.storage.root) / ".hoodie" / "hoodie.properties"
+    properties.write_text(properties.read_text() + "hoodie.table.base.file.format=LANCE\n")
+    with pytest.raises(FormatError, match=r"hoodie\.table\.base\.file\.format=LANCE is not understood"):
+        HudiTable.open(table.storage.root)
