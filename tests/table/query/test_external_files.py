@@ -16,6 +16,7 @@ from skep_format.errors import FormatError, SkepError, UnsupportedError
 from skep_table.query.read import read
 from skep_table.query.request import QueryType, ReadRequest
 from skep_table.services.cleaning.clean import clean
+from skep_table.services.fsck import fsck
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
@@ -92,6 +93,11 @@ def test_no_change_is_made(table: HudiTable, change: Callable[[HudiTable], objec
         change(table)
     assert files(table) == before
     assert len(rows(HudiTable.open(table.storage.root))) == 5
+
+
+def test_folders_are_not_compared_with_commits(table: HudiTable) -> None:
+    with pytest.raises(UnsupportedError, match="can't be compared with its commits"):
+        fsck(table)
 
 
 def test_a_file_that_is_not_there_is_an_error(table: HudiTable) -> None:
