@@ -13,9 +13,11 @@ from typer.testing import CliRunner
 
 import skep
 from skep.cli.main import app
+from skep.flows.streams import _of_flags
 from skep.metastore.syncing import open_queue
 from skep_catalog.glue.client import GlueCatalog
 from skep_format.errors import OptionError, UnsupportedError
+from skep_stream.flags import Flags
 
 ADDRESS = "glue://us-east-1"
 TOOL = {"hoodie.meta.sync.client.tool.class": "org.apache.hudi.aws.sync.AwsGlueCatalogSyncTool"}
@@ -142,3 +144,15 @@ def test_commands(
     code, shown = run("lock", "show")
     assert code != 0
     assert "AWS Glue (glue://us-east-1) has no locks" in shown
+
+
+def test_a_streams_flag_names_the_tool() -> None:
+    """With --enable-sync its commits are then synced as those of other writes."""
+    given = {"target_base_path": "t", "target_table": "orders", "table_type": "COPY_ON_WRITE", "enable_sync": True}
+    (tool,) = TOOL
+    assert tool not in _of_flags(Flags.of(given), {})
+    assert _of_flags(Flags.of({**given, "sync_tool_classes": TOOL[tool]}), {})[tool] == TOOL[tool]
+    with pytest.raises(
+        UnsupportedError, match=r"--sync-tool-classes a\.DataHubSyncTool: only .*AwsGlueCatalogSyncTool"
+    ):
+        _of_flags(Flags.of({**given, "sync_tool_classes": "a.DataHubSyncTool"}), {})
