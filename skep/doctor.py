@@ -132,9 +132,11 @@ def _warehouse(warehouse: str) -> str:
 
 def _metastore(uri: str | None, warehouse: str, options: Mapping[str, str]) -> str:
     if uri is not None:
-        from skep_catalog.client import Metastore
+        from skep_catalog.catalogs import catalog_at
+        from skep_catalog.settings import ATTEMPTS, CONNECT_TIMEOUT
 
-        with Metastore.connect(uri, options, attempts=1, connect_timeout_seconds=5) as client:
+        quick = {**options, ATTEMPTS.key: "1", CONNECT_TIMEOUT.key: "5"}
+        with catalog_at(uri, quick) as client:
             return f"{uri} answers, {len(client.databases())} databases"
     from skep_catalog.embedded import FOLDER, local_folder, running
 

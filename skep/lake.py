@@ -12,6 +12,7 @@ from skep.base.arguments import checked as with_checks
 from skep.base.arguments import checks_arguments
 from skep.handles.lake_tables import BATCHED, LakeTables
 from skep.query.spark import SparkHolder
+from skep_catalog.catalogs import catalog_at
 from skep_catalog.client import Metastore
 from skep_format.options import Options
 from skep_table.events import Events, Listener
@@ -89,8 +90,8 @@ def lake_of(
     events = traced(events or Events(), options)
     holder = SparkHolder(spark, settings.spark, events)
     if embedded is None:
-        client = Metastore.connect(settings.metastore, options)
-        return Lake(client, settings.warehouse, holder, settings.database, options, events)
+        catalog = catalog_at(settings.metastore or "", options)
+        return Lake(catalog, settings.warehouse, holder, settings.database, options, events)
     # How other metastores are spoken to (TLS, Kerberos) does not concern the embedded one.
     client = Metastore.connect(None, revived=embedded.address, kept=embedded.kept)
     lake = Lake(client, str(embedded.warehouse), holder, settings.database, options, events)

@@ -13,6 +13,7 @@ GROUP, ARTIFACT = "org.apache.hudi", "hudi-spark3.5-bundle_2.12"
 RELEASES = ("0.15.0", "1.2.0")  # the last that writes table version 6 only, and the last of all
 WRITERS = {6: RELEASES, 8: ("1.0.2",), 9: ("1.2.0",)}
 """Table version → the releases that are measured writing it."""
+AWS_SDK = "2.18.40"  # that of Hudi 0.15.0
 DEPENDENCY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 
 
@@ -40,6 +41,18 @@ def fetched(group: str, artifact: str, release: str) -> Path:
     if not jar.exists():
         raise PeerMissing(f"Maven did not bring {coordinates}")
     return jar
+
+
+def glue_tool(release: str) -> list[Path]:
+    """The jars of Hudi's sync tool for AWS Glue, which no bundle has: for a class path with the bundle and Spark."""
+    tool = fetched(GROUP, "hudi-aws", release)
+    repository = tool.parents[5]
+    sdk = repository / "software/amazon/awssdk"
+    if not (sdk / "glue" / AWS_SDK).is_dir():
+        _maven(f"{DEPENDENCY_PLUGIN}:get", f"-Dartifact=software.amazon.awssdk:glue:{AWS_SDK}")
+    others = ("software/amazon/eventstream", "org/reactivestreams")
+    found = [*sdk.glob(f"*/{AWS_SDK}/*.jar"), *(jar for each in others for jar in (repository / each).rglob("*.jar"))]
+    return [tool, *sorted(found)]
 
 
 def java() -> Path:

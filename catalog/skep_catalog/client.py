@@ -19,6 +19,7 @@ from skep_catalog.entities import (
     Partition,
     TableEntry,
 )
+from skep_catalog.lengths import METASTORE_LENGTHS, Lengths
 from skep_catalog.settings import ConnectionSettings
 from skep_format.errors import (
     CatalogError,
@@ -103,6 +104,28 @@ class Metastore:
     def user(self) -> str:
         """Whom servers that don't authenticate take the caller for."""
         return self._connections.user
+
+    @property
+    def lengths(self) -> Lengths:
+        """How long texts may be."""
+        return METASTORE_LENGTHS
+
+    @property
+    def compares_columns(self) -> bool:
+        """Servers refuse types that the old column's can't become, unless their settings lift that."""
+        return True
+
+    @property
+    def entry_parameters(self) -> Mapping[str, str]:
+        """Parameters that entries of Hudi tables have beside their own."""
+        return {}
+
+    def check(self, table: TableEntry) -> None:
+        """A metastore has tables of all types."""
+
+    def location(self, uri: str) -> str:
+        """A folder as entries name it."""
+        return uri
 
     @property
     def calls(self) -> int:

@@ -17,7 +17,7 @@ from enum import Enum
 from typing import Final
 
 from skep_catalog.entities import Column, StorageDescriptor, TableEntry
-from skep_catalog.lengths import COMMENT, KEY_COMMENT, with_short_comments
+from skep_catalog.lengths import METASTORE_LENGTHS, Lengths, with_short_comments
 from skep_catalog.type_text import hive_columns, pieces, spark_schema
 from skep_format.errors import OptionError, SchemaError, UnsupportedError
 from skep_format.names import BaseFormat
@@ -144,6 +144,7 @@ def wanted_entries(
     options: EntryOptions | None = None,
     *,
     owner: str | None = None,
+    lengths: Lengths = METASTORE_LENGTHS,
 ) -> WantedEntries:
     """The entries for a table at `location`, registered as `database.name`. `schema` holds the data columns.
 
@@ -157,24 +158,26 @@ def wanted_entries(
         WantedEntry(view, _entry(config, fields, keys, location, database.lower(), entry_name, view, options, owner))
         for entry_name, view in views
     )
-    return _with_fitting_comments(WantedEntries(entries, warnings))
+    return _with_fitting_comments(WantedEntries(entries, warnings), lengths)
 
 
-def _with_fitting_comments(wanted: WantedEntries) -> WantedEntries:
+def _with_fitting_comments(wanted: WantedEntries, lengths: Lengths) -> WantedEntries:
     """Comments that no metastore would hold are cut: an entry with shorter comments is better than none."""
     entries, cut = [], dict[str, None]()
     for entry in wanted.entries:
         table = entry.table
-        columns, long_ones = with_short_comments(table.storage.columns, COMMENT)
-        keys, long_keys = with_short_comments(table.partition_keys, KEY_COMMENT)
+        columns, long_ones = with_short_comments(table.storage.columns, lengths.comment, lengths)
+        keys, long_keys = with_short_comments(table.partition_keys, lengths.key_comment, lengths)
         cut |= dict.fromkeys([*long_ones, *long_keys])
         storage = replace(table.storage, columns=columns)
         entries.append(replace(entry, table=replace(table, storage=storage, partition_keys=keys)))
     if not cut:
         return wanted
+    most, most_of_keys = f"{lengths.comment:,}", f"{lengths.key_comment:,}"
     warning = (
-        f"the comment of column {', '.join(cut)} is longer than the {COMMENT} characters that a metastore has room for "
-        "(of a partition key, 4,000): it is shortened there, and whole in Spark's schema and in the table's own"
+        f"the comment of column {', '.join(cut)} is longer than the {most} characters that a metastore has room for "
+        f"(of a partition key, {most_of_keys}): it is shortened there, and whole in Spark's schema and in the table's "
+        "own"
     )
     return WantedEntries(tuple(entries), (*wanted.warnings, warning))
 

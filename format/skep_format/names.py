@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from skep_format.errors import FormatError
+from skep_format.escaping import unescape
 from skep_format.instant_time import InstantTime
 
 META_FOLDER: Final = ".hoodie"
@@ -20,6 +21,8 @@ DEFAULT_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 _LOG = re.compile(
     r"\.(?P<id>[^._]+)_(?P<instant>[^.]*)\.(?P<ext>log|archive)\.(?P<version>\d+)(_(?P<token>\d+-\d+-\d+)(?P<cdc>\.cdc)?)?"
 )
+_EXTERNAL: Final = "_hudiext"
+_EXTERNAL_FOLDER: Final = "_fg%3D"
 _BASE = re.compile(r"(?P<id>[^._][^_.]*)_(?P<token>[^_]*)_(?P<instant>[^_.]+)\.(?P<ext>parquet|orc|hfile)")
 
 
@@ -60,8 +63,12 @@ class BaseFileName:
     write_token: str
     instant_time: InstantTime
     format: BaseFormat = BaseFormat.PARQUET
+    listed: str | None = None
+    """How metadata names a file of another table format; see `ExternalFileName`."""
 
     def __str__(self) -> str:
+        if self.listed is not None:
+            return self.listed
         return f"{self.file_id}_{self.write_token}_{self.instant_time}.{self.format.extension}"
 
     @classmethod
@@ -71,6 +78,39 @@ class BaseFileName:
         if match is None:
             return None
         return cls(match["id"], match["token"], InstantTime(match["instant"]), BaseFormat(match["ext"].upper()))
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalFileName:
+    """`<file name>_<instantTime>[_fg%3D<folder>]_hudiext`: a base file that another table format wrote, as commits and
+    the metadata table name it (Hudi: ExternalFilePathUtil). The file itself has the name in front, in a folder below
+    its partition where one is stated.
+    """
+
+    path: str
+    """Of the file, relative to its partition; Hudi's id of its file group, too."""
+    instant_time: InstantTime
+
+    @classmethod
+    def parse(cls, name: str) -> ExternalFileName | None:
+        """None when `name` is not marked so. FormatError for a mark without an instant time."""
+        if not name.endswith(_EXTERNAL):
+            return None
+        marked, separator, folder = name.removesuffix(_EXTERNAL).partition(_EXTERNAL_FOLDER)
+        file, underscore, time = marked.rpartition("_")
+        if not underscore or not file or not time.isdigit():
+            raise FormatError(
+                f"file name {name} is marked as one of another table format, and has no instant time",
+                path=name,
+                expected=f"<file name>_<instant time>{_EXTERNAL}",
+            )
+        return cls(join(unescape(folder) if separator else "", file), InstantTime(time))
+
+    def base_file_name(self, name: str) -> BaseFileName:
+        """What `name`, from which this was parsed, is among base files."""
+        extension = self.path.rpartition(".")[2].upper()
+        kind = BaseFormat(extension) if extension in BaseFormat.__members__ else BaseFormat.PARQUET
+        return BaseFileName(self.path, "", self.instant_time, kind, name)
 
 
 @dataclass(frozen=True, slots=True)

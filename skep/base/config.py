@@ -131,9 +131,9 @@ def metastore_of_syncs(options: Mapping[str, str]) -> str | None:
     """The metastore's address by Hudi's sync options."""
     if not options:
         return None
-    from skep_sync.options import URIS
+    from skep_sync.options import main_address
 
-    return Options(options).value(URIS) or None
+    return main_address(Options(options)) or None
 
 
 def flat(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

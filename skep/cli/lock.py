@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from skep.cli.opened import Given
 from skep.cli.output import FAILED, Output, OutputOption, iso_time, print_rows
 from skep.cli.scope import App, MetastoreOption, WarehouseOption, connected
+from skep_format.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from skep.base import config
+    from skep_catalog.client import Metastore
 
 _COLUMNS = (
     *("lock_id", "state", "table", "user", "host", "pid", "purpose", "agent"),
@@ -53,7 +60,7 @@ def show(table: TableArgument = None, *, given: LockGiven) -> None:
                 return
             given.print([_row(lock) for lock in found[0].locks()], _COLUMNS)
             return
-    with connected(given.metastore, given.warehouse) as (client, settings):
+    with _connected(given.metastore, given.warehouse) as (client, settings):
         database, name = _parts(table, settings.database)
         found = [*client.locks(database, name), *_of_partitions(client, database, name)]
         if name and not found:
@@ -81,7 +88,7 @@ def wait(
                 with held(lock, timeout):
                     pass
     else:
-        with connected(metastore, warehouse) as (client, settings):
+        with _connected(metastore, warehouse) as (client, settings):
             from skep_catalog.lock import HmsLock
             from skep_table.events import Events
 
@@ -118,7 +125,7 @@ def break_(
                 return
             _break_in(found[0].metastore, lock_id, given.output, force=force)
             return
-    with connected(given.metastore, given.warehouse) as (client, _):
+    with _connected(given.metastore, given.warehouse) as (client, _):
         _break_in(client, lock_id, given.output, force=force)
 
 
@@ -164,6 +171,21 @@ def _elsewhere(table: str, option: list[str] | None, metastore: str | None, ware
     return is_elsewhere(table, option, load({"metastore": metastore, "warehouse": warehouse}).settings.options)
 
 
+@contextmanager
+def _connected(metastore: str | None, warehouse: str | None) -> Iterator[tuple[Metastore, config.Settings]]:
+    """As `connected`; UnsupportedError where the metastore is one without locks."""
+    with connected(metastore, warehouse) as (client, settings):
+        from skep_catalog.client import Metastore
+
+        if not isinstance(client, Metastore):
+            raise UnsupportedError(
+                f"AWS Glue ({client.uri}) has no locks",
+                hint="name a table and its lock provider: --option hoodie.write.lock.provider=…",
+                uri=client.uri,
+            )
+        yield client, settings
+
+
 def _is_metastores(lock: object) -> bool:
     from skep_catalog.lock import HmsLock
 
@@ -175,7 +197,7 @@ def doctor(
     metastore: MetastoreOption = None, warehouse: WarehouseOption = None, output: OutputOption = Output.TABLE
 ) -> None:
     """Check whether the locks of this metastore work. Exits with 1 when they do not."""
-    with connected(metastore, warehouse) as (client, _):
+    with _connected(metastore, warehouse) as (client, _):
         from skep_catalog.lock_care import examine_locks
 
         findings = examine_locks(client)

@@ -18,7 +18,7 @@ from skep_format.errors import InputError
 
 if TYPE_CHECKING:
     from skep.base.config import Settings
-    from skep_catalog.client import Metastore
+    from skep_catalog.catalogs import EntryCatalog
     from skep_catalog.embedded import EmbeddedWhenNeeded
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -91,17 +91,19 @@ def settings_of(pairs: list[str] | None, flag: str = "--option") -> dict[str, st
 @contextmanager
 def connected(
     metastore: str | None, warehouse: str | None, *, only_reads: bool = False
-) -> Iterator[tuple[Metastore, Settings]]:
+) -> Iterator[tuple[EntryCatalog, Settings]]:
     """A client of the metastore that flags and settings name, else of the warehouse's own; and these settings.
     `only_reads`: see `own_metastore`."""
     from skep.base.config import load
 
     settings = load({"metastore": metastore, "warehouse": warehouse}).settings
     with own_metastore(settings, begin=True, only_reads=only_reads) as embedded:
+        from skep_catalog.catalogs import catalog_at
         from skep_catalog.client import Metastore
 
+        client: EntryCatalog
         if embedded is None:
-            client = Metastore.connect(settings.metastore, settings.options)
+            client = catalog_at(settings.metastore or "", settings.options)
         else:  # settings for TLS and Kerberos are those of other metastores
             client = Metastore.connect(None, revived=embedded.address, kept=embedded.kept)
         with client:

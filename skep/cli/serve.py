@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from skep.serve.hive.settings import SqlServerSettings
     from skep.serve.kafka import KafkaSettings
     from skep.serve.run import HttpSettings
-    from skep_catalog.client import Metastore
+    from skep_catalog.catalogs import EntryCatalog
     from skep_format.options import Options
     from skep_sync.following.queue import Pending
     from skep_sync.following.service import AfterSync
@@ -122,7 +122,7 @@ def _sql(asked: bool, access: Access, http: HttpSettings, port: int, http_port: 
 
 @contextlib.contextmanager
 def _answering_sql(
-    client: Metastore, found: Settings, options: Options, settings: SqlServerSettings | None
+    client: EntryCatalog, found: Settings, options: Options, settings: SqlServerSettings | None
 ) -> Iterator[SqlServer | None]:
     """Statements on the same metastore, while the body runs."""
     if settings is None:
@@ -140,7 +140,7 @@ def _answering_sql(
         holder.stop()
 
 
-def _maintaining(client: Metastore, warehouse: str, options: Options) -> AfterSync:
+def _maintaining(client: EntryCatalog, warehouse: str, options: Options) -> AfterSync:
     """What is due on a table, under the locks that its writers take; a lake syncs what comes of it."""
     from skep.lake import Lake
 

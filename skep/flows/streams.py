@@ -30,7 +30,7 @@ from skep_stream.protocols import Batch, Position, Shaping, Source, StreamContex
 from skep_stream.rounds import UNLIMITED, Round, Stream
 from skep_stream.running import HasEnded, NoNewData, Retrying, Turn, never, run
 from skep_stream.status import lag, status
-from skep_sync.options import DATABASE, ENABLE, TABLE
+from skep_sync.options import DATABASE, ENABLE, GLUE_TOOL, TABLE, TOOLS, sync_tools
 from skep_table.events import Events
 from skep_table.metrics import METRICS_ON, traced
 from skep_table.metrics.options import PROMETHEUS_PORT, REPORTER, ReporterKind
@@ -323,8 +323,10 @@ def _of_flags(flags: Flags, given: Mapping[str, str]) -> dict[str, str]:
     if (flags.text("base_file_format") or "").upper() != "PARQUET":
         raise UnsupportedError("--base-file-format: only PARQUET is written", option="--base-file-format")
     tools = flags.text("sync_tool_classes") or ""
-    if any(name.strip().rpartition(".")[2] != "HiveSyncTool" for name in tools.split(",")):
-        raise UnsupportedError(f"--sync-tool-classes {tools}: only HiveSyncTool", option="--sync-tool-classes")
+    try:
+        in_glue = GLUE_TOOL in sync_tools(tools)
+    except ValueError as error:
+        raise UnsupportedError(f"--sync-tool-classes {tools}: only {error}", option="--sync-tool-classes") from None
     kind = TableType[_choice(flags, "table_type", [each.value for each in TableType])]
     found = {TABLE_NAME.key: flags.text("target_table"), TABLE_TYPE.key: kind.value}
     found |= _named_entry(flags.text("target_table") or "", Options(given))
@@ -336,6 +338,8 @@ def _of_flags(flags: Flags, given: Mapping[str, str]) -> dict[str, str]:
     found[INDEX_CLASS.key] = flags.text("bootstrap_index_class")
     if flags.has("filter_dupes"):
         found |= {DUPLICATES_DROPPED.key: "true", COMBINE_INSERT.key: "true"}
+    if in_glue:
+        found[TOOLS.key] = tools
     if flags.has("enable_sync") or flags.has("enable_hive_sync"):
         found[ENABLE.key] = "true"
     if flags.has("commit_on_errors"):

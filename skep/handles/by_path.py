@@ -15,7 +15,7 @@ from skep.query.rows import Rows
 from skep.query.spark import SparkHolder
 from skep.services.runner import Services
 from skep_format.options import Options
-from skep_sync.options import ENABLE, URIS
+from skep_sync.options import ENABLE, main_address
 from skep_sync.targets import Clients, Target, targets_of
 from skep_table.events import Events
 from skep_table.hooks import Committed
@@ -48,7 +48,7 @@ def open_table(path: str | os.PathLike[str], **options: object) -> Table:
 def handle_of(table: HudiTable, events: Events | None = None, spark: SparkHolder | None = None) -> Table:
     """Its services are those of a path: the lock, callbacks and syncs that the table's options name."""
     table, options = table.with_context(events=events or Events()), table.options
-    hooks = [partial(_sync, options, targets_of(options, options.value(URIS)))] if options.value(ENABLE) else []
+    hooks = [partial(_sync, options, targets_of(options, main_address(options)))] if options.value(ENABLE) else []
     return Table(table, Services(checked(partial(lock_by_path, table), options), spark or SparkHolder(), hooks))
 
 

@@ -26,7 +26,7 @@ from skep.metastore.registration import Registration
 from skep.metastore.syncing import SYNC, SyncWarning, TableSyncs, open_queue
 from skep.query.spark import SparkHolder
 from skep.services.runner import Services
-from skep_catalog.client import Metastore
+from skep_catalog.catalogs import EntryCatalog, is_of_glue
 from skep_catalog.entries import View, is_hudi, view_of
 from skep_format.errors import InputError, NotATableError, SkepError, TableExistsError, TableMismatchError
 from skep_format.options import Options, boolean, option
@@ -66,7 +66,7 @@ class LakeTables:
 
     def __init__(
         self,
-        metastore: Metastore,
+        metastore: EntryCatalog,
         warehouse: str,
         spark: SparkHolder | None = None,
         database: str = "default",
@@ -85,7 +85,9 @@ class LakeTables:
         self._lookups: SharedCalls[Entry | None] = SharedCalls()
         self._batches_writes = self.options.value(BATCHED)
         queue = partial(open_queue, self.options, self.warehouse)
-        self._syncs = TableSyncs(targets_of(self.options), Clients(metastore), queue, self.events)
+        self._syncs = TableSyncs(
+            targets_of(self.options, in_glue=is_of_glue(metastore)), Clients(metastore), queue, self.events
+        )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.metastore.uri}, {self.warehouse})"

@@ -28,7 +28,7 @@ from skep_format.errors import (
 from skep_format.options import Options
 from skep_format.storage import open_storage
 from skep_sql.protocols import SPARK_CATALOG
-from skep_sync.options import ENABLE, URIS
+from skep_sync.options import ENABLE, URIS, main_address
 from skep_table.services.compaction.options import streaming_defaults
 from skep_table.table import HudiTable
 from skep_table.write.planning.settings import (
@@ -243,7 +243,7 @@ class HudiJobs:
                     expected=columns,
                 )
         typed = Options(options)
-        if typed.value(ENABLE) and not typed.value(URIS):
+        if typed.value(ENABLE) and not main_address(typed):
             options[URIS.key] = self._lake_of(spark).metastore.uri
         return options if batch is None else {**options, **streaming_defaults(typed)}
 

@@ -11,13 +11,13 @@ from skep_format.nearest import did_you_mean
 
 if TYPE_CHECKING:
     from skep.base.names import TableName
-    from skep_catalog.client import Metastore
+    from skep_catalog.catalogs import EntryCatalog
     from skep_catalog.entities import TableEntry as Entry
 
 VIEWS: Final = ("_ro", "_rt")  # of a merge-on-read table, behind its name
 
 
-def hudi_entries(metastore: Metastore, database: str | None = None) -> Iterator[Entry]:
+def hudi_entries(metastore: EntryCatalog, database: str | None = None) -> Iterator[Entry]:
     """Those of one database, or of all, in the order of their names. Views of merge-on-read tables are left out."""
     for name in [database.lower()] if database else metastore.databases():
         known = {entry.name: entry for entry in metastore.tables_of(name) if is_hudi(entry)}
@@ -25,7 +25,7 @@ def hudi_entries(metastore: Metastore, database: str | None = None) -> Iterator[
         yield from (known[entry] for entry in sorted(known.keys() - views))
 
 
-def named_entry(metastore: Metastore, name: TableName) -> Entry:
+def named_entry(metastore: EntryCatalog, name: TableName) -> Entry:
     """The entry of a table that a user names. NoSuchTableError with the nearest name."""
     try:
         return metastore.table(name.database, name.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from skep.base.names import TableName
+from skep_catalog.catalogs import EntryCatalog
 from skep_format.errors import OptionError
 from skep_format.options import Options
 from skep_format.storage import Storage
@@ -29,7 +30,7 @@ def lock_of(
     name: TableName,
     options: Options,
     *,
-    metastore: object | None = None,
+    metastore: EntryCatalog | None = None,
     default: str = "process",
     purpose: str | None = "write",
     events: Events = NO_EVENTS,
@@ -41,6 +42,7 @@ def lock_of(
     request = LockRequest(storage, name.name, options, purpose, events=events)
 
     def of_metastore(request: LockRequest) -> Lock:
+        from skep_catalog.catalogs import catalog_at
         from skep_catalog.client import Metastore
         from skep_catalog.lock import HmsLock
         from skep_sync.options import URIS as SYNC_URIS
@@ -49,8 +51,15 @@ def lock_of(
         if not uris and client is None:
             uris = request.options.value(SYNC_URIS)
         if uris:
-            client = Metastore.connect(uris, request.options)
-        if not isinstance(client, Metastore):
+            client = catalog_at(uris, request.options)
+        if client is not None and not isinstance(client, Metastore):
+            raise OptionError(
+                f"table {name}: AWS Glue has no locks, and the lock provider of a lake is its metastore unless"
+                f" {LOCK_PROVIDER.key} names another",
+                hint="one that all writers share: storage needs no server; dynamodb, zookeeper",
+                option=LOCK_PROVIDER.key,
+            )
+        if client is None:
             raise OptionError(
                 f"the lock provider {request.options.value(LOCK_PROVIDER)} needs {METASTORE_URIS.key}"
                 f" or {SYNC_URIS.key}",

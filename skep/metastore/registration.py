@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from skep.base.names import TableName
-from skep_catalog.client import Metastore
+from skep_catalog.catalogs import EntryCatalog
 from skep_format.errors import MetastoreUnreachableError, NoSuchTableError, TableMismatchError
 from skep_sync.planning.locations import registered_there
 from skep_table.table import HudiTable
@@ -15,7 +15,7 @@ from skep_table.table import HudiTable
 class Registration:
     """The entry under which a table was opened. Renamed, dropped or moved meanwhile, it must not be recreated."""
 
-    metastore: Metastore
+    metastore: EntryCatalog
     name: TableName
     table: HudiTable
 

@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 
 from skep.base.names import TableName
-from skep_catalog.client import Metastore
+from skep_catalog.catalogs import EntryCatalog
 from skep_catalog.entities import StorageDescriptor
 from skep_catalog.entities import TableEntry as Entry
 from skep_catalog.type_text import hive_columns
@@ -45,7 +45,7 @@ def view_of_entry(entry: Entry | None) -> StoredView | None:
 
 
 def put_view(
-    metastore: Metastore,
+    metastore: EntryCatalog,
     name: TableName,
     view: StoredView,
     schema: pa.Schema,
@@ -73,20 +73,20 @@ def put_view(
     metastore.alter_table(name.database, name.name, replace(changed, view_query=view.query, view_written=written))
 
 
-def drop_view(metastore: Metastore, name: TableName) -> None:
+def drop_view(metastore: EntryCatalog, name: TableName) -> None:
     """NoSuchTableError where there is no view of this name."""
     if view_of_entry(metastore.find_table(name.database, name.name)) is None:
         raise NoSuchTableError(f"there is no view {name}", found=str(name))
     metastore.drop_table(name.database, name.name)
 
 
-def view_entries(metastore: Metastore, database: str) -> list[Entry]:
+def view_entries(metastore: EntryCatalog, database: str) -> list[Entry]:
     """The views of a database, by name."""
     return sorted(
         (each for each in metastore.tables_of(database) if each.table_type == VIEW), key=lambda each: each.name
     )
 
 
-def view_names(metastore: Metastore, database: str) -> list[str]:
+def view_names(metastore: EntryCatalog, database: str) -> list[str]:
     """The names of `view_entries`."""
     return [entry.name for entry in view_entries(metastore, database)]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from skep.metastore.syncing import open_queue
 from skep.serve.listening import LOOPBACK, address_of, listen, serving_app
-from skep_catalog.client import Metastore
+from skep_catalog.catalogs import EntryCatalog, is_of_glue
 from skep_format.errors import InputError, needs
 from skep_format.options import Options
 from skep_sync.following.allowed import AllowedPaths
@@ -78,7 +78,7 @@ class ServiceSettings:
 
 
 def serve(
-    metastore: Metastore,
+    metastore: EntryCatalog,
     warehouse: str,
     options: Options,
     settings: ServiceSettings,
@@ -96,7 +96,7 @@ def serve(
     events = Events(*([listener] if listener else []))
     with Clients(metastore) as clients:
         service = SyncService(
-            targets if targets is not None else targets_of(options),
+            targets if targets is not None else targets_of(options, in_glue=is_of_glue(metastore)),
             clients,
             queue,
             workers=settings.workers,

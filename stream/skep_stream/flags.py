@@ -72,7 +72,7 @@ FLAGS: Final[tuple[Flag, ...]] = (
         ("--schemaprovider-class", "The schema provider."),
         ("--transformer-class", "Transformers by comma, each as class or id:class."),
         ("--op", "UPSERT, INSERT, BULK_INSERT, INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE, DELETE_PARTITION.", "UPSERT"),
-        ("--sync-tool-classes", "Only HiveSyncTool.", "HiveSyncTool"),
+        ("--sync-tool-classes", "HiveSyncTool, AwsGlueCatalogSyncTool, or both.", "HiveSyncTool"),
         ("--bootstrap-index-class", "Only HFileBootstrapIndex."),
         ("--checkpoint", "Start from this checkpoint; counts once."),
         ("--ignore-checkpoint", "Start from the beginning; each text counts once."),

@@ -17,7 +17,7 @@ from functools import partial
 from itertools import takewhile
 from typing import TypeVar
 
-from skep_catalog.client import Metastore
+from skep_catalog.catalogs import EntryCatalog
 from skep_catalog.entities import Database, Partition, TableEntry
 from skep_catalog.lengths import may_be_too_long
 from skep_format.errors import (
@@ -67,7 +67,7 @@ _SHARE = 100
 class Applier:
     """Applies steps to one metastore. `storage` is the table's: copies of changed entries are kept there first."""
 
-    def __init__(self, metastore: Metastore, storage: Storage, options: SyncOptions, events: Events) -> None:
+    def __init__(self, metastore: EntryCatalog, storage: Storage, options: SyncOptions, events: Events) -> None:
         self._metastore, self._storage, self._options, self._events = metastore, storage, options, events
         self.counts: Counter[str] = Counter()
         self._refused: dict[str, str] = {}  # why, by the names of partitions
@@ -134,10 +134,11 @@ class Applier:
             before = self._metastore.table(table.database, table.name)
             self._check_marker(before, step)
             self._keep(before)
-            if step.reorder:
+            if step.reorder and self._metastore.compares_columns:
                 self._reorder(step, before, table)
                 return
-            if step.cascade and refused(before.storage.columns, table.storage.columns):
+            compares = self._metastore.compares_columns
+            if compares and step.cascade and refused(before.storage.columns, table.storage.columns):
                 # The server may refuse the columns: it alters entry and partitions in one call, or neither.
                 self._alter(step, table, cascade=True)
                 return

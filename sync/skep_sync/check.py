@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from skep_catalog.client import Metastore
+from skep_catalog.catalogs import EntryCatalog
 from skep_catalog.entities import TableEntry
 from skep_sync.manifest import planner_of
 from skep_sync.options import SyncOptions
@@ -82,7 +82,7 @@ class CheckReport:
 
 def check_table(
     table: HudiTable,
-    metastore: Metastore,
+    metastore: EntryCatalog,
     database: str | None = None,
     name: str | None = None,
     options: SyncOptions | Mapping[str, object] | None = None,
@@ -157,7 +157,7 @@ def _of_partitions(actual: TableEntry, drifted: Sequence[Drifted]) -> Iterator[D
 
 def _of_files(table: HudiTable, name: str) -> Iterator[Disagreement]:
     """The metadata table against the folders."""
-    if table.metadata_table() is None:
+    if table.metadata_table() is None or table.has_external_files:
         return
     listed, lying = table.view(metadata=True), table.view(metadata=False)
     differing = [

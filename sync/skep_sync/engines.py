@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from skep_catalog.client import Metastore
+from skep_catalog.catalogs import EntryCatalog
 from skep_catalog.entities import TableEntry
 from skep_catalog.entries import READ_OPTIMIZED
 from skep_format.distribution import install_command
@@ -132,7 +132,7 @@ class _Held:
 
 
 def check_engines(
-    table: HudiTable, metastore: Metastore, plan: SyncPlan, engines: Sequence[EngineAddress]
+    table: HudiTable, metastore: EntryCatalog, plan: SyncPlan, engines: Sequence[EngineAddress]
 ) -> tuple[Disagreement, ...]:
     """Asks each engine for each entry of a plan that is registered. What an engine answers with an error is a finding
     too. Without engines nothing is read: counting rows reads all files."""

@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeVar
 
+import skep_catalog.glue.settings  # noqa: F401 - with it the options of AWS Glue are known
+from skep_catalog.catalogs import GLUE
 from skep_catalog.entries import EntryOptions, HiveBuckets, Strategy
 from skep_format.errors import OptionError
 from skep_format.options import Options, Status, at_least, boolean, comma_list, one_of, option
 from skep_sync.values import Extractor
 
 _HIVE: Final = "hoodie.datasource.hive_sync."
+HIVE_TOOL: Final = "HiveSyncTool"
+GLUE_TOOL: Final = "AwsGlueCatalogSyncTool"
 T = TypeVar("T")
 
 
@@ -45,10 +49,11 @@ def properties(text: str) -> Mapping[str, str]:
 
 
 def sync_tools(text: str) -> tuple[str, ...]:
-    """Hudi's sync tools by class; skep stands in for the one that speaks to Hive Metastores."""
-    named = comma_list(text)
-    if any(name.rpartition(".")[2] != "HiveSyncTool" for name in named):
-        raise ValueError("org.apache.hudi.hive.HiveSyncTool, the only one whose work is done here")
+    """Hudi's sync tools by class, without their packages; skep stands in for those of Hive Metastores and AWS Glue."""
+    named = tuple(name.rpartition(".")[2] for name in comma_list(text))
+    if any(name not in (HIVE_TOOL, GLUE_TOOL) for name in named):
+        tools = "org.apache.hudi.hive.HiveSyncTool or org.apache.hudi.aws.sync.AwsGlueCatalogSyncTool"
+        raise ValueError(f"{tools}, whose work is done here")
     return named
 
 
@@ -150,7 +155,18 @@ for _key, (_anyway, _doc) in {
     "hoodie.datasource.meta.sync.base.path": ("", "the table's own path is synced"),
 }.items():
     option(_key, str, _anyway, _doc, status=Status.NO_EFFECT)
-TOOLS = option("hoodie.meta.sync.client.tool.class", sync_tools, _no_names, "HiveSyncTool, whose work skep does.")
+TOOLS = option(
+    "hoodie.meta.sync.client.tool.class",
+    sync_tools,
+    _no_names,
+    "HiveSyncTool, AwsGlueCatalogSyncTool, or both: whose work skep does.",
+)
+
+
+def main_address(options: Options) -> str:
+    """Where the metastore is by the options of syncs, AWS Glue where its tool alone is named. Empty: they name none."""
+    tools = options.value(TOOLS)
+    return options.value(URIS) or (GLUE if tools and HIVE_TOOL not in tools else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +194,12 @@ class SyncOptions:
             return given
         options = given if isinstance(given, Options) else Options(given)
         if (mode := options.value(MODE).lower()) != "hms":
-            raise OptionError(f"option {MODE.key}: only hms is supported, not {mode}", option=MODE.key, found=mode)
+            raise OptionError(
+                f"option {MODE.key}: only hms is supported, not {mode}",
+                hint=f"for AWS Glue set {TOOLS.key}={GLUE_TOOL}" if mode == "glue" else None,
+                option=MODE.key,
+                found=mode,
+            )
         options.value(TOOLS)  # another tool than Hudi's own is an error
         return cls(
             entry=EntryOptions(

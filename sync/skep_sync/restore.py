@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from skep_catalog.client import Metastore
+from skep_catalog.catalogs import EntryCatalog
 from skep_catalog.entries import MARKER
 from skep_format.errors import InputError
 from skep_sync.apply import Applier
@@ -39,7 +39,7 @@ class Restored:
 
 
 def kept_entries(
-    table: HudiTable, metastore: Metastore, database: str | None = None, name: str | None = None
+    table: HudiTable, metastore: EntryCatalog, database: str | None = None, name: str | None = None
 ) -> list[Backup]:
     """The copies of the table's entries in this metastore, oldest first."""
     database, name = target_of(table, database, name)
@@ -48,7 +48,7 @@ def kept_entries(
 
 def restore_entries(
     table: HudiTable,
-    metastore: Metastore,
+    metastore: EntryCatalog,
     database: str | None = None,
     name: str | None = None,
     options: SyncOptions | Mapping[str, object] | None = None,
@@ -86,7 +86,9 @@ def _is_of(backup: Backup, database: str, name: str) -> bool:
     return backup.table.database == database and backup.table.name in (name, f"{name}_ro", f"{name}_rt")
 
 
-def _restore(backup: Backup, table: HudiTable, metastore: Metastore, options: SyncOptions, events: Events) -> Restored:
+def _restore(
+    backup: Backup, table: HudiTable, metastore: EntryCatalog, options: SyncOptions, events: Events
+) -> Restored:
     actual = metastore.find_table(backup.table.database, backup.table.name)
     target = restored(backup, actual)
     if actual is None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from skep_catalog.client import Metastore
+from skep_catalog.catalogs import EntryCatalog
 from skep_format.errors import EntryChangedError, EntryExistsError
 from skep_sync.apply import Applier
 from skep_sync.manifest import planner_of
@@ -51,7 +51,7 @@ class SyncReport:
 
 def plan_sync(
     table: HudiTable,
-    metastore: Metastore,
+    metastore: EntryCatalog,
     database: str | None = None,
     name: str | None = None,
     options: SyncOptions | Mapping[str, object] | None = None,
@@ -68,7 +68,7 @@ def plan_sync(
 
 def sync_table(
     table: HudiTable,
-    metastore: Metastore,
+    metastore: EntryCatalog,
     database: str | None = None,
     name: str | None = None,
     options: SyncOptions | Mapping[str, object] | None = None,
@@ -86,7 +86,7 @@ def sync_table(
 
 def _synced(
     table: HudiTable,
-    metastore: Metastore,
+    metastore: EntryCatalog,
     database: str,
     name: str,
     settings: SyncOptions,
@@ -117,7 +117,7 @@ def _synced(
     return report
 
 
-def _is_current(plan: SyncPlan, table: HudiTable, metastore: Metastore) -> bool:
+def _is_current(plan: SyncPlan, table: HudiTable, metastore: EntryCatalog) -> bool:
     """Whether no other sync came before this one, and the last commit of the plan has not been rolled back since.
 
     Commits that completed since are left to the sync after them.

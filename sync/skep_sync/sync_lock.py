@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from skep_catalog.catalogs import EntryCatalog
 from skep_catalog.client import Metastore
 from skep_catalog.lock import HmsLock
 from skep_format.errors import CatalogError, InputError, LockTimeoutError, SkepError, SyncError
@@ -12,11 +13,15 @@ from skep_table.events import Events
 
 
 @contextmanager
-def sync_lock(metastore: Metastore, database: str, name: str, wait_seconds: float, events: Events) -> Iterator[None]:
+def sync_lock(metastore: EntryCatalog, database: str, name: str, wait_seconds: float, events: Events) -> Iterator[None]:
     """One sync of a table at a time. The lock's name is not the table's own: writers and queries do not wait for it.
 
-    Servers without lock tables grant no locks; there the expected marker of the alteration detects other syncs.
+    Servers without lock tables grant no locks, and AWS Glue has none; there the expected marker of the alteration
+    detects other syncs.
     """
+    if not isinstance(metastore, Metastore):
+        yield
+        return
     lock = HmsLock(metastore, database, f"{name}__sync", purpose="sync", events=events)
     try:
         lock.acquire(wait_seconds)

@@ -18,10 +18,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from skep_catalog.client import Metastore
+from skep_catalog.catalogs import GLUE, EntryCatalog, catalog_at, is_glue
+from skep_catalog.glue.settings import GLUE_DATABASE, GLUE_TABLE
 from skep_format.errors import OptionError, SkepError
 from skep_format.options import REGISTRY, Options, comma_list, option
-from skep_sync.options import DATABASE, KIND, TABLE, URIS
+from skep_sync.options import DATABASE, GLUE_TOOL, KIND, TABLE, TOOLS, URIS, main_address
 from skep_table.events import NO_EVENTS, Events
 from skep_table.table import HudiTable
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from skep_sync.sync import SyncReport
 
 MAIN: Final = "main"
+_GLUE: Final = "glue"
 _PREFIX: Final = "skep.sync.target."
 _SHORT: Final = {"uris": URIS.key, "database": DATABASE.key, "table": TABLE.key, "kind": KIND.key}
 _NAME: Final = re.compile(r"[A-Za-z0-9][\w-]*")
@@ -68,8 +70,13 @@ class Outcome:
         return self.result if isinstance(self.result, SkepError) else None
 
 
-def targets_of(options: Mapping[str, object] | None, uri: str | None = None) -> tuple[Target, ...]:
-    """The main target and those that the options name. OptionError where one lacks a setting."""
+def targets_of(
+    options: Mapping[str, object] | None, uri: str | None = None, *, in_glue: bool | None = None
+) -> tuple[Target, ...]:
+    """The main target and those that the options name. OptionError where one lacks a setting.
+
+    `in_glue`: whether the main one is AWS Glue; else by its address. Hudi's sync tool for Glue adds Glue where it is
+    not among them."""
     given = options if isinstance(options, Options) else Options(options)
     own: dict[str, dict[str, str]] = {}
     common: dict[str, str] = {}
@@ -86,7 +93,22 @@ def targets_of(options: Mapping[str, object] | None, uri: str | None = None) -> 
                 f"options of a target {name} are set, but {TARGETS.key} does not name it: {', '.join(named) or 'none'}",
                 option=f"{_PREFIX}{name}",
             )
-    return (Target(MAIN, uri, Options(common)), *(_target(name, common, own.get(name, {})) for name in named))
+    main = Options(common)
+    if in_glue is None:
+        in_glue = is_glue(uri or main_address(given))
+    targets = [
+        Target(MAIN, uri, in_names_of_glue(main) if in_glue else main),
+        *(_target(name, common, own.get(name, {})) for name in named),
+    ]
+    if GLUE_TOOL in given.value(TOOLS) and not in_glue and not any(is_glue(target.uri) for target in targets):
+        targets.append(_target(_GLUE, common, {URIS.key: GLUE}))
+    return tuple(targets)
+
+
+def in_names_of_glue(options: Options) -> Options:
+    """The options with the names that they have for entries in AWS Glue."""
+    names = {DATABASE: options.value(GLUE_DATABASE), TABLE: options.value(GLUE_TABLE)}
+    return options.with_values({option.key: name for option, name in names.items() if name})
 
 
 def _target(name: str, common: Mapping[str, str], own: Mapping[str, str]) -> Target:
@@ -103,24 +125,24 @@ def _target(name: str, common: Mapping[str, str], own: Mapping[str, str]) -> Tar
         options.value(KIND)
     except SkepError as error:
         raise OptionError(f"target {name}: {error.message}", **error.fields) from error  # type: ignore[arg-type]
-    return Target(name, uri, options)
+    return Target(name, uri, in_names_of_glue(options) if is_glue(uri) else options)
 
 
 class Clients:
     """One client a target, made when it is first asked for. Threads may share it."""
 
-    def __init__(self, main: Metastore | None = None) -> None:
-        self._known: dict[str, Metastore] = {} if main is None else {MAIN: main}
-        self._made: list[Metastore] = []
+    def __init__(self, main: EntryCatalog | None = None) -> None:
+        self._known: dict[str, EntryCatalog] = {} if main is None else {MAIN: main}
+        self._made: list[EntryCatalog] = []
         self._guard = threading.Lock()
 
-    def of(self, target: Target) -> Metastore:
+    def of(self, target: Target) -> EntryCatalog:
         """The client of a target's metastore, opened at the first use."""
         with self._guard:
             if target.name not in self._known:
                 if not target.uri:
                     raise OptionError(f"a sync needs {URIS.key}", option=URIS.key)
-                self._known[target.name] = Metastore.connect(target.uri, target.options)
+                self._known[target.name] = catalog_at(target.uri, target.options)
                 self._made.append(self._known[target.name])
             return self._known[target.name]
 

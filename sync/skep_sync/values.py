@@ -9,7 +9,7 @@ from itertools import zip_longest
 from typing import Final
 
 from skep_format.errors import FormatError
-from skep_format.escaping import escape, unescape
+from skep_format.escaping import unescape
 from skep_format.names import DEFAULT_PARTITION
 
 
@@ -107,18 +107,6 @@ def partition_values(path: str, extractor: Extractor, keys: Sequence[str], *, de
             expected=tuple(keys),
         )
     return tuple(value or DEFAULT_PARTITION for value in values)
-
-
-def partition_name(keys: Sequence[str], values: Sequence[str]) -> str:
-    """The name by which the metastore knows a partition: `k=v/…`, keys in lower case, both escaped."""
-    return "/".join(
-        f"{escape(key.lower())}={escape(value) or DEFAULT_PARTITION}" for key, value in zip(keys, values, strict=True)
-    )
-
-
-def values_of_name(name: str) -> tuple[str, ...]:
-    """The values in a metastore's partition name."""
-    return tuple(unescape(level.partition("=")[2]) for level in name.split("/"))
 
 
 _INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")

@@ -10,9 +10,9 @@ from contextlib import suppress
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from skep_format.errors import FormatError, NotATableError, SchemaError, TableVersionError
+from skep_format.errors import FormatError, NotATableError, SchemaError, TableVersionError, UnsupportedError
 from skep_format.instant_time import InstantTime
-from skep_format.names import META_FOLDER
+from skep_format.names import META_FOLDER, BaseFormat, ExternalFileName
 from skep_format.options import Options, boolean, option
 from skep_format.schema.avro import parse_avro
 from skep_format.schema.types import Schema
@@ -455,7 +455,27 @@ class HudiTable:
 
     def _listing(self, metadata: bool) -> Listing:
         listed = self.metadata_to_read() if metadata else None
+        if listed is None and self.has_external_files:
+            raise UnsupportedError(
+                f"table {self.config.name} at {self.storage.root} was made of files of another table format (by Apache"
+                " XTable, for example), which only its metadata table names: folders can't be listed instead",
+                hint=f"leave {METADATA_ENABLE.key} at its default; where the metadata table is missing or behind, sync"
+                " the table again by what made it",
+                table=self.config.name,
+                path=self.storage.root,
+            )
         return StorageListing(self._listings) if listed is None else listed
+
+    @cached_property
+    def has_external_files(self) -> bool:
+        """Whether the newest write states files that another table format wrote. Such tables have no meta columns."""
+        if self.config.populate_meta_fields or self.config.base_format is BaseFormat.HFILE:
+            return False
+        for instant in self._completed_commits(None):
+            paths = [stat.path for stat in self.commit_metadata(instant).stats if stat.path]
+            if paths:
+                return ExternalFileName.parse(paths[-1].rpartition("/")[2]) is not None
+        return False
 
     def _completed_commits(self, at: InstantTime | None) -> Iterator[Instant]:
         """Completed writes, newest first."""

@@ -14,8 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from skep_catalog.catalogs import EntryCatalog
 from skep_catalog.client import Metastore
 from skep_catalog.entities import Column, ColumnStatistics, Database, Partition, StorageDescriptor, TableEntry
+from skep_catalog.partition_names import partition_name, values_of_name
 from skep_format.errors import (
     CatalogError,
     EntryChangedError,
@@ -24,7 +26,6 @@ from skep_format.errors import (
     NoSuchTableError,
     UnsupportedError,
 )
-from skep_sync.values import partition_name, values_of_name
 
 
 def table(database: str, name: str = "t") -> TableEntry:
@@ -40,29 +41,23 @@ def table(database: str, name: str = "t") -> TableEntry:
     return TableEntry(database, name, storage, keys, {"EXTERNAL": "TRUE", "x": "ü"}, "EXTERNAL_TABLE", "me")
 
 
-class ClientContract:
-    def test_a_table_comes_back_as_it_was_made(self, metastore: Metastore, database: str) -> None:
+class EntriesContract:
+    """Databases, tables and partitions: what all catalogs have that syncs write to."""
+
+    nowhere = "file:/nowhere"
+    """How the catalog writes the folder of these tables."""
+
+    def test_a_table_comes_back_as_it_was_made(self, metastore: EntryCatalog, database: str) -> None:
         made = table(database)
         metastore.create_table(made)
         found = metastore.table(database.upper(), "T")
-        assert found.storage == replace(made.storage, location=f"file:/nowhere/{database}/t")
+        assert found.storage == replace(made.storage, location=f"{self.nowhere}/{database}/t")
         assert found.partition_keys == made.partition_keys
         assert (found.table_type, found.owner) == ("EXTERNAL_TABLE", "me")
         assert {"EXTERNAL": "TRUE", "x": "ü"}.items() <= found.parameters.items()
         assert metastore.tables(database) == ["t"]
 
-    def test_what_has_no_name_here_survives_an_alteration(self, metastore: Metastore, database: str) -> None:
-        metastore.create_table(table(database))
-        found = metastore.table(database, "t")
-        found.origin.retention = 77
-        metastore.alter_table(database, "t", replace(found, parameters={**found.parameters, "y": "1"}))
-        again = metastore.table(database, "t")
-        assert again.origin.retention == 77
-        assert again.parameters["y"] == "1"
-        metastore.alter_table(database, "t", replace(again, name="u"))
-        assert metastore.tables(database) == ["u"]
-
-    def test_partitions_in_batches(self, metastore: Metastore, database: str) -> None:
+    def test_partitions_in_batches(self, metastore: EntryCatalog, database: str) -> None:
         metastore.create_table(table(database))
         storage = metastore.table(database, "t").storage
         wanted = [Partition((f"v{i:03}",), storage, {"numFiles": "2", "totalSize": "10"}) for i in range(25)]
@@ -82,7 +77,7 @@ class ClientContract:
     @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(value=st.text(st.characters(min_codepoint=1, exclude_categories=["Cs"]), min_size=1, max_size=40))
     def test_any_partition_value_is_found_again_by_its_name(
-        self, metastore: Metastore, database: str, value: str
+        self, metastore: EntryCatalog, database: str, value: str
     ) -> None:
         """Hive escapes values in names; skep's spelling must be the server's, or nothing is ever found or dropped."""
         if metastore.find_table(database, "t") is None:
@@ -96,16 +91,70 @@ class ClientContract:
         assert list(metastore.drop_partitions(database, "t", [name])) == [1]
         assert metastore.partition_names(database, "t") == []
 
-    def test_many_tables_in_few_calls(self, metastore: Metastore, database: str) -> None:
+    def test_many_tables_in_few_calls(self, metastore: EntryCatalog, database: str) -> None:
         for i in range(3):
             metastore.create_table(table(database, f"t{i}"))
         before = metastore.calls
         assert [t.name for t in metastore.tables_of(database, ["t2", "none", "t0"])] in (["t0", "t2"], ["t2", "t0"])
         assert metastore.calls == before + 1
         assert {t.name: t.storage.location for t in metastore.tables_of(database)} == {
-            f"t{i}": f"file:/nowhere/{database}/t{i}" for i in range(3)
+            f"t{i}": f"{self.nowhere}/{database}/t{i}" for i in range(3)
         }
         assert list(metastore.tables_of(database, [])) == []
+
+    def test_an_expected_parameter_is_compared_where_the_server_knows_of_it(
+        self, metastore: EntryCatalog, database: str
+    ) -> None:
+        metastore.create_table(table(database))
+        found = metastore.table(database, "t")
+        changed = replace(found, parameters={**found.parameters, "x": "2"})
+        metastore.alter_table(database, "t", changed, expected=("x", "ü"))
+        assert metastore.table(database, "t").parameters["x"] == "2"
+        refused = False
+        try:
+            metastore.alter_table(
+                database, "t", replace(found, parameters={**found.parameters, "x": "3"}), expected=("x", "ü")
+            )
+        except EntryChangedError:
+            refused = True
+        # 2.3.10 and 4.x refuse, 2.3.9 and 3.1.3 do not compare; the entry reports its content correctly either way.
+        assert metastore.table(database, "t").parameters["x"] == ("2" if refused else "3")
+
+    def test_no_such_table(self, metastore: EntryCatalog, database: str) -> None:
+        with pytest.raises(NoSuchTableError) as error:
+            metastore.table(database, "none")
+        assert error.value.fields["table"] == f"{database}.none"
+        assert error.value.fields["uri"] == metastore.uri
+        assert metastore.find_table(database, "none") is None
+        with pytest.raises(NoSuchTableError):
+            metastore.alter_table(database, "none", table(database, "none"))
+        with pytest.raises(NoSuchTableError):
+            metastore.partition_names(database, "none")
+        with pytest.raises(NoSuchTableError, match="has no database nothere"):
+            metastore.create_table(table("nothere"))
+
+    def test_exists_already(self, metastore: EntryCatalog, database: str) -> None:
+        metastore.create_table(table(database))
+        with pytest.raises(EntryExistsError, match="refused create_table"):
+            metastore.create_table(table(database))
+        with pytest.raises(EntryExistsError):
+            metastore.create_database(Database(database))
+        assert not metastore.create_database(Database(database), if_not_exists=True)
+
+
+class ClientContract(EntriesContract):
+    """And what Hive Metastores have beside them."""
+
+    def test_what_has_no_name_here_survives_an_alteration(self, metastore: Metastore, database: str) -> None:
+        metastore.create_table(table(database))
+        found = metastore.table(database, "t")
+        found.origin.retention = 77
+        metastore.alter_table(database, "t", replace(found, parameters={**found.parameters, "y": "1"}))
+        again = metastore.table(database, "t")
+        assert again.origin.retention == 77
+        assert again.parameters["y"] == "1"
+        metastore.alter_table(database, "t", replace(again, name="u"))
+        assert metastore.tables(database) == ["u"]
 
     def test_a_table_moves_to_another_name_and_database(
         self, metastore: Metastore, database: str, tmp_path: Path
@@ -141,24 +190,6 @@ class ClientContract:
         last = metastore.table(database, "t")
         assert (last.owner, last.origin.ownerType, last.parameters["y"]) == ("admin", role, "1")
 
-    def test_an_expected_parameter_is_compared_where_the_server_knows_of_it(
-        self, metastore: Metastore, database: str
-    ) -> None:
-        metastore.create_table(table(database))
-        found = metastore.table(database, "t")
-        changed = replace(found, parameters={**found.parameters, "x": "2"})
-        metastore.alter_table(database, "t", changed, expected=("x", "ü"))
-        assert metastore.table(database, "t").parameters["x"] == "2"
-        refused = False
-        try:
-            metastore.alter_table(
-                database, "t", replace(found, parameters={**found.parameters, "x": "3"}), expected=("x", "ü")
-            )
-        except EntryChangedError:
-            refused = True
-        # 2.3.10 and 4.x refuse, 2.3.9 and 3.1.3 do not compare; the entry reports its content correctly either way.
-        assert metastore.table(database, "t").parameters["x"] == ("2" if refused else "3")
-
     def test_statistics_come_back(self, metastore: Metastore, database: str) -> None:
         wanted = [
             ColumnStatistics("flag", "boolean", nulls=1, trues=3, falses=4),
@@ -189,27 +220,6 @@ class ClientContract:
         wanted = ColumnStatistics("a", "int", nulls=1, distinct=2, low=1, high=9)
         metastore.set_statistics(database, "t", [wanted], partition=names[1])
         assert metastore.partition_statistics(database, "t", ["a"], names) == {names[1]: {"a": wanted}}
-
-    def test_no_such_table(self, metastore: Metastore, database: str) -> None:
-        with pytest.raises(NoSuchTableError) as error:
-            metastore.table(database, "none")
-        assert error.value.fields["table"] == f"{database}.none"
-        assert error.value.fields["uri"] == metastore.uri
-        assert metastore.find_table(database, "none") is None
-        with pytest.raises(NoSuchTableError):
-            metastore.alter_table(database, "none", table(database, "none"))
-        with pytest.raises(NoSuchTableError):
-            metastore.partition_names(database, "none")
-        with pytest.raises(NoSuchTableError, match="has no database nothere"):
-            metastore.create_table(table("nothere"))
-
-    def test_exists_already(self, metastore: Metastore, database: str) -> None:
-        metastore.create_table(table(database))
-        with pytest.raises(EntryExistsError, match="refused create_table"):
-            metastore.create_table(table(database))
-        with pytest.raises(EntryExistsError):
-            metastore.create_database(Database(database))
-        assert not metastore.create_database(Database(database), if_not_exists=True)
 
     def test_a_refusal_names_server_call_and_table(self, metastore: Metastore, database: str) -> None:
         bad = replace(table(database), storage=replace(table(database).storage, columns=(Column("a", "nonsense<"),)))

@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skep_format.errors import FormatError
-from skep_format.names import PARTITION_METAFILE, BaseFileName, BaseFormat, LogFileName, Marker, MarkerType
+from skep_format.escaping import escape
+from skep_format.names import (
+    PARTITION_METAFILE,
+    BaseFileName,
+    BaseFormat,
+    ExternalFileName,
+    LogFileName,
+    Marker,
+    MarkerType,
+)
 
 FILE_IDS = st.uuids().map(lambda uuid: f"{uuid}-0") | st.from_regex(r"[a-z][a-z0-9-]{0,20}-\d{4}-0", fullmatch=True)
 INSTANTS = st.from_regex(r"\d{14}(\d{3})?", fullmatch=True)
@@ -51,6 +60,25 @@ def test_a_log_file_of_a_writer_without_tokens(file_id: str, instant: str, versi
 )
 def test_a_markers_path_is_read_back(marker: Marker) -> None:
     assert Marker.parse(marker.instant_time, marker.path.split(f"{marker.instant_time}/", 1)[1]) == marker
+
+
+@given(
+    st.from_regex(r"[^/\0_][^/\0]{0,30}", fullmatch=True).filter(lambda name: "_fg%3D" not in name),
+    INSTANTS,
+    st.sampled_from(("", "bucket-0", "a/b=c")),
+)
+def test_names_of_files_of_other_table_formats(file: str, instant: str, folder: str) -> None:
+    marked = f"{file}_{instant}" + (f"_fg%3D{escape(folder)}" if folder else "") + "_hudiext"
+    found = ExternalFileName.parse(marked)
+    assert found == ExternalFileName(f"{folder}/{file}" if folder else file, instant)
+    assert str(found.base_file_name(marked)) == marked
+    assert BaseFileName.parse(marked) is LogFileName.parse(marked) is ExternalFileName.parse(file + ".parquet") is None
+
+
+@pytest.mark.parametrize("name", ["a.parquet_hudiext", "_hudiext", "a.parquet_x1_hudiext", "_20240101000000_hudiext"])
+def test_a_mark_without_an_instant_is_damage(name: str) -> None:
+    with pytest.raises(FormatError, match="no instant time"):
+        ExternalFileName.parse(name)
 
 
 @given(st.text())

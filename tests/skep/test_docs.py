@@ -69,7 +69,12 @@ def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, request: pytest.
     folder = tmp_path / "work"
     folder.mkdir()
     with ExitStack() as stack:
-        if page.stem != "metastore":
+        if page.stem == "glue":
+            glue = request.getfixturevalue("glue_options")
+            environment["AWS_ENDPOINT_URL"] = glue["hoodie.aws.glue.endpoint"]
+            environment |= {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
+            environment |= {"AWS_DEFAULT_REGION": "us-east-1"}
+        elif page.stem != "metastore":
             of_all = ALL_TABLES.search(page.read_text(encoding="utf-8"))
             server = request.getfixturevalue("shared_metastore" if of_all else "metastore_server")
             stack.enter_context(left_as_it_was(server))

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from skep_catalog.client import Metastore
 from skep_catalog.entries import MARKER
+from skep_catalog.partition_names import values_of_name
 from skep_format.errors import SyncError
 from skep_format.names import DEFAULT_PARTITION
 from skep_format.storage import LocalStorage
@@ -21,7 +22,6 @@ from skep_format.table_config import TableType
 from skep_sync.check import check_table
 from skep_sync.planning.locations import same_location
 from skep_sync.sync import plan_sync, sync_table
-from skep_sync.values import values_of_name
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from skep_catalog.entities import Column, TableEntry
 from skep_catalog.entries import wanted_entries
+from skep_catalog.partition_names import values_of_name
 from skep_format.escaping import escape
 from skep_format.schema.types import Field, IntType, LongType, Schema, StringType
 from skep_format.table_config import TableConfig
@@ -19,7 +20,7 @@ from skep_sync.planning.changes import Files, PartitionChanges, SyncPoint
 from skep_sync.planning.locations import registered_there, same_location
 from skep_sync.planning.plan import EntryLayout, differences, distinct, entry_steps, merged, partition_steps
 from skep_sync.planning.steps import AddPartitions, AlterEntry, CreateEntry, DropPartitions, MovePartitions
-from skep_sync.values import Extractor, values_of_name
+from skep_sync.values import Extractor
 
 BASE = "s3://lake/t"
 CONFIG = TableConfig(name="t", partition_fields=("p",), hive_style=True)

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skep_catalog.partition_names import partition_name, values_of_name
 from skep_format.errors import FormatError
 from skep_format.escaping import escape
 from skep_format.names import DEFAULT_PARTITION
-from skep_sync.values import Extractor, partition_name, partition_values, values_of_name
+from skep_sync.values import Extractor, partition_values
 
 
 class TestExtractors:

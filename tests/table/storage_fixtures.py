@@ -1,4 +1,4 @@
-"""An S3 server on loopback (moto's), empty folders in it, and counts of calls and requests, for any test."""
+"""S3 and AWS Glue on loopback (moto's server), empty folders in it, and counts of calls and requests, for any test."""
 
 from __future__ import annotations
 
@@ -60,6 +60,16 @@ def s3_options() -> Iterator[dict[str, str]]:
     }
     server.stop()
     patch.undo()
+
+
+@pytest.fixture
+def glue_options(s3_options: dict[str, str]) -> dict[str, str]:
+    """How to reach AWS Glue on the same server, by Hudi's names; its address is `glue://us-east-1`."""
+    return {
+        "hoodie.aws.glue.endpoint": s3_options["fs.s3a.endpoint"],
+        "hoodie.aws.access.key": "key",
+        "hoodie.aws.secret.key": "secret",
+    }
 
 
 @pytest.fixture

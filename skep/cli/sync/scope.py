@@ -15,7 +15,7 @@ from skep_format.errors import InputError
 
 if TYPE_CHECKING:
     from skep.base.config import Settings
-    from skep_catalog.client import Metastore
+    from skep_catalog.catalogs import EntryCatalog
     from skep_format.options import Options
     from skep_sync.targets import Clients, Target
     from skep_table.table import HudiTable
@@ -27,7 +27,7 @@ _SYNC_KEYS = ("hoodie.datasource.hive_sync.", "hoodie.meta.sync.", "hoodie.datas
 class Many:
     """All tables of a metastore and the targets they are synced to."""
 
-    metastore: Metastore
+    metastore: EntryCatalog
     warehouse: str
     database: str | None
     default_database: str
@@ -47,7 +47,7 @@ class SyncTable:
     warehouse: str
 
     @property
-    def metastore(self) -> Metastore:
+    def metastore(self) -> EntryCatalog:
         """The client of the first target."""
         return self.clients.of(self.targets[0])
 
@@ -84,11 +84,11 @@ class SyncScope:
     def many(self) -> Iterator[Many]:
         """All tables of the metastore, or of `--database`."""
         with self._connected() as (client, settings, options, clients):
-            chosen = _chosen(options, self.target)
+            chosen = _chosen(client, options, self.target)
             yield Many(client, settings.warehouse, self.database, settings.database, options, chosen, clients)
 
     @contextmanager
-    def _connected(self) -> Iterator[tuple[Metastore, Settings, Options, Clients]]:
+    def _connected(self) -> Iterator[tuple[EntryCatalog, Settings, Options, Clients]]:
         """The metastore, the settings, the options including those of `--set`, and clients of targets."""
         from skep.base.config import metastore_of_syncs
         from skep_format.options import Options
@@ -118,13 +118,16 @@ class EntryScope(SyncScope):
     @contextmanager
     def one(self, table: str) -> Iterator[SyncTable]:
         """The table at a path or of a metastore entry, the entry to sync it to, and the targets."""
+        from skep_catalog.catalogs import is_of_glue
         from skep_sync.following.watch import table_of_view
         from skep_sync.options import DATABASE, TABLE
+        from skep_sync.targets import in_names_of_glue
         from skep_table.table import HudiTable
 
         with self._connected() as (client, settings, options, clients):
-            targets = _chosen(options, self.target)
+            targets = _chosen(client, options, self.target)
             if is_path(table):
+                options = in_names_of_glue(options) if is_of_glue(client) else options
                 by_path = (self.database or options.value(DATABASE), self.name or options.value(TABLE))
                 yield SyncTable(HudiTable.open(table, options), by_path, targets, clients, settings.warehouse)
                 return
@@ -146,11 +149,12 @@ def _check(flags: dict[str, str]) -> None:
     Options({key: value for key, value in flags.items() if key.startswith(_SYNC_KEYS)}).check()
 
 
-def _chosen(options: Options, name: str | None) -> tuple[Target, ...]:
+def _chosen(main: EntryCatalog, options: Options, name: str | None) -> tuple[Target, ...]:
+    from skep_catalog.catalogs import is_of_glue
     from skep_sync.options import SyncOptions
     from skep_sync.targets import targets_of
 
-    targets = targets_of(options)
+    targets = targets_of(options, in_glue=is_of_glue(main))
     for target in targets:
         SyncOptions.of(target.options)  # a value that can't be parsed is wrong usage, not a failed sync
     chosen = tuple(target for target in targets if name in (None, target.name))

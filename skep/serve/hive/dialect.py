@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_catalog.partition_names import partition_name
 from skep_format.errors import FormatError, NoSuchTableError
 from skep_sql.parsing.statements import Describe, DescribeQuery, Show, Statement
 from skep_sql.protocols import TableCatalog
-from skep_sync.values import Extractor, partition_name, partition_values
+from skep_sync.values import Extractor, partition_values
 
 if TYPE_CHECKING:
     from skep_format.errors import SkepError

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import groupby
 from operator import itemgetter
 
-from skep_catalog.client import Metastore
+from skep_catalog.catalogs import EntryCatalog
 from skep_catalog.entities import TableEntry
 from skep_catalog.entries import is_hudi
 from skep_format.errors import NoSuchTableError, NotATableError, SkepError
@@ -29,7 +29,7 @@ from skep_table.table import HudiTable
 class KnownTables:
     """The Hudi tables of one database of a metastore, or of all; a later call reads only entries with new names."""
 
-    def __init__(self, metastore: Metastore, database: str | None = None) -> None:
+    def __init__(self, metastore: EntryCatalog, database: str | None = None) -> None:
         self._metastore, self._database = metastore, database
         self._known: dict[tuple[str, str], WatchedTable | None] = {}
 

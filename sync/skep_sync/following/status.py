@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, ClassVar
 
-from skep_catalog.client import Metastore
+from skep_catalog.catalogs import EntryCatalog
 from skep_catalog.entities import TableEntry
 from skep_format.clock import SYSTEM_CLOCK
 from skep_format.instant_time import InstantTime
@@ -40,7 +40,7 @@ class SyncStatus:
 
 def sync_status(
     table: HudiTable,
-    metastore: Metastore,
+    metastore: EntryCatalog,
     database: str | None = None,
     name: str | None = None,
     options: SyncOptions | Mapping[str, object] | None = None,

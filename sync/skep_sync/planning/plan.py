@@ -13,7 +13,15 @@ from typing import Final
 
 from skep_catalog.entities import Column, StorageDescriptor, TableEntry
 from skep_catalog.entries import COMPLETION_MARKER, MARKER, SCHEMA_PARTS
-from skep_catalog.lengths import COMMENT, KEY_COMMENT, is_shortened, partition_too_long
+from skep_catalog.lengths import (
+    COMMENT,
+    KEY_COMMENT,
+    METASTORE_LENGTHS,
+    Lengths,
+    is_shortened,
+    partition_too_long,
+)
+from skep_catalog.partition_names import partition_name
 from skep_catalog.type_text import same_type
 from skep_format.errors import FormatError
 from skep_format.instant_time import CompletionTime, InstantTime
@@ -40,7 +48,6 @@ from skep_sync.values import (
     canonical_value,
     has_spellings,
     is_number,
-    partition_name,
     partition_values,
 )
 
@@ -66,6 +73,7 @@ class EntryLayout:
     extractor: Extractor
     decode: bool
     types: tuple[str, ...] = ()
+    lengths: Lengths = METASTORE_LENGTHS
 
     def target(self, path: str) -> PartitionTarget:
         """A partition path as it should be registered. FormatError where it does not fit the partition keys."""
@@ -93,7 +101,7 @@ class EntryLayout:
         for key, value, kind in zip(self.keys, target.values, self.types, strict=False):
             if kind == "timestamp" and is_number(value):
                 return f"partition {target.name}: {value} is no timestamp, the type of its key {key}"
-        return partition_too_long(target.name, target.values)
+        return partition_too_long(target.name, target.values, self.lengths)
 
     def shared(self, changes: PartitionChanges) -> list[tuple[str, ...]]:
         """The values that several partition paths have."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from skep_catalog.client import Metastore
+from skep_catalog.catalogs import EntryCatalog
 from skep_catalog.entities import Column, StorageDescriptor, TableEntry
 from skep_catalog.entries import MARKER, OWNED_BY, WantedEntries, WantedEntry, is_hudi, wanted_entries
 from skep_catalog.lengths import too_long
+from skep_catalog.partition_names import partition_name, values_of_name
 from skep_format.errors import NoSuchTableError, TableMismatchError
 from skep_format.names import DEFAULT_PARTITION
 from skep_format.schema.types import META_FIELDS, TimestampType
@@ -31,7 +32,7 @@ from skep_sync.planning.plan import (
     refusals,
 )
 from skep_sync.planning.steps import AddDatabase, AddPartitions, DropEntry, Step, SyncPlan
-from skep_sync.values import Extractor, is_number, partition_name, values_of_name
+from skep_sync.values import Extractor, is_number
 from skep_table.table import HudiTable
 
 SYMLINKS: Final = "org.apache.hadoop.hive.ql.io.SymlinkTextInputFormat"
@@ -55,7 +56,7 @@ class Planner:
     def __init__(
         self,
         table: HudiTable,
-        metastore: Metastore,
+        metastore: EntryCatalog,
         database: str,
         name: str,
         options: SyncOptions,
@@ -63,7 +64,7 @@ class Planner:
     ) -> None:
         self.table, self.metastore, self.options, self.full = table, metastore, options, full
         self.database, self.name = database, name
-        self.base_path = table.storage.uri("")
+        self.base_path = metastore.location(table.storage.uri(""))
         self.warnings: list[str] = []
         self.refused: list[str] = []
         self.drifted: dict[str, tuple[Drifted, ...]] = {}
@@ -109,14 +110,25 @@ class Planner:
         """What the table is now, and what it should be in the metastore."""
         schema, history = self.table.schema(), TimelineState.of(self.table)
         options = self.options.entry
+        properties = {**self.metastore.entry_parameters, **options.table_properties}
+        options = replace(options, table_properties=properties)
         keys = options.partition_fields or self.table.config.partition_fields
         times = {field.name for field in schema.fields if isinstance(field.type, TimestampType)}
         at = [index for index, name in enumerate(keys) if name in times]
         if at and self._has_texts(history, keys, at):
             options = replace(options, texts_of_timestamps=True)
         entries = wanted_entries(
-            self.table.config, schema, self.base_path, self.database, self.name, options, owner=self.metastore.user
+            self.table.config,
+            schema,
+            self.base_path,
+            self.database,
+            self.name,
+            options,
+            owner=self.metastore.user,
+            lengths=self.metastore.lengths,
         )
+        for entry in entries.entries:
+            self.metastore.check(entry.table)
         return history, entries
 
     def _has_texts(self, history: TimelineState, keys: tuple[str, ...], timestamps: list[int]) -> bool:
@@ -134,7 +146,7 @@ class Planner:
     def _entry(self, entry: WantedEntry, actual: TableEntry | None, history: TimelineState) -> tuple[list[Step], bool]:
         marker = marker_of(actual)
         point = history.point
-        unfit = too_long(entry.table)
+        unfit = too_long(entry.table, self.metastore.lengths)
         if unfit:
             self.refused += unfit
             if actual is None:
@@ -180,8 +192,8 @@ class Planner:
             # So that a change of strategy drops what was created here, and nothing else.
             owned = {**entry.table.parameters, OWNED_BY: f"{self.database}.{self.name}"}
             entry = replace(entry, table=replace(entry.table, parameters=owned))
-        in_steps = compared is not None and compared.reorder
-        if actual is not None and not in_steps and (warning := refusals(actual, merged(entry.table, actual, {}))):
+        in_one_step = self.metastore.compares_columns and not (compared is not None and compared.reorder)
+        if actual is not None and in_one_step and (warning := refusals(actual, merged(entry.table, actual, {}))):
             self.warnings.append(warning)
         steps = entry_steps(
             entry.table,
@@ -279,7 +291,7 @@ class Planner:
         keys, types = tuple(key.name for key in columns), tuple(key.type for key in columns)
         config = self.table.config
         extractor = self.options.extractor or Extractor.fitting(len(keys), hive_style=config.hive_style)
-        return EntryLayout(self.base_path, keys, extractor, config.url_encode, types)
+        return EntryLayout(self.base_path, keys, extractor, config.url_encode, types, self.metastore.lengths)
 
     def _look_at_all(self, actual: TableEntry, target: TableEntry) -> tuple[Registered, tuple[Drifted, ...]]:
         """All partitions with their locations, and those that are not as an entry like `target` has them."""

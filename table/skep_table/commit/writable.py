@@ -57,8 +57,21 @@ def check_bootstrapped(table: HudiTable) -> None:
         )
 
 
+def check_own_files(table: HudiTable) -> None:
+    """UnsupportedError for a table over files of another table format: what made it would undo any change."""
+    if table.has_external_files:
+        raise UnsupportedError(
+            f"table {table.config.name} at {table.storage.root} can't be written: it is metadata over files of another"
+            " table format, made by Apache XTable or the like",
+            hint="write the table of that format, and sync it again; or copy the rows into a table of their own",
+            table=table.config.name,
+            path=table.storage.root,
+        )
+
+
 def take_lock_over(table: HudiTable) -> HudiTable:
     """A snapshot for a new holder of the table's lock. A completion that an earlier holder has staged can't go on."""
+    check_own_files(table)
     if table.context.lock.leased and table.storage.flags.atomic_rename:
         remove_stages(table.storage)
     return table.reload()

@@ -9,12 +9,16 @@ import bisect
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
+from skep_format.errors import UnsupportedError
 from skep_format.instant_time import CompletionTime, InstantTime
-from skep_format.names import BaseFileName, FileGroupId, LogFileName
+from skep_format.names import BaseFileName, BaseFormat, ExternalFileName, FileGroupId, LogFileName, join
 from skep_format.storage import FileStatus
 from skep_format.versions import LogNaming
 from skep_table.view.files import BaseFile, FileGroup, FileSlice, LogFile
+
+_NOT_READ: Final = ".lance"  # of Hudi 1.2, in a table with base files of several formats
 
 
 @dataclass(frozen=True)
@@ -43,9 +47,9 @@ def file_groups(partition_path: str, files: Iterable[FileStatus], states: Instan
             if log is not None and not log.cdc and log.extension == "log":
                 logs[log.file_id].append(LogFile(file.path, file.size_bytes, log))
         else:
-            base = BaseFileName.parse(file.name)
+            base = _base_file(partition_path, file)
             if base is not None:
-                bases[base.file_id].append(BaseFile(file.path, file.size_bytes, base))
+                bases[base.name.file_id].append(base)
     assign = _logs_by_delta_commit if states.logs.of_delta_commit else _logs_by_base_instant
     groups = []
     for file_id in sorted(bases.keys() | logs.keys()):
@@ -70,6 +74,23 @@ def file_groups(partition_path: str, files: Iterable[FileStatus], states: Instan
                 )
             )
     return groups
+
+
+def _base_file(partition_path: str, file: FileStatus) -> BaseFile | None:
+    name = BaseFileName.parse(file.name)
+    if name is not None:
+        return BaseFile(file.path, file.size_bytes, name)
+    external = ExternalFileName.parse(file.name)
+    if external is None:
+        if file.name.endswith(_NOT_READ):
+            raise UnsupportedError(
+                f"{file.path} is a base file in Lance, which can't be read",
+                path=file.path,
+                found="LANCE",
+                expected=", ".join(BaseFormat.__members__),
+            )
+        return None
+    return BaseFile(join(partition_path, external.path), file.size_bytes, external.base_file_name(file.name))
 
 
 def _committed_bases(

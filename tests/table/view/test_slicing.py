@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skep_format.errors import UnsupportedError
 from skep_format.instant_time import CompletionTime, InstantTime
 from skep_format.names import MarkerType
 from skep_format.storage import FileStatus
@@ -103,6 +104,27 @@ def test_other_files_are_passed_over(v8: bool) -> None:
 @pytest.mark.parametrize("ext", ["parquet", "orc", "hfile"])
 def test_base_files_of_all_formats(ext: str) -> None:
     assert latest([base(1, ext=ext)], facts(done(1))) == [(1, base(1, ext=ext), [])]
+
+
+def test_base_files_that_are_not_read_are_an_error() -> None:
+    with pytest.raises(UnsupportedError, match=r"p/f-0_0-0-0_0+1\.lance is a base file in Lance"):
+        groups([base(1), base(1, ext="lance")], facts(done(1)))
+
+
+def test_files_of_another_table_format_lie_under_their_own_names() -> None:
+    """Each is a group of its own; one below a folder is named with it."""
+    marked = {
+        f"part-0.parquet_{t(1)}_hudiext": "p/part-0.parquet",
+        f"part-1.parquet_{t(2)}_hudiext": "p/part-1.parquet",
+        f"part-0.parquet_{t(1)}_fg%3Db%2F1_hudiext": "p/b/1/part-0.parquet",
+    }
+    found = groups(list(marked), facts({1: 1, 2: None}))
+    assert {
+        (slice_.base_file.path, str(slice_.base_file.name))
+        for (slice_,) in (g.slices for g in found)
+        if slice_.base_file
+    } == {(path, name) for name, path in marked.items() if "part-1" not in name}
+    assert {group.file_id for group in found} == {"part-0.parquet", "b/1/part-0.parquet"}
 
 
 def test_what_is_older_than_the_timeline_is_committed() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from skep_format.errors import SkepError, UnsupportedError
 from skep_format.runner import Runner, ThreadRunner
 from skep_table.context import TableContext
 from skep_table.services.fsck.contents import check_contents
@@ -51,6 +53,16 @@ def fsck_at(
 
 
 def _checked(table: HudiTable, runner: Runner, *, deep: bool, metadata: bool) -> list[FileFinding]:
+    external = False
+    with suppress(SkepError):  # a commit that can't be read is found below
+        external = table.has_external_files
+    if external:
+        raise UnsupportedError(
+            f"table {table.config.name} at {table.storage.root} is metadata over files of another table format, made by"
+            " Apache XTable or the like: files in its folders can't be compared with its commits",
+            table=table.config.name,
+            path=table.storage.root,
+        )
     findings: list[FileFinding] = []
     guarded = partial(noted, findings.append)
     newest = Newest(table)

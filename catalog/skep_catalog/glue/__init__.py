@@ -1,0 +1,1 @@
+"""AWS Glue's data catalog in the place of a Hive Metastore."""
