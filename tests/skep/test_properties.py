@@ -13,6 +13,7 @@ from skep.handles.destination import create_at
 from skep.handles.table import Table
 from skep.lake import Lake
 from skep_format.errors import InputError, OptionError, TableMismatchError
+from skep_format.names import BaseFormat
 from skep_format.options import UnknownOptionWarning
 
 SCHEMA = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("day", pa.string())])
@@ -82,7 +83,7 @@ def test_arguments_for_paths(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("properties", "given", "expected_message"),
     [
-        ({"hoodie.table.base.file.format": "ORC"}, {}, "is not parquet"),
+        ({"hoodie.table.base.file.format": "HFILE"}, {}, "is not PARQUET or ORC"),
         ({f"{WRITE}hive_style_partitioning": "false"}, {"hive_style": True}, "hive_style is true and"),
         ({f"{WRITE}recordkey.field": "at"}, {"key": "id"}, "key is id and"),
         ({"type": "mor"}, {"type": "cow"}, "type is COPY_ON_WRITE and"),
@@ -142,5 +143,6 @@ def test_statements_and_entries(lake: Lake) -> None:
     lake.create_table("python_made", SCHEMA, if_not_exists=True, **described)
     with pytest.raises(TableMismatchError, match="has property team a, not b"):
         lake.create_table("python_made", SCHEMA, if_not_exists=True, key="id", properties={"team": "b"})
-    with pytest.raises(OptionError, match="ORC"):
-        lake.sql("create table orc (id bigint) tblproperties ('hoodie.table.base.file.format' = 'ORC')")
+    lake.sql("create table orc (id bigint) tblproperties ('hoodie.table.base.file.format' = 'ORC')")
+    lake.sql("create table orc_like like orc")
+    assert lake.table("orc_like").hudi.config.base_format is BaseFormat.ORC

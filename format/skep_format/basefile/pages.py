@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from skep_format.basefile.footer import damage_named
+from skep_format.basefile.orc_file import OrcRows
 from skep_format.basefile.row_groups import RowGroups
 from skep_format.errors import CorruptFileError
 from skep_format.names import BaseFormat
@@ -77,10 +78,10 @@ def _contradiction(group: pq.RowGroupMetaData, name: str, column: pa.ChunkedArra
 def _damaged_stripes(source: pa.NativeFile, path: str) -> Iterator[str]:
     from pyarrow import orc
 
-    file = orc.ORCFile(source)
-    for stripe in range(file.nstripes):
+    rows = OrcRows(orc.ORCFile(source), source, path)
+    for stripe in range(rows.count):
         try:
             with damage_named(path):
-                file.read_stripe(stripe).validate(full=True)
+                rows.stripe(stripe).validate(full=True)
         except CorruptFileError as error:
             yield f"stripe {stripe}: {error.message.removeprefix(f'{path}: ')}"

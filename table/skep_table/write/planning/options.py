@@ -5,7 +5,20 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from skep_format.options import INSERTS, WRITES_OF_ROWS, Status, at_least, boolean, comma_list, one_of, option, planned
+from skep_format.names import BaseFormat
+from skep_format.options import (
+    INSERTS,
+    WRITES_OF_ROWS,
+    Options,
+    Status,
+    at_least,
+    boolean,
+    comma_list,
+    one_of,
+    option,
+    planned,
+)
+from skep_format.table_config import TableConfig
 from skep_table.keys.ambiguous import ALLOW_AMBIGUOUS
 
 
@@ -89,6 +102,14 @@ SMALL_GROUPS = option(
     " that is at most four times as large as these",
 )
 MAX_FILE_BYTES = option("hoodie.parquet.max.file.size", int, 125_829_120, "Base files end at about this size, in bytes")
+ORC_MAX_FILE_BYTES = option("hoodie.orc.max.file.size", int, 125_829_120, "The same of base files in ORC")
+
+
+def most_bytes(config: TableConfig, options: Options) -> int:
+    """The size at which the base files of a table end."""
+    return options.value(ORC_MAX_FILE_BYTES if config.base_format is BaseFormat.ORC else MAX_FILE_BYTES)
+
+
 RECORD_BYTES = option("hoodie.copyonwrite.record.size.estimate", int, 1024, "Bytes of a record, until commits show it")
 AUTO_SPLIT = option(
     "hoodie.copyonwrite.insert.auto.split", boolean, True, "New files get as many rows as fit, by the size of records"
