@@ -148,6 +148,7 @@ class Pair:
         return [json.loads(line) for batch in result.to_batches() for line in bytes(json_lines(batch)).splitlines()]
 
 
+@pytest.mark.filterwarnings("ignore::skep_format.options.IneffectiveOptionWarning")
 @pytest.mark.parametrize(("release", "version", "table_type"), list(cases()))
 def test_both_writers_make_and_keep_the_same_orc_table(
     release: str, version: int, table_type: str, by_rows: Start, tmp_path: Path

@@ -11,13 +11,13 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_format.basefile import keys
-from skep_format.errors import CorruptFileError, SchemaError, UnsupportedError
+from skep_format.errors import CorruptFileError, SchemaError, SkepError, UnsupportedError
 from skep_format.protobuf import format_message, read_message, read_varint
 from skep_format.schema.arrow import to_arrow
 from skep_format.schema.avro import parse_avro
@@ -29,7 +29,8 @@ if TYPE_CHECKING:  # imported where an ORC file is opened
 _TAIL_POSTSCRIPT, _TAIL_FOOTER = 1, 2
 _STRIPES, _TYPES, _USER_METADATA, _COLUMN_STATISTICS = 3, 4, 5, 7
 _KIND, _CHILDREN, _NAMES = 1, 2, 3
-_OF_TIMES, _LOW, _HIGH, _LOW_UTC, _HIGH_UTC = 9, 1, 2, 3, 4
+_VALUES, _OF_INTEGERS, _OF_TEXTS, _OF_TIMES = 1, 2, 4, 9
+_LOW, _HIGH, _SUM, _LOW_UTC, _HIGH_UTC = 1, 2, 3, 3, 4
 _STRIPE_START, _INDEX_BYTES, _DATA_BYTES, _FOOTER_BYTES, _STRIPE_ROWS = 1, 2, 3, 4, 5
 _WRITER_ZONE = 3
 _FOOTER_LENGTH, _COMPRESSION, _BLOCK_BYTES = 1, 2, 3
@@ -99,9 +100,9 @@ class OrcRows:
         """How many stripes it has."""
         return len(self._stripes)
 
-    def stripe(self, number: int, columns: Sequence[str] | None = None) -> pa.RecordBatch:
-        """The rows of a stripe. Raises as `batches`, but for timestamps that are too far."""
-        stripe, wanted = self._stripes[number], self._wanted(columns)
+    def _stripe(self, number: int, wanted: Sequence[str]) -> pa.RecordBatch:
+        """The rows of a stripe as ORC has them."""
+        stripe = self._stripes[number]
         batch = self._file.read_stripe(number, columns=wanted)
         if batch.num_rows != stripe.rows:
             raise CorruptFileError(
@@ -111,7 +112,7 @@ class OrcRows:
                 expected=stripe.rows,
             )
         # ORC gives columns in the file's order whatever was asked for.
-        return self._typed(batch.select(wanted), stripe)
+        return batch.select(wanted)
 
     def _wanted(self, columns: Sequence[str] | None) -> Sequence[str]:
         present = self._file.schema.names
@@ -126,11 +127,36 @@ class OrcRows:
         wanted = self._wanted(columns)
         self._check_times(wanted)
         for number in range(self.count):
-            yield self.stripe(number, wanted)
+            yield self._typed(self._stripe(number, wanted), self._stripes[number])
         if not self._stripes:
             schema = pa.schema([self._file.schema.field(name) for name in wanted])
             empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
             yield self._typed(empty, None)
+
+    def damage(self) -> Iterator[str]:
+        """What can't be read of the stripes, or is otherwise than the footer's statistics state: ORC has no checksums.
+
+        One stripe is in memory at a time.
+        """
+        names = self._file.schema.names
+        found = {name: _Measure() for name in names}
+        broken = False
+        for number in range(self.count):
+            try:
+                batch = self._stripe(number, names)
+                batch.validate(full=True)
+            except (SkepError, pa.ArrowException, OSError, ValueError, zlib.error) as error:
+                broken = True
+                message = error.message if isinstance(error, SkepError) else str(error)
+                yield f"stripe {number}: {message.removeprefix(f'{self._path}: ')}"
+                continue
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                found[name].add(column)
+        statistics = [_bytes(value) for number, value in self._footer if number == _COLUMN_STATISTICS]
+        types = [_type_of(_bytes(value)) for number, value in self._footer if number == _TYPES]
+        for name, top in zip(names, types[0][1], strict=True):
+            if not broken and top < len(statistics) and found[name].differs(statistics[top]):
+                yield f"column {name}: values that its statistics do not state"
 
     @cached_property
     def _stated(self) -> Mapping[str, pa.DataType]:
@@ -194,8 +220,7 @@ class OrcRows:
     def _check_bounds(self, column: str, statistics: bytes) -> None:
         bounds = dict(read_message(_bytes(dict(read_message(statistics)).get(_OF_TIMES, b""))))
         for field in (_LOW, _HIGH, _LOW_UTC, _HIGH_UTC):
-            zigzag = int(bounds.get(field, 0))
-            if abs(millis := zigzag >> 1 ^ -(zigzag & 1)) >= MOST_MILLIS:
+            if abs(millis := _signed(int(bounds.get(field, 0)))) >= MOST_MILLIS:
                 raise far_time(self._path, column, millis)
 
 
@@ -208,6 +233,54 @@ def far_time(path: str, column: str, millis: int) -> UnsupportedError:
         column=column,
         found=f"{millis} milliseconds from 1970",
     )
+
+
+class _Measure:
+    """What the statistics of a column have to be by its values: their number, and of whole numbers and texts bounds and
+    a sum, of texts in bytes.
+    """
+
+    def __init__(self) -> None:
+        self._values = self._sum = 0
+        self._low: Any = None
+        self._high: Any = None
+
+    def add(self, column: pa.Array) -> None:
+        """Further values."""
+        self._values += len(column) - column.null_count
+        is_text = pa.types.is_string(column.type)
+        if not is_text and not pa.types.is_integer(column.type):
+            return
+        self._sum += pc.sum(pc.binary_length(column) if is_text else column).as_py() or 0
+        low, high = (bound.as_py() for bound in pc.min_max(column).values())
+        if low is not None:
+            self._low = low if self._low is None else min(self._low, low)
+            self._high = high if self._high is None else max(self._high, high)
+
+    def differs(self, statistics: bytes) -> bool:
+        """Whether what is stated is otherwise; what is not stated is not."""
+        stated = dict(read_message(statistics))
+        if stated.get(_VALUES, 0) != self._values:
+            return True
+        for kind in (_OF_INTEGERS, _OF_TEXTS):
+            bounds = dict(read_message(_bytes(stated.get(kind, b""))))
+            ends = {_LOW: self._low, _HIGH: self._high}
+            for field, found in ends.items() if self._low is not None else ():
+                if field in bounds and _stated_bound(bounds[field]) != found:
+                    return True
+            # Java and Arrow wrap sums that are too large
+            if _SUM in bounds and (_signed(int(bounds[_SUM])) - self._sum) % (1 << 64):
+                return True
+        return False
+
+
+def _stated_bound(value: int | bytes) -> int | str:
+    return _signed(value) if isinstance(value, int) else value.decode()
+
+
+def _signed(zigzag: int) -> int:
+    """A signed number as protobuf writes it."""
+    return zigzag >> 1 ^ -(zigzag & 1)
 
 
 def _bytes(value: int | bytes) -> bytes:

@@ -26,7 +26,9 @@ def damaged_pages(storage: Storage, path: str) -> Iterator[str]:
     """
     with damage_named(path), storage.open_input(path) as source:
         if path.endswith("." + BaseFormat.ORC.extension):
-            yield from _damaged_stripes(source, path)
+            from pyarrow import orc
+
+            yield from OrcRows(orc.ORCFile(source), source, path).damage()
             return
         file = pq.ParquetFile(source, page_checksum_verification=True)
         stated = RowGroups(source, path).metadata()
@@ -73,15 +75,3 @@ def _contradiction(group: pq.RowGroupMetaData, name: str, column: pa.ChunkedArra
     if found["min"] < low or found["max"] > high:  # bounds may be wider: long texts are cut
         return "values outside of its statistics"
     return None
-
-
-def _damaged_stripes(source: pa.NativeFile, path: str) -> Iterator[str]:
-    from pyarrow import orc
-
-    rows = OrcRows(orc.ORCFile(source), source, path)
-    for stripe in range(rows.count):
-        try:
-            with damage_named(path):
-                rows.stripe(stripe).validate(full=True)
-        except CorruptFileError as error:
-            yield f"stripe {stripe}: {error.message.removeprefix(f'{path}: ')}"

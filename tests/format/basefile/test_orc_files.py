@@ -263,3 +263,18 @@ def test_damaged_files_are_errors_that_name_them(tmp_path: Path) -> None:
             assert sum(batch.num_rows for batch in read_base(storage, NAME, schema=schema)) == rows.num_rows
         except SkepError as error:
             assert NAME in str(error)  # noqa: PT017
+
+
+def test_damage_that_can_be_read_shows_in_statistics(tmp_path: Path) -> None:
+    """Where bytes are not compressed: whole numbers, lengths and bounds of texts, how many values there are."""
+    rows = pa.table({RECORD_KEY: [f"k{at:04}" for at in range(2000)], "n": [at * at * 7919 for at in range(2000)]})
+    storage = written(tmp_path, rows, BaseFileOptions(format=BaseFormat.ORC, orc_codec="uncompressed"))
+    assert list(damaged_pages(storage, NAME)) == []
+    whole = (tmp_path / NAME).read_bytes()
+    numbers = whole.index(b"k0000k0001") + 5 * 2000
+    (tmp_path / NAME).write_bytes(whole.replace(b"k0000k0001", b"j0000k0001"))
+    assert list(damaged_pages(storage, NAME)) == [f"column {RECORD_KEY}: values that its statistics do not state"]
+    broken = bytearray(whole)
+    broken[numbers + 2000] ^= 1
+    (tmp_path / NAME).write_bytes(broken)
+    assert [problem for problem in damaged_pages(storage, NAME) if "column n:" in problem or "stripe" in problem]
