@@ -18,7 +18,7 @@ from skep_format.errors import CorruptFileError, OptionError, TableMismatchError
 from skep_format.logfile import BlockType, read_blocks
 from skep_format.metafile import read_metafile
 from skep_format.names import BaseFormat
-from skep_format.options import Options
+from skep_format.options import IneffectiveOptionWarning, Options
 from skep_format.storage import LocalStorage
 from skep_format.table_config import TableType
 from skep_format.versions import known_versions
@@ -186,6 +186,15 @@ def test_the_format_is_that_of_the_table(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="column at: timestamps before 1677"):
         writer(table).insert(far)
     assert not base_files(table)
+
+
+def test_options_of_the_other_format_are_warned_of(tmp_path: Path) -> None:
+    table = make(tmp_path)
+    with pytest.warns(IneffectiveOptionWarning, match=r"parquet\.max\.file\.size has no effect: base files are ORC"):
+        writer(table, {"hoodie.parquet.max.file.size": "1000"}).insert(rows([1]))
+    parquet = make(tmp_path / "other", base_format=BaseFormat.PARQUET)
+    with pytest.warns(IneffectiveOptionWarning, match=r"orc\.stripe\.size has no effect: base files are PARQUET"):
+        writer(parquet, {"hoodie.orc.stripe.size": "1000"}).insert(rows([1]))
 
 
 def test_tables_of_hfiles_are_not_written(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
+from skep_format.basefile.options import ORC_CODEC, STRIPE_BYTES
+from skep_format.basefile.value_filters import ENABLED
 from skep_format.names import BaseFormat
 from skep_format.options import (
     INSERTS,
@@ -17,6 +19,7 @@ from skep_format.options import (
     one_of,
     option,
     planned,
+    warn_ineffective,
 )
 from skep_format.table_config import TableConfig
 from skep_table.keys.ambiguous import ALLOW_AMBIGUOUS
@@ -108,6 +111,20 @@ ORC_MAX_FILE_BYTES = option("hoodie.orc.max.file.size", int, 125_829_120, "The s
 def most_bytes(config: TableConfig, options: Options) -> int:
     """The size at which the base files of a table end."""
     return options.value(ORC_MAX_FILE_BYTES if config.base_format is BaseFormat.ORC else MAX_FILE_BYTES)
+
+
+_OF_FORMATS: Final = {
+    BaseFormat.PARQUET: (MAX_FILE_BYTES, ENABLED),
+    BaseFormat.ORC: (ORC_MAX_FILE_BYTES, ORC_CODEC, STRIPE_BYTES),
+}
+
+
+def warn_of_other_formats(config: TableConfig, options: Options) -> None:
+    """An IneffectiveOptionWarning for each option that files of another format than the table's would have."""
+    for base_format, known in _OF_FORMATS.items():
+        for each in known if base_format is not config.base_format else ():
+            if options.is_set(each) and options.value(each) != each.default:
+                warn_ineffective(f"option {each.key} has no effect: base files are {config.base_format.value}")
 
 
 RECORD_BYTES = option("hoodie.copyonwrite.record.size.estimate", int, 1024, "Bytes of a record, until commits show it")

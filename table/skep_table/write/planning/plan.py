@@ -33,7 +33,7 @@ from skep_table.write.partial import PartialUpdate, SetColumns
 from skep_table.write.planning.arrange import Arrangement
 from skep_table.write.planning.merge_options import merged_by
 from skep_table.write.planning.operation import TRAITS, Replaces, Traits
-from skep_table.write.planning.options import Duplicates, most_bytes
+from skep_table.write.planning.options import Duplicates, most_bytes, warn_of_other_formats
 from skep_table.write.planning.settings import check_settings
 from skep_table.write.planning.write_settings import WriteSettings
 
@@ -177,6 +177,7 @@ def plan_write(
     """
     config, traits, options = table.config, TRAITS[operation], settings.options
     check_settings(config, table.storage.root, options)
+    warn_of_other_formats(config, options)
     index = index_of(config, options)
     refuse_other_buckets(table, index)
     if traits.replaces is not Replaces.NOTHING:
