@@ -116,7 +116,9 @@ class Pair:
         self.ours(operation, rows, ours)
 
     def ours(self, operation: str, rows: list[Row], name: str) -> None:
-        options = {**self.options, "hoodie.datasource.write.operation": operation}
+        """skep finds keys by the filters in footers where Hudi can't."""
+        bloom = {} if self.options["hoodie.index.type"] == "BUCKET" else {"hoodie.index.type": "BLOOM"}
+        options = {**self.options, **bloom, "hoodie.datasource.write.operation": operation}
         frame = arrow_table(rows, self.source.ddl())
         skep.write(frame).format("hudi").options(**options).mode("append").save(self.folder / name)
 

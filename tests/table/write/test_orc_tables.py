@@ -156,7 +156,7 @@ def test_small_files_are_filled_and_full_ones_end(tmp_path: Path) -> None:
     assert len(content(table)) == 5000
 
 
-@pytest.mark.parametrize("index", ["BLOOM", "SIMPLE", "GLOBAL_BLOOM", "BUCKET"])
+@pytest.mark.parametrize("index", ["SIMPLE", "GLOBAL_BLOOM", "BUCKET"])
 def test_keys_are_found_by_each_index(tmp_path: Path, index: str) -> None:
     options = {"hoodie.index.type": index}
     table = make(tmp_path)

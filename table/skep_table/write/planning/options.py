@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 from skep_format.basefile.options import ORC_CODEC, STRIPE_BYTES
 from skep_format.basefile.value_filters import ENABLED
@@ -11,6 +11,7 @@ from skep_format.names import BaseFormat
 from skep_format.options import (
     INSERTS,
     WRITES_OF_ROWS,
+    Option,
     Options,
     Status,
     at_least,
@@ -113,7 +114,7 @@ def most_bytes(config: TableConfig, options: Options) -> int:
     return options.value(ORC_MAX_FILE_BYTES if config.base_format is BaseFormat.ORC else MAX_FILE_BYTES)
 
 
-_OF_FORMATS: Final = {
+_OF_FORMATS: Final[dict[BaseFormat, tuple[Option[Any], ...]]] = {
     BaseFormat.PARQUET: (MAX_FILE_BYTES, ENABLED),
     BaseFormat.ORC: (ORC_MAX_FILE_BYTES, ORC_CODEC, STRIPE_BYTES),
 }
