@@ -226,8 +226,9 @@ class OrcRows:
 
 def far_time(path: str, column: str, millis: int) -> UnsupportedError:
     """The error for a timestamp that ORC files can hold, and that is not read from them."""
+    where = f"{path}, column {column}" if path else f"column {column}"
     return UnsupportedError(
-        f"{path}, column {column}: timestamps before 1677 or after 2262 are not read from ORC files, and not written",
+        f"{where}: timestamps before 1677 or after 2262 are not read from ORC files, and not written",
         hint="use a table with base files in Parquet",
         path=path,
         column=column,

@@ -89,13 +89,13 @@ class OrcOutput:
         """Appends rows. UnsupportedError for timestamps that are not read again."""
         rows = pa.Table.from_batches(map(_with_plain_structs, batches), self._schema)
         _check_times(rows, self._path)
-        if self._sample is None:
+        if not self._given_bytes:
             self._sample = rows.slice(0, _SAMPLED_ROWS)
         file, before = self._writer(), self._end.tell()
         file.write(rows)
         self._given_bytes += rows.nbytes
         if self._end.tell() > before:
-            self._striped_bytes = self._given_bytes
+            self._striped_bytes, self._sample = self._given_bytes, None
 
     def close(self, entries: Mapping[str, str]) -> None:
         """Writes the rest, and the footer with these entries."""
