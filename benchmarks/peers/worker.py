@@ -106,6 +106,15 @@ class Peer:
         frame = self._frame(path, options) if format == "hudi" else self._spark.read.format(format).load(path)
         return answer((frame.where(where) if where else frame).selectExpr(*expressions))
 
+    def orc_footer(self, *, path: str) -> Json:
+        """The entries that users of ORC's writer have put into the footer of a file, by ORC's reader."""
+        java = self._spark._jvm
+        options = java.org.apache.orc.OrcFile.readerOptions(self._spark._jsc.hadoopConfiguration())
+        reader = java.org.apache.orc.OrcFile.createReader(java.org.apache.hadoop.fs.Path(path), options)
+        utf8 = java.java.nio.charset.StandardCharsets.UTF_8
+        values = {key: reader.getMetadataValue(key) for key in reader.getMetadataKeys()}
+        return {"entries": {key: utf8.decode(value).toString() for key, value in values.items()}}
+
     def plan(self, *, path: str, options: Json) -> Json:
         return planned(self._frame(path, options))
 

@@ -110,6 +110,10 @@ class _Classes:
 _PARQUET_OUTPUT: Final = "org.apache.hadoop.hive.ql.io.parquet.MapredParquetOutputFormat"
 _PARQUET_SERDE: Final = "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe"
 _ORC: Final = "org.apache.hadoop.hive.ql.io.orc."
+_ORC_WARNING: Final = (
+    "base files are ORC, for which Hudi has no input format of its own: engines that read entries by Hive's (all but"
+    " Spark) see every version of a file until it is cleaned, and no log files"
+)
 _CLASSES: Final = {
     BaseFormat.PARQUET: _Classes(
         "org.apache.hudi.hadoop.HoodieParquetInputFormat",
@@ -158,6 +162,8 @@ def wanted_entries(
         WantedEntry(view, _entry(config, fields, keys, location, database.lower(), entry_name, view, options, owner))
         for entry_name, view in views
     )
+    if config.base_format is BaseFormat.ORC:
+        warnings = (*warnings, _ORC_WARNING)
     return _with_fitting_comments(WantedEntries(entries, warnings), lengths)
 
 

@@ -9,10 +9,12 @@ from skep_format.errors import AlreadyExistsError, FormatError, KeyFieldError
 from skep_format.instant_time import InstantTime
 from skep_format.names import PARTITION_METAFILE, join
 from skep_format.properties import format_properties, parse_properties
+from skep_format.schema.types import RECORD_KEY
 from skep_format.storage import Storage
 
 PARQUET_METAFILE: Final = f"{PARTITION_METAFILE}.parquet"
-METAFILES: Final = frozenset({PARTITION_METAFILE, PARQUET_METAFILE, f"{PARTITION_METAFILE}.orc"})
+ORC_METAFILE: Final = f"{PARTITION_METAFILE}.orc"
+METAFILES: Final = frozenset({PARTITION_METAFILE, PARQUET_METAFILE, ORC_METAFILE})
 
 
 def ensure_partition(
@@ -48,12 +50,18 @@ def ensure_partition(
 
 
 def metafile_content(facts: Mapping[str, str], name: str) -> bytes:
-    """A metafile with these facts: properties, or a Parquet file without rows whose footer has them."""
+    """A metafile with these facts: properties, or a Parquet or ORC file without rows whose footer has them."""
     if name == PARTITION_METAFILE:
         return format_properties(facts, ["partition metadata"])
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    if name == ORC_METAFILE:
+        from skep_format.basefile.options import BaseFileOptions
+        from skep_format.basefile.orc_output import orc_bytes
+
+        schema = pa.schema([(RECORD_KEY, pa.string())])  # Hudi's
+        return orc_bytes(schema, schema.empty_table(), BaseFileOptions(), facts)
     sink = pa.BufferOutputStream()
     # Readers take the footer alone; the column is Hudi's, as a Parquet file needs one.
     with pq.ParquetWriter(sink, pa.schema([("dummyint", pa.int64())]), store_schema=False) as writer:

@@ -16,6 +16,7 @@ from skep.query.over_rows import Queries
 from skep.query.spark import SparkHolder
 from skep_format.clock import SystemClock
 from skep_format.errors import InputError, OptionError, UnsupportedError
+from skep_format.names import BaseFormat
 from skep_format.options import Options
 from skep_format.table_config import TableType
 from skep_format.timeline.metadata import WriteOperation
@@ -39,7 +40,7 @@ from skep_table.table import HudiTable
 from skep_table.write.bootstrap.options import INDEX_CLASS
 from skep_table.write.planning.merge_options import MERGE_MODE, ORDERING, PAYLOAD, STRATEGY
 from skep_table.write.planning.options import COMBINE_INSERT, COMMIT_ON_ERRORS, DUPLICATES_DROPPED
-from skep_table.write.planning.settings import TABLE_NAME, TABLE_TYPE
+from skep_table.write.planning.settings import BASE_FILE_FORMAT, TABLE_NAME, TABLE_TYPE
 
 if TYPE_CHECKING:
     from skep.flows.stream_metrics import MetricsServers
@@ -320,8 +321,6 @@ def _of_flags(flags: Flags, given: Mapping[str, str]) -> dict[str, str]:
         raise OptionError(
             "--filter-dupes needs to be disabled when --op is UPSERT: updates would be missed", option="--filter-dupes"
         )
-    if (flags.text("base_file_format") or "").upper() != "PARQUET":
-        raise UnsupportedError("--base-file-format: only PARQUET is written", option="--base-file-format")
     tools = flags.text("sync_tool_classes") or ""
     try:
         in_glue = GLUE_TOOL in sync_tools(tools)
@@ -329,6 +328,8 @@ def _of_flags(flags: Flags, given: Mapping[str, str]) -> dict[str, str]:
         raise UnsupportedError(f"--sync-tool-classes {tools}: only {error}", option="--sync-tool-classes") from None
     kind = TableType[_choice(flags, "table_type", [each.value for each in TableType])]
     found = {TABLE_NAME.key: flags.text("target_table"), TABLE_TYPE.key: kind.value}
+    if (file_format := flags.text("base_file_format") or "").upper() != BaseFormat.PARQUET.value:  # of a new table
+        found[BASE_FILE_FORMAT.key] = file_format
     found |= _named_entry(flags.text("target_table") or "", Options(given))
     found[ORDERING.key] = flags.text("source_ordering_fields") or flags.text("source_ordering_field")
     found[PAYLOAD.key] = flags.text("payload_class")

@@ -19,6 +19,7 @@ from copied_groups import copied_groups
 
 from skep.handles.table import Table
 from skep.lake import Lake
+from skep_format.names import BaseFormat
 from skep_format.storage import open_storage
 from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
@@ -60,6 +61,7 @@ class Recipe:
     hive_style: bool
     url_encode: bool
     write: Callable[[Table], None]
+    base_format: BaseFormat = BaseFormat.PARQUET
 
     def make(self, lake: Lake, kind: str) -> Made:
         name = f"{self.name}_{kind}"
@@ -73,6 +75,7 @@ class Recipe:
             type=TableType.MERGE_ON_READ if kind == "mor" else TableType.COPY_ON_WRITE,
             hive_style=self.hive_style,
             url_encode=self.url_encode,
+            base_format=self.base_format,
         )
         create_table(open_storage(f"{lake.warehouse}/{name}"), spec)
         table = lake.register(f"{lake.warehouse}/{name}", name)
@@ -406,7 +409,49 @@ def with_indexes_of_pages(table: Table) -> None:
     assert len(copied) == 5
 
 
+IN_ORC = pa.schema(
+    [
+        *NESTED,
+        ("a_decimal", pa.decimal128(12, 3)),
+        ("a_date", pa.date32()),
+        ("a_timestamp", pa.timestamp("us", "UTC")),
+        ("part", pa.string()),
+    ]
+)
+
+
+def in_orc(table: Table) -> None:
+    """Base files in ORC, one version of each: engines see them all."""
+
+    def row(i: int, ts: int) -> dict[str, Any]:
+        if i % 5 == 0:
+            return {"id": f"id-{i:03}", "ts": ts, "part": "south"}
+        return {
+            "id": f"id-{i:03}",
+            "ts": ts,
+            "address": None
+            if i % 3 == 0
+            else {"street": None if i % 3 == 1 else f"s{i}", "zip": i, "at": {"x": i / 2}},
+            "numbers": list(range(i % 3)),
+            "words": [f"w{ts}"] * (i % 4),
+            "items": [{"name": "a", "count": i}, {"name": f"b{ts}", "count": None}][: i % 3],
+            "labels": {f"k{n}": n + ts for n in range(i % 3)},
+            "a_decimal": Decimal(i * ts).scaleb(-3),
+            "a_date": dt.date(2024, 2, 28) + dt.timedelta(days=i),
+            "a_timestamp": dt.datetime(2024, 3, 31, 1, 59, 59, 123456, UTC) + dt.timedelta(hours=i),
+            "part": _place(i),
+        }
+
+    table.insert(frame(IN_ORC, [row(i, 1) for i in range(30)]))
+    table.upsert(frame(IN_ORC, [row(i, 2) for i in range(5, 12)]))
+    table.clean(**{"hoodie.cleaner.policy": "KEEP_LATEST_FILE_VERSIONS", "hoodie.cleaner.fileversions.retained": "1"})
+
+
 UNLISTED = {
-    made.__name__: Recipe(made.__name__, "", PLAIN, (), hive_style=False, url_encode=False, write=made)
-    for made in (with_indexes_of_pages,)
+    "with_indexes_of_pages": Recipe(
+        "with_indexes_of_pages", "", PLAIN, (), hive_style=False, url_encode=False, write=with_indexes_of_pages
+    ),
+    "in_orc": Recipe(
+        "in_orc", "", IN_ORC, ("part",), hive_style=False, url_encode=False, write=in_orc, base_format=BaseFormat.ORC
+    ),
 }

@@ -52,6 +52,16 @@ def test_conditions_on_copied_row_groups_with_indexes_of_pages(engine: Engine, t
         assert len(answer.rows) == wanted, where
 
 
+@pytest.mark.parametrize("engine", [engine_param("hive-2.3.10")], indirect=True)
+def test_hive_reads_the_orc_files_of_a_copy_on_write_table(engine: Engine, tables: Tables) -> None:
+    """By Hive's own input format, which Hudi registers, too: it shows all versions of a file, of which there is one."""
+    made = tables("in_orc", "cow")
+    (view,) = made.views
+    expected = made.table.read().to_arrow()
+    answer = engine.ask(f"select * from {engine.quote(view.entry)}")
+    assert not (found := compared(engine, answer, expected.schema, rows_of(expected))), found
+
+
 @pytest.mark.parametrize("engine", [engine_param("presto-0.287")], indirect=True)
 @pytest.mark.parametrize("kind", KINDS)
 def test_prestos_own_catalog_for_hudi_reads_the_same(engine: Engine, tables: Tables, kind: str) -> None:

@@ -249,7 +249,7 @@ def test_an_upsert_that_drops_duplicates_is_an_insert(tmp_path: Path, orders: Or
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("hoodie.table.base.file.format", "ORC"),
+        ("hoodie.table.base.file.format", "HFILE"),
         ("hoodie.write.table.version", "7"),
     ],
 )

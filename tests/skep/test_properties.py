@@ -13,6 +13,7 @@ from skep.handles.destination import create_at
 from skep.handles.table import Table
 from skep.lake import Lake
 from skep_format.errors import InputError, OptionError, TableMismatchError
+from skep_format.names import BaseFormat
 from skep_format.options import UnknownOptionWarning
 
 SCHEMA = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("day", pa.string())])
@@ -82,7 +83,7 @@ def test_arguments_for_paths(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("properties", "given", "expected_message"),
     [
-        ({"hoodie.table.base.file.format": "ORC"}, {}, "is not parquet"),
+        ({"hoodie.table.base.file.format": "HFILE"}, {}, "is not PARQUET or ORC"),
         ({f"{WRITE}hive_style_partitioning": "false"}, {"hive_style": True}, "hive_style is true and"),
         ({f"{WRITE}recordkey.field": "at"}, {"key": "id"}, "key is id and"),
         ({"type": "mor"}, {"type": "cow"}, "type is COPY_ON_WRITE and"),
@@ -142,5 +143,18 @@ def test_statements_and_entries(lake: Lake) -> None:
     lake.create_table("python_made", SCHEMA, if_not_exists=True, **described)
     with pytest.raises(TableMismatchError, match="has property team a, not b"):
         lake.create_table("python_made", SCHEMA, if_not_exists=True, key="id", properties={"team": "b"})
-    with pytest.raises(OptionError, match="ORC"):
-        lake.sql("create table orc (id bigint) tblproperties ('hoodie.table.base.file.format' = 'ORC')")
+
+    orc = "'primaryKey' = 'id', 'hoodie.table.base.file.format' = 'ORC'"
+    lake.sql(f"create table orc (id bigint, v string) tblproperties ({orc})")
+    lake.sql("insert into orc values (1, 'a'), (2, 'b'), (3, 'c')")
+    lake.sql("update orc set v = 'x' where id = 1")
+    lake.sql("delete from orc where id = 2")
+    merged = "when matched then update set v = s.v when not matched then insert *"
+    lake.sql(f"merge into orc t using (select * from values (3, 'y'), (4, 'd') as (id, v)) s on t.id = s.id {merged}")
+    assert lake.sql("select id, v from orc order by id").to_arrow().to_pydict() == {
+        "id": [1, 3, 4],
+        "v": ["x", "y", "d"],
+    }
+    assert not list(Path(lake.table("orc").path).glob("*.parquet"))
+    lake.sql("create table orc_like like orc")
+    assert lake.table("orc_like").hudi.config.base_format is BaseFormat.ORC

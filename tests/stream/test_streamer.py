@@ -193,7 +193,7 @@ def test_columns_evolve_as_by_any_write(job: Job) -> None:
         ({"source_class": "JsonKafkaSourc"}, OptionError, "source JsonKafkaSourc is not known"),
         ({"source_class": "S3EventsSource"}, UnsupportedError, "S3EventsSource is known, and not built yet"),
         ({"schemaprovider_class": None}, OptionError, "please provide a schema provider"),
-        ({"base_file_format": "ORC"}, UnsupportedError, "only PARQUET"),
+        ({"base_file_format": "HFILE"}, OptionError, "PARQUET or ORC: rows in HFiles"),
         ({"checkpoint": "yesterday"}, InputError, "'yesterday' is no checkpoint"),
         ({"transformer_class": "SqlQueryBasedTransformer"}, OptionError, "needs hoodie.streamer.transformer.sql"),
     ],

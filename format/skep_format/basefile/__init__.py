@@ -1,4 +1,4 @@
-"""Base files: Parquet (read and written) and ORC (read), with the footer entries that Hudi's writers look for."""
+"""Base files: Parquet and ORC, with the footer entries that Hudi's writers look for."""
 
 from skep_format.basefile.footer import BaseFileFooter, read_footer
 from skep_format.basefile.matching import RowCondition
@@ -9,6 +9,7 @@ from skep_format.basefile.writer import (
     BaseFileWriter,
     ColumnRange,
     WrittenFile,
+    bytes_of,
     can_copy,
     parquet_bytes,
     without_meta_values,
@@ -23,6 +24,7 @@ __all__ = [
     "RowCondition",
     "ValueFilters",
     "WrittenFile",
+    "bytes_of",
     "can_copy",
     "open_base",
     "parquet_bytes",

@@ -1,4 +1,4 @@
-"""How base files are written: Hudi's Parquet and bloom filter options."""
+"""How base files are written: Hudi's options of Parquet, of ORC and of bloom filters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Final
 
 from skep_format.basefile.value_filters import ValueFilters
 from skep_format.bloom import BloomKind, bits_for, fitted
-from skep_format.options import Options, Status, boolean, one_of, option
+from skep_format.names import BaseFormat
+from skep_format.options import Options, Status, at_least, boolean, one_of, option
 
 CODECS: Final = {"none": 0, "snappy": 1, "gzip": 2, "brotli": 4, "zstd": 6, "lz4": 7}
 """Codecs by name, and their numbers in footers."""
@@ -34,6 +35,24 @@ BLOCK_BYTES = option(
 )
 PAGE_BYTES = option("hoodie.parquet.page.size", int, 1_048_576, "A page, in bytes")
 DICTIONARY = option("hoodie.parquet.dictionary.enabled", boolean, True, "Dictionary pages")
+
+
+def _orc_codec(text: str) -> str:
+    codec = {"none": "uncompressed"}.get(text.strip().lower(), text.strip().lower())
+    if codec not in ORC_CODECS:
+        raise ValueError(f"one of none, {', '.join(ORC_CODECS[1:])}")
+    return codec
+
+
+ORC_CODECS: Final = ("uncompressed", "zlib", "snappy", "lz4", "zstd")
+ORC_CODEC = option(
+    "hoodie.orc.compression.codec",
+    _orc_codec,
+    "snappy",
+    "Of ORC files: none, zlib (Hudi's default), snappy, lz4 or zstd",
+)
+STRIPE_BYTES = option("hoodie.orc.stripe.size", at_least(1), 16 << 20, "A stripe of an ORC file, in bytes")
+option("hoodie.orc.block.size", int, 125_829_120, "no blocks of HDFS are filled up", status=Status.NO_EFFECT)
 BLOOM_TYPE = option("hoodie.bloom.index.filter.type", one_of(BloomKind), BloomKind.DYNAMIC_V0, "Filter in the footer")
 BLOOM_ENTRIES = option("hoodie.index.bloom.num_entries", int, 60_000, "Keys a filter row is sized for")
 BLOOM_FPP = option("hoodie.index.bloom.fpp", float, 1e-9, "Rate of false positives of a filter row")
@@ -55,9 +74,13 @@ class BaseFileOptions:
 
     `key_filter`: the footer has the filter over record keys and their range; `filter_fits`: the filter of a file with
     few keys is sized for these. Without `meta` the meta columns are null, as the table has it that recomputes keys
-    (`hoodie.populate.meta.fields=false`).
+    (`hoodie.populate.meta.fields=false`). `format` is that of the table's base files; `codec`, `page_bytes` and
+    `value_filters` are of Parquet, `orc_codec` and `stripe_bytes` of ORC.
     """
 
+    format: BaseFormat = BaseFormat.PARQUET
+    orc_codec: str = ORC_CODEC.default
+    stripe_bytes: int = STRIPE_BYTES.default
     codec: str = CODEC.default
     block_bytes: int = BLOCK_BYTES.default
     page_bytes: int = PAGE_BYTES.default
@@ -72,9 +95,12 @@ class BaseFileOptions:
     value_filters: ValueFilters = field(default_factory=ValueFilters)
 
     @classmethod
-    def of(cls, options: Options, *, meta: bool = True) -> BaseFileOptions:
+    def of(cls, options: Options, *, meta: bool = True, format: BaseFormat = BaseFormat.PARQUET) -> BaseFileOptions:
         """From a write's options. `meta`: whether Hudi's meta columns are written."""
         return cls(
+            format=format,
+            orc_codec=options.value(ORC_CODEC),
+            stripe_bytes=options.value(STRIPE_BYTES),
             codec=options.value(CODEC),
             block_bytes=options.value(BLOCK_BYTES),
             page_bytes=options.value(PAGE_BYTES),

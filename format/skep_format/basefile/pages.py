@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from skep_format.basefile.footer import damage_named
+from skep_format.basefile.orc_file import OrcRows
 from skep_format.basefile.row_groups import RowGroups
 from skep_format.errors import CorruptFileError
 from skep_format.names import BaseFormat
@@ -25,7 +26,9 @@ def damaged_pages(storage: Storage, path: str) -> Iterator[str]:
     """
     with damage_named(path), storage.open_input(path) as source:
         if path.endswith("." + BaseFormat.ORC.extension):
-            yield from _damaged_stripes(source, path)
+            from pyarrow import orc
+
+            yield from OrcRows(orc.ORCFile(source), source, path).damage()
             return
         file = pq.ParquetFile(source, page_checksum_verification=True)
         stated = RowGroups(source, path).metadata()
@@ -72,15 +75,3 @@ def _contradiction(group: pq.RowGroupMetaData, name: str, column: pa.ChunkedArra
     if found["min"] < low or found["max"] > high:  # bounds may be wider: long texts are cut
         return "values outside of its statistics"
     return None
-
-
-def _damaged_stripes(source: pa.NativeFile, path: str) -> Iterator[str]:
-    from pyarrow import orc
-
-    file = orc.ORCFile(source)
-    for stripe in range(file.nstripes):
-        try:
-            with damage_named(path):
-                file.read_stripe(stripe).validate(full=True)
-        except CorruptFileError as error:
-            yield f"stripe {stripe}: {error.message.removeprefix(f'{path}: ')}"

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from skep_format.basefile.calendars import LegacyCalendar
 from skep_format.basefile.footer import BaseFileFooter, damage_named, opened_footer
 from skep_format.basefile.matching import RowCondition, Statistics, matching_rows, parquet_file
+from skep_format.basefile.orc_file import OrcRows
 from skep_format.basefile.row_groups import RowGroups
 from skep_format.batching import in_groups
 from skep_format.names import BaseFormat
@@ -249,16 +250,7 @@ def _orc_batches(source: pa.NativeFile, path: str, wanted: Sequence[str] | None)
     from pyarrow import orc
 
     with damage_named(path):
-        file = orc.ORCFile(source)
-        present = file.schema.names
-        columns = None if wanted is None else [name for name in wanted if name in present]
-        for stripe in range(file.nstripes):
-            batch = file.read_stripe(stripe, columns=columns)
-            # ORC gives columns in the file's order whatever was asked for.
-            yield _without_metadata(batch if columns is None else batch.select(columns))
-        if not file.nstripes:
-            schema = file.schema.remove_metadata()
-            yield _empty(schema if columns is None else pa.schema([schema.field(name) for name in columns]))
+        yield from OrcRows(orc.ORCFile(source), source, path).batches(wanted)
 
 
 def _empty(schema: pa.Schema) -> pa.RecordBatch:

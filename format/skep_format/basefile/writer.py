@@ -1,10 +1,11 @@
-"""Writing a Parquet base file: rows with meta columns in, bloom filter and key range in the footer."""
+"""Writing a base file, Parquet or ORC: rows with meta columns in, bloom filter and key range in the footer."""
 
 from __future__ import annotations
 
 import io
 import logging
 import posixpath
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
@@ -20,12 +21,14 @@ from skep_format.basefile import parquet_metadata as parquet
 from skep_format.basefile.encoding import ENCODED_TEXT, constant, dictionary_columns, leaves, row_group
 from skep_format.basefile.footer import BaseFileFooter
 from skep_format.basefile.options import CODECS, BaseFileOptions
+from skep_format.basefile.orc_output import OrcOutput, orc_bytes, orc_schema
 from skep_format.basefile.output import ParquetOutput
 from skep_format.basefile.reader import OpenBaseFile
 from skep_format.basefile.row_groups import ColumnPages, RowGroups
 from skep_format.basefile.thrift import Struct
 from skep_format.basefile.value_filters import ValueFilters
 from skep_format.bloom import BloomBuilder
+from skep_format.names import BaseFormat
 from skep_format.schema.arrow import to_arrow
 from skep_format.schema.avro import avro_text
 from skep_format.schema.types import COMMIT_SEQNO, FILE_NAME, META_FIELDS, RECORD_KEY, Schema, cached_by_schema
@@ -80,7 +83,8 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         self._storage, self._path = storage, path
         self._options = options or BaseFileOptions()
         self._schema = schema
-        self._arrow = _file_schema(schema)
+        self._is_orc = self._options.format is BaseFormat.ORC
+        self._arrow = _orc_file_schema(schema) if self._is_orc else _file_schema(schema)
         self._keyed = RECORD_KEY in schema and self._options.key_filter
         self._bloom = BloomBuilder(
             self._options.bloom_type,
@@ -98,25 +102,37 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         self._names: dict[tuple[int, bool], Mapping[str, ColumnPages]] = {}
         self._stack = ExitStack()
         self._file: pq.ParquetWriter | None = None
+        self._orc: OrcOutput | None = None
         self._written: WrittenFile | None = None
 
     def __enter__(self) -> BaseFileWriter:
         # The sink is the outer of the two: it drops the file when closing the Parquet writer fails.
         self._sink: IO[bytes] = self._stack.enter_context(self._storage.open_write(self._path))
         self._output = ParquetOutput(self._sink)
+        if self._is_orc:
+            self._orc = OrcOutput(self._sink, self._path, self._arrow, self._options)
         return self
 
     def __exit__(self, *problem: object) -> None:
-        if problem[0] is None:
+        if problem[0] is not None:
+            self._give_up(problem)
+            return
+        try:
             self.close()
-        else:
-            try:
-                if self._file is not None:
-                    self._file.close()
-            except Exception:  # the cause of the failure, such as a full disk, makes the footer fail as well
-                log.debug("%s is given up", self._path, exc_info=True)
-            finally:
-                self._stack.__exit__(*problem)  # type: ignore[arg-type]
+        except BaseException:
+            self._give_up(sys.exc_info())
+            raise
+
+    def _give_up(self, problem: tuple[object, ...]) -> None:
+        try:
+            if self._orc is not None:
+                self._orc.drop()
+            elif self._file is not None:
+                self._file.close()
+        except Exception:  # the cause of the failure, such as a full disk, makes the footer fail as well
+            log.debug("%s is given up", self._path, exc_info=True)
+        finally:
+            self._stack.__exit__(*problem)  # type: ignore[arg-type]
 
     @property
     def block_bytes(self) -> int:
@@ -149,7 +165,7 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
     @property
     def record_bytes(self) -> int:
         """About what the rows so far take in the file."""
-        flushed = self._sink.tell()
+        flushed = self._sink.tell() if self._orc is None else self._orc.size
         ratio = (flushed - self._copied_bytes) / self._flushed_bytes if self._flushed_bytes else _FIRST_RATIO
         return flushed + int(self._held_bytes * ratio)
 
@@ -225,11 +241,14 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         """Writes what is held and the footer. The answer of a second call is the first one's."""
         if self._written is None:
             self.flush()
-            file = self._file or self._start(self._arrow.empty_table())
-            file.add_key_value_metadata(self._entries())
-            self._output.hold()
-            file.close()
-            self._output.release()
+            if self._orc is not None:
+                self._orc.close(self._entries())
+            else:
+                file = self._file or self._start(self._arrow.empty_table())
+                file.add_key_value_metadata(self._entries())
+                self._output.hold()
+                file.close()
+                self._output.release()
             size = self._sink.tell()
             self._stack.close()
             low, high = self._range or (None, None)
@@ -237,7 +256,7 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         return self._written
 
     def column_statistics(self) -> dict[str, ColumnRange]:
-        """Of each column that holds values, by dotted name, after `close`."""
+        """Of each column that holds values, by dotted name, after `close`; none of an ORC file."""
         if self._output.footer is not None:
             metadata = pq.read_metadata(pa.BufferReader(self._output.footer))
         else:
@@ -252,13 +271,15 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
 
     def flush(self) -> None:
         """Writes the rows that are held as a row group."""
-        if self._held:
+        if self._held and self._orc is not None:
+            self._orc.write(self._held)
+        elif self._held:
             rows = row_group(self._held, self._arrow, self._file.schema if self._file else None)
             file = self._file or self._start(rows)
             file.write_table(rows, row_group_size=_ALL_ROWS)
             self._output.add(rows)
-            self._flushed_bytes += self._held_bytes
-            self._held, self._held_bytes = [], 0
+        self._flushed_bytes += self._held_bytes
+        self._held, self._held_bytes = [], 0
 
     def _typed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch, of some of the columns, in the file's types, with the dictionaries of its text columns where they
@@ -266,7 +287,7 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         """
         if batch.schema == self._arrow:
             return batch
-        kept = self._options.dictionary and not self._options.value_filters.wanted
+        kept = self._options.dictionary and not self._options.value_filters.wanted and not self._is_orc
         fields = [
             field.with_type(found.type) if kept and found.type == ENCODED_TEXT and field.type == pa.string() else field
             for found, field in zip(batch.schema, map(self._arrow.field, batch.schema.names), strict=True)
@@ -285,7 +306,7 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
             self._range = min(ends, key=_java_order), max(ends, key=_java_order)
 
     def _entries(self) -> dict[str, str]:
-        entries = _schema_entries(self._schema)
+        entries = _orc_entries(self._schema) if self._is_orc else _schema_entries(self._schema)
         if not self._keyed:
             return entries
         bloom = self._bloom.finish()
@@ -320,6 +341,14 @@ def without_meta_values(rows: R) -> R:
 def parquet_bytes(schema: Schema, rows: pa.Table, options: BaseFileOptions) -> bytes:
     """Rows as a Parquet file without filter and key range: what the Parquet blocks of log files hold."""
     return _in_memory(rows.cast(_file_schema(schema)), options, _schema_entries(schema))
+
+
+def bytes_of(schema: Schema, rows: pa.Table, options: BaseFileOptions) -> int:
+    """What rows take in a base file, without filter and key range."""
+    if options.format is BaseFormat.ORC:
+        arrow = _orc_file_schema(schema)
+        return len(orc_bytes(arrow, rows.cast(arrow), options, _orc_entries(schema)))
+    return len(parquet_bytes(schema, rows, options))
 
 
 def _column_pages(
@@ -378,13 +407,18 @@ def _rows_at_once(rows: pa.Table, page_bytes: int) -> int:
 
 
 def can_copy(held: OpenBaseFile, schema: Schema, options: BaseFileOptions) -> bool:
-    """Whether row groups of a file can be copied into one with this schema, meta columns included, and these options.
+    """Whether row groups of a file can be copied into one with this schema, meta columns included, and these options;
+    no stripes of ORC.
 
     CorruptFileError where its footer is wrong.
     """
     filters = options.value_filters.names(_file_schema(schema))
     groups = held.row_groups
-    return groups is not None and groups.can_be_copied(_empty_footer(schema), CODECS[options.codec], filters)
+    return (
+        options.format is BaseFormat.PARQUET
+        and groups is not None
+        and groups.can_be_copied(_empty_footer(schema), CODECS[options.codec], filters)
+    )
 
 
 @cached_by_schema
@@ -399,6 +433,15 @@ def _empty_footer(schema: Schema) -> Struct:
 @cached_by_schema
 def _file_schema(schema: Schema) -> pa.Schema:
     return pa.schema([_physical(field) for field in to_arrow(schema)])
+
+
+@cached_by_schema
+def _orc_file_schema(schema: Schema) -> pa.Schema:
+    return orc_schema(to_arrow(schema))
+
+
+def _orc_entries(schema: Schema) -> dict[str, str]:
+    return {keys.ORC_AVRO_SCHEMA: avro_text(schema)}
 
 
 def _schema_entries(schema: Schema) -> dict[str, str]:

@@ -16,9 +16,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_format import protobuf
 from skep_format.errors import CorruptFileError, UnsupportedError
 from skep_format.hfile import layout
-from skep_format.hfile.layout import Checksum, Codec, Cut, TrailerField
+from skep_format.hfile.layout import Checksum, Codec, TrailerField
+from skep_format.protobuf import Cut
 from skep_format.storage import Storage
 
 # No writer makes blocks near this; a damaged length must not ask for more.
@@ -186,10 +188,10 @@ class HFile:
             )
 
         def parse() -> dict[int, int | bytes]:
-            length, at = layout.read_varint(data, len(layout.TRAILER))
+            length, at = protobuf.read_varint(data, len(layout.TRAILER))
             if at + length > len(data):
                 raise Cut(at, "the trailer is cut")
-            return dict(layout.read_message(data[at : at + length]))
+            return dict(protobuf.read_message(data[at : at + length]))
 
         return self._guard(start, parse)
 
@@ -208,8 +210,8 @@ class HFile:
         def parse() -> dict[str, bytes]:
             if not payload.startswith(layout.PROTOBUF_MAGIC):
                 raise Cut(0, "no file info")
-            length, at = layout.read_varint(payload, len(layout.PROTOBUF_MAGIC))
-            message = layout.read_message(payload[at : at + length])
+            length, at = protobuf.read_varint(payload, len(layout.PROTOBUF_MAGIC))
+            message = protobuf.read_message(payload[at : at + length])
             return dict(_info_pair(pair) for number, pair in message if number == 1 and isinstance(pair, bytes))
 
         return self._guard(offset, parse)
@@ -325,7 +327,7 @@ def _crc32c() -> Callable[[bytes], int]:
 
 
 def _info_pair(data: bytes) -> tuple[str, bytes]:
-    fields = dict(layout.read_message(data))
+    fields = dict(protobuf.read_message(data))
     key, value = fields.get(1, b""), fields.get(2, b"")
     if not isinstance(key, bytes) or not isinstance(value, bytes):
         raise Cut(0, "file info of the wrong kind")

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_format import protobuf
 from skep_format.hfile import layout
 from skep_format.hfile.layout import Checksum, Codec, TrailerField
 
@@ -211,8 +212,8 @@ class _Blocks:
             TrailerField.COMPARATOR: b"org.apache.hudi.io.storage.HoodieHBaseKVComparator",
             TrailerField.COMPRESSION: self._codec,
         }
-        message = layout.format_message(fields)
-        head = layout.TRAILER + layout.format_varint(len(message)) + message
+        message = protobuf.format_message(fields)
+        head = layout.TRAILER + protobuf.format_varint(len(message)) + message
         self._write(head.ljust(layout.TRAILER_BYTES - 4, b"\x00") + struct.pack(">I", 3 << 24 | 3))
 
 
@@ -247,8 +248,8 @@ def _file_info(info: dict[str, bytes], last: bytes | None) -> bytes:
     if last is not None:
         standard["hfile.LASTKEY"] = _full_key(last)
     pairs: list[tuple[int, int | bytes]] = [
-        (1, layout.format_message([(1, key.encode()), (2, value)]))
+        (1, protobuf.format_message([(1, key.encode()), (2, value)]))
         for key, value in sorted({**standard, **info}.items())
     ]
-    message = layout.format_message(pairs)
-    return layout.PROTOBUF_MAGIC + layout.format_varint(len(message)) + message
+    message = protobuf.format_message(pairs)
+    return layout.PROTOBUF_MAGIC + protobuf.format_varint(len(message)) + message

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from skep_format.errors import InputError, NoSuchTableError, TableExistsError, UnsupportedError
-from skep_format.options import comma_list
+from skep_format.options import Options, comma_list
 from skep_format.schema.arrow import is_any_list, to_arrow
 from skep_format.schema.types import META_FIELDS
 from skep_format.table_config import MERGE_PROPERTY_PREFIX, TableConfig
@@ -33,7 +33,7 @@ from skep_sql.types import arrow_field
 from skep_table.keys import KeyGenerator
 from skep_table.table import HudiTable
 from skep_table.write.output.replaced import NamedPartitions, matching_partitions
-from skep_table.write.planning.settings import HIVE_STYLE, SQL_NAMES, URL_ENCODE, path_settings
+from skep_table.write.planning.settings import BASE_FILE_FORMAT, HIVE_STYLE, SQL_NAMES, URL_ENCODE, path_settings
 from skep_table.write.result import WriteResult
 
 _KEY: Final = ("primarykey", "hoodie.table.recordkey.fields", "hoodie.datasource.write.recordkey.field")
@@ -236,6 +236,7 @@ def _create_like(statement: CreateTable, scope: Scope) -> None:
     source = catalog.table(look_up(catalog, statement.like)).hudi
     config = source.config
     own, stated = _described(statement), _hoodie_properties(statement)
+    formats = {} if Options(stated).is_set(BASE_FILE_FORMAT) else {BASE_FILE_FORMAT.key: config.base_format.value}
     spec = {
         "key": own["key"] or config.record_key_fields,
         "ordering": own["ordering"] or config.ordering_fields or None,
@@ -244,7 +245,7 @@ def _create_like(statement: CreateTable, scope: Scope) -> None:
         "hive_style": None if HIVE_STYLE.key in stated else config.hive_style,
         "url_encode": None if URL_ENCODE.key in stated else config.url_encode,
         "table_version": own["table_version"] or config.version,
-        "properties": {**_kept_like(config), **stated},
+        "properties": {**_kept_like(config), **formats, **stated},
     }
     place, managed = statement.location, statement.location is None
     with catalog.new_table(str(statement.name), columns_in_order(source), managed=managed, location=place, **spec):

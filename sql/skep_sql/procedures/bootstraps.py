@@ -23,6 +23,7 @@ _OF_TABLE: Final = (
     "hoodie.table.ordering.fields",
     "hoodie.datasource.write.hive_style_partitioning",
     "hoodie.datasource.write.partitionpath.urlencode",
+    "hoodie.table.base.file.format",
 )
 """What a session or the argument `options` may state about the table."""
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from skep_format.errors import AlreadyExistsError, KeyFieldError, OptionError
+from skep_format.names import BaseFormat
 from skep_format.options import Options, boolean, one_of
 from skep_format.schema.arrow import from_arrow, to_arrow
 from skep_format.schema.avro import avro_text
@@ -56,6 +57,7 @@ class TableSpec:
     type: TableType = TableType.COPY_ON_WRITE
     hive_style: bool = False
     url_encode: bool = False
+    base_format: BaseFormat = BaseFormat.PARQUET
     key_generator: str | None = None
     payload_class: str | None = None
     merge_mode: MergeMode | None = None
@@ -198,6 +200,7 @@ def _config_of(spec: TableSpec, schema: Schema) -> TableConfig:
         version=spec.version,
         database=spec.database,
         type=spec.type,
+        base_format=spec.base_format,
         record_key_fields=spec.record_key,
         partition_fields=fields,
         typed_partition_fields=typed if table_format.keeps_partition_types else (),

@@ -34,7 +34,7 @@ def check_version(began: HudiTable, now: HudiTable) -> None:
 def check_writable(config: TableConfig, root: str) -> None:
     """UnsupportedError for kinds of tables that are not written."""
     refused = {
-        f"base files in {config.base_format.value}": config.base_format is not BaseFormat.PARQUET,
+        f"base files in {config.base_format.value}": config.base_format is BaseFormat.HFILE,
         f"change data ({CDC_ENABLED}=true) without meta columns": config.cdc_enabled
         and not config.populate_meta_fields,
     }

@@ -69,7 +69,9 @@ def context_of(table: HudiTable, instant: Instant, operation: WriteOperation, ma
         operation=operation,
         schema=schema,
         rule=MergeRule.of(table.config, table.options).with_defaults(schema),
-        files=BaseFileOptions.of(table.options, meta=table.config.populate_meta_fields),
+        files=BaseFileOptions.of(
+            table.options, meta=table.config.populate_meta_fields, format=table.config.base_format
+        ),
         max_file_bytes=max_file_bytes,
         combine=False,
         dropped=DroppedColumns.of(table.config),

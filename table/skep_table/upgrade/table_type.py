@@ -28,7 +28,7 @@ from skep_table.table import HudiTable
 from skep_table.upgrade.refusals import check_pending
 from skep_table.upgrade.settle import settle
 from skep_table.view import FileSlice
-from skep_table.write.planning.options import MAX_FILE_BYTES
+from skep_table.write.planning.options import most_bytes
 
 _ATTEMPTS: Final = 3
 _COMPLETED: Final = (Action.COMMIT, Action.REPLACE_COMMIT)
@@ -107,7 +107,7 @@ def _schedule(table: HudiTable) -> Instant | None:
     slices = list(slices_of_delta_commits(table))
     if not slices:
         return None
-    operations = tuple(operation_of(table, each, table.options.value(MAX_FILE_BYTES)) for each in slices)
+    operations = tuple(operation_of(table, each, most_bytes(table.config, table.options)) for each in slices)
     coverage = coverage_of(table, table.view(metadata=False), set())
     plan = CompactionPlan(
         operations=operations, extra_metadata=coverage, version=PLAN_VERSION, missing_schedule_partitions=()

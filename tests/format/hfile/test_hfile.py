@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skep_format import protobuf
 from skep_format.errors import CorruptFileError, FormatError, UnsupportedError
 from skep_format.hfile import HFile, HFileWriter, StorageSource, format_hfile, layout, reader
 from skep_format.hfile.layout import Codec
@@ -86,7 +87,10 @@ def test_whether_there_is_a_prefix(entries, prefix):
 
 @given(st.integers(0, 2**63 - 1))
 def test_integers_of_both_kinds_come_back(value):
-    for print_number, read in ((layout.format_varint, layout.read_varint), (layout.format_vlong, layout.read_vlong)):
+    for print_number, read in (
+        (protobuf.format_varint, protobuf.read_varint),
+        (layout.format_vlong, layout.read_vlong),
+    ):
         data = print_number(value)
         assert read(b"x" + data, 1) == (value, len(data) + 1)
 
@@ -95,7 +99,7 @@ def test_integers_of_both_kinds_come_back(value):
 @pytest.mark.parametrize("tail", [layout.KEY_TAIL, b""])
 def test_index_keys_are_read_in_either_spelling_of_their_length(length, tail):
     key = layout.ROW_LENGTH.pack(length) + b"k" * length + tail
-    for print_number in (layout.format_varint, layout.format_vlong):
+    for print_number in (protobuf.format_varint, layout.format_vlong):
         data = print_number(len(key)) + key + b"following bytes" * 1000
         assert layout.index_key(data, 0)[0] == b"k" * length
 

@@ -15,6 +15,7 @@ import pytest
 from left_behind import assert_clean, content
 
 from skep_format.errors import SkepError
+from skep_format.names import BaseFormat
 from skep_format.options import Options
 from skep_format.runner import ThreadRunner
 from skep_format.storage import LocalStorage, Storage
@@ -62,6 +63,7 @@ CHANGES: dict[str, tuple[Change, dict[str, str]]] = {
     "delete_partition": (lambda w: w.delete_partitions(["q"]), {}),
     "upsert_in_buckets": (lambda w: w.upsert(rows(("a", "p", 2), ("x", "new", 1))), BUCKET),
     "upsert_in_rings": (lambda w: w.upsert(rows(("a", "p", 2), ("x", "new", 1))), RINGS),
+    "upsert_in_orc": (lambda w: w.upsert(rows(("a", "p", 2), ("x", "new", 1))), {}),
     "upsert_that_moves": (lambda w: w.upsert(rows(("a", "q", 2), ("b", "p", 2))), GLOBAL),
 }
 QUICK = {
@@ -70,6 +72,7 @@ QUICK = {
     ("change", "cow"),
     ("change", "mor"),
     ("upsert_in_rings", "mor"),
+    ("upsert_in_orc", "cow"),
 }
 
 
@@ -99,9 +102,9 @@ def test_a_fault_at_any_call_leaves_the_table_before_or_after(
     of_upserts = {} if options is DROP else options  # which has no effect on them, and a warning fails a test
     seeded = tmp_path / "seeded"
     table_type = TableType.MERGE_ON_READ if kind == "mor" else TableType.COPY_ON_WRITE
-    spec = TableSpec(
-        name="t", schema=SCHEMA, record_key=("id",), partition_by=("part",), ordering="ts", type=table_type
-    )
+    usual: dict[str, Any] = {"record_key": ("id",), "partition_by": ("part",), "ordering": "ts", "type": table_type}
+    base_format = BaseFormat.ORC if name == "upsert_in_orc" else BaseFormat.PARQUET
+    spec = TableSpec(name="t", schema=SCHEMA, base_format=base_format, **usual)
     create_table(LocalStorage(str(seeded)), spec)
     writer(str(seeded), of_upserts).upsert(rows(("a", "p", 1), ("b", "p", 1), ("c", "q", 1)))
     before = content(seeded)

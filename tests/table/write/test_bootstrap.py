@@ -29,7 +29,7 @@ from skep_format.errors import (
     UnsupportedError,
 )
 from skep_format.hfile import HFile
-from skep_format.names import BaseFileName
+from skep_format.names import BaseFileName, BaseFormat
 from skep_format.options import REGISTRY, IneffectiveOptionWarning, Options
 from skep_format.properties import parse_properties
 from skep_format.runner import ThreadRunner
@@ -311,6 +311,16 @@ def test_orc_files_are_written_in_full(tmp_path: Path) -> None:
         case.run()
     case.run(**FULL)
     assert case.content() == [("a", "part=p", "p")]
+
+
+def test_a_table_of_orc_files_gets_all_rows_and_no_skeletons(tmp_path: Path) -> None:
+    case = Case(tmp_path).put("part=p/0.parquet", rows("a"))
+    case.spec["base_format"] = BaseFormat.ORC
+    with pytest.raises(UnsupportedError, match="base files in ORC it can't have skeletons"):
+        case.run()
+    case.run(**FULL)
+    assert case.content() == [("a", "part=p", "p")]
+    assert list(case.folder.rglob("*.orc"))
 
 
 def test_files_without_rows(tmp_path: Path) -> None:

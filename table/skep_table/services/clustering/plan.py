@@ -37,11 +37,11 @@ from skep_table.services.strategies import PLAN_GROUP, PlanStrategy
 from skep_table.slices.bootstrap import source_of, with_source_size
 from skep_table.table import HudiTable
 from skep_table.view import FileGroup, FileSlice, FileView
-from skep_table.write.planning.options import MAX_FILE_BYTES
+from skep_table.write.planning.options import MAX_FILE_BYTES, ORC_MAX_FILE_BYTES, most_bytes
 
 _PREFIX: Final = "org.apache.hudi.client.clustering.run.strategy.Spark"
 _CHOOSE_CANDIDATES: Final = ("hoodie.clustering.", "hoodie.layout.optimize.")
-_CHOOSE_RESIZES: Final = (*_CHOOSE_CANDIDATES, "hoodie.bucket.index.", MAX_FILE_BYTES.key)
+_CHOOSE_RESIZES: Final = (*_CHOOSE_CANDIDATES, "hoodie.bucket.index.", MAX_FILE_BYTES.key, ORC_MAX_FILE_BYTES.key)
 _BUILT_IN: Final = {
     "SizeBasedClusteringPlanStrategy": None,
     "RecentDaysClusteringPlanStrategy": PartitionFilter.RECENT_DAYS,
@@ -85,7 +85,7 @@ def plan_clustering(table: HudiTable) -> RequestedReplaceMetadata | None:
     """
     options = table.options
     params = _params(table, options)
-    resizing = Resizing.of(options) if has_rings(table) else None
+    resizing = Resizing.of(table.config, options) if has_rings(table) else None
     strategy = _strategy(table, options, resizes=resizing is not None)
     if resizing is not None and _is_being_written(table):
         return None
@@ -111,7 +111,7 @@ def plan_clustering(table: HudiTable) -> RequestedReplaceMetadata | None:
     left = {path for path, (_, settled) in zip(partitions, scanned, strict=True) if not settled}
     left.update(path for path, _ in found[most:])
     coverage = coverage_of(table, view, left, chosen_by) if by_partition else {}
-    file_bytes = options.value(MAX_FILE_BYTES)
+    file_bytes = most_bytes(table.config, options)
     plan = ClusteringPlan(
         input_groups=tuple(
             ClusteringGroup(

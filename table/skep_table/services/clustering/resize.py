@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from skep_format.errors import TableMismatchError
 from skep_format.hashing_metadata import HashingMetadata, HashNode, encode_nodes, merged
 from skep_format.options import Options
+from skep_format.table_config import TableConfig
 from skep_table.keys.buckets import MAX_BUCKETS, MERGE_THRESHOLD, MIN_BUCKETS, SPLIT_THRESHOLD
 from skep_table.keys.hash_rings import CHILDREN, OF_PARTITION, SEQUENCE
 from skep_table.view import FileSlice
-from skep_table.write.planning.options import MAX_FILE_BYTES
+from skep_table.write.planning.options import most_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +34,9 @@ class Resizing:
     least: int | None
 
     @classmethod
-    def of(cls, options: Options) -> Resizing:
+    def of(cls, config: TableConfig, options: Options) -> Resizing:
         """As the options set it."""
-        full = options.value(MAX_FILE_BYTES)
+        full = most_bytes(config, options)
         return cls(
             int(full * options.value(SPLIT_THRESHOLD)),
             int(full * options.value(MERGE_THRESHOLD)),

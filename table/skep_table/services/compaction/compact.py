@@ -22,7 +22,7 @@ from skep_table.services.execution import Execution, delete_unreadable
 from skep_table.services.rewriting import RewriteJob, Rewritten, context_of, metadata_of
 from skep_table.services.scheduling import execute_each, schedule
 from skep_table.table import HudiTable
-from skep_table.write.planning.options import MAX_FILE_BYTES
+from skep_table.write.planning.options import most_bytes
 
 log = logging.getLogger("skep.compact")
 
@@ -76,7 +76,7 @@ def execute_compaction(table: HudiTable, instant: Instant) -> Rewritten | None:
     with execution, table.context.events.step("compact", instant=instant.requested_time) as found:
         table = execution.table
         job = RewriteJob(
-            table, context_of(table, execution.instant, WriteOperation.COMPACT, table.options.value(MAX_FILE_BYTES))
+            table, context_of(table, execution.instant, WriteOperation.COMPACT, most_bytes(table.config, table.options))
         )
         stats = table.context.runner.map(partial(compact_slice, job), list(enumerate(plan.operations)))
         compacted = execution.complete(metadata_of(table, job.context, stats))

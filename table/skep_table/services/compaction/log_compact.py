@@ -41,7 +41,7 @@ from skep_table.table import HudiTable
 from skep_table.view import FileSlice
 from skep_table.write.output.append import Block, LogFiles, data_block, deletes_block, pieces, stored_rows
 from skep_table.write.planning.candidates import CandidateFile, LogTail
-from skep_table.write.planning.options import MAX_FILE_BYTES
+from skep_table.write.planning.options import most_bytes
 from skep_table.write.planning.profile import Bucket
 
 log = logging.getLogger("skep.compact")
@@ -189,5 +189,5 @@ def _check_rule(table: HudiTable, options: Options) -> None:
 
 
 def _job(table: HudiTable, instant: Instant) -> RewriteJob:
-    context = context_of(table, instant, WriteOperation.LOG_COMPACT, table.options.value(MAX_FILE_BYTES))
+    context = context_of(table, instant, WriteOperation.LOG_COMPACT, most_bytes(table.config, table.options))
     return RewriteJob(table, replace(context, logs=LogFileOptions.of(table.options)))

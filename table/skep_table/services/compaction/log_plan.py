@@ -16,7 +16,7 @@ from skep_table.services.plan_scope import coverage_of, options_key, uncovered_p
 from skep_table.slices.options import MERGE_BYTES
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice, FileView
-from skep_table.write.planning.options import MAX_FILE_BYTES
+from skep_table.write.planning.options import most_bytes
 
 _COMPACTOR: Final = "org.apache.hudi.table.action.compact.LogCompactionExecutionHelper"
 _CHOOSE_CANDIDATES: Final = (LOG_COMPACT_FILES.key, MERGE_BYTES.key)
@@ -44,7 +44,7 @@ def plan_log_compaction(table: HudiTable) -> CompactionPlan | None:
     if not slices:
         return None
     return CompactionPlan(
-        operations=tuple(operation_of(table, slice_, options.value(MAX_FILE_BYTES)) for slice_ in slices),
+        operations=tuple(operation_of(table, slice_, most_bytes(table.config, options)) for slice_ in slices),
         extra_metadata=coverage_of(table, view, (group.partition_path for group in pending), chosen_by),
         version=PLAN_VERSION,
         strategy=CompactionStrategy(compactor_class_name=_COMPACTOR, strategy_params={}),

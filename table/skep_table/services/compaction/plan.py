@@ -15,7 +15,7 @@ from skep_table.services.plan_scope import coverage_of, uncovered_partitions
 from skep_table.slices.bootstrap import source_of, with_source_size
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice, FileView
-from skep_table.write.planning.options import MAX_FILE_BYTES
+from skep_table.write.planning.options import most_bytes
 
 PLAN_VERSION = 2  # paths are file names
 
@@ -39,7 +39,7 @@ def plan_compaction(table: HudiTable, choose: Choose = every_slice) -> Compactio
         partitions = view.partitions()
     refuse_lost_files(table, view, partitions)
     taken = _in_log_compactions(table)
-    candidates_of = partial(_candidates_of, table, view, taken, table.options.value(MAX_FILE_BYTES))
+    candidates_of = partial(_candidates_of, table, view, taken, most_bytes(table.config, table.options))
     found = table.context.threads.map(candidates_of, partitions)
     operations = [operation for of_partition in found for operation in of_partition]
     chosen = choose(operations)

@@ -8,7 +8,7 @@ from functools import partial
 
 from skep_format.errors import FormatError
 from skep_format.instant_time import InstantTime
-from skep_format.metafile import METAFILES, PARQUET_METAFILE, ensure_partition, metafile_content, read_metafile
+from skep_format.metafile import METAFILES, ensure_partition, metafile_content, read_metafile
 from skep_format.names import META_FOLDER, PARTITION_METAFILE, BaseFileName, LogFileName, join
 from skep_format.table_config import update_table_config
 from skep_format.table_config.keys import METAFILE_AS_BASE_FORMAT
@@ -85,8 +85,9 @@ def _write(table: HudiTable, partition: str) -> None:
 
 def _rewrite(table: HudiTable, partition: str) -> None:
     facts = read_metafile(table.storage, partition) or {}
+    name = f"{PARTITION_METAFILE}.{table.config.base_format.extension}"
     # Nobody reads half of it: an earlier attempt may have been interrupted.
-    table.storage.replace_atomic(join(partition, PARQUET_METAFILE), metafile_content(facts, PARQUET_METAFILE))
+    table.storage.replace_atomic(join(partition, name), metafile_content(facts, name))
 
 
 def _of_partitions(table: HudiTable) -> list[PartitionMetafile]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from skep_format.errors import InputError, KeyFieldError, SchemaError, SkepError, TableMismatchError, UnsupportedError
 from skep_format.instant_time import InstantTime
+from skep_format.names import BaseFormat
 from skep_format.runner import ReportingRunner, Runner, ThreadRunner
 from skep_format.schema.arrow import to_arrow
 from skep_format.schema.types import Schema, type_text
@@ -247,6 +248,7 @@ def check_fits(table: HudiTable, source: SourceData) -> None:
     refused = {
         f"{POPULATE_META_FIELDS}=false": not config.populate_meta_fields,
         f"{DROP_PARTITION_COLUMNS}=true": config.drop_partition_columns,
+        "base files in ORC": config.base_format is BaseFormat.ORC,
     }
     for what in (name for name, is_so in refused.items() if is_so):
         raise UnsupportedError(

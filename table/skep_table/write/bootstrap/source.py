@@ -363,9 +363,9 @@ def _check_modes(storage: Storage, folders: Sequence[SourceFolder]) -> None:
             where = storage.uri(file.path)
             if file.is_orc:
                 raise UnsupportedError(
-                    f"{where}: METADATA_ONLY leaves the rows of ORC files in a table whose own files are ORC, which is"
-                    " not written",
-                    hint="FULL_RECORD writes the rows into Parquet files",
+                    f"{where}: METADATA_ONLY leaves the rows of ORC files in a table whose own files are ORC, which"
+                    " can't have skeletons",
+                    hint="FULL_RECORD writes the rows into base files of the table's format",
                     path=where,
                 )
             if file.unreadable is not None:

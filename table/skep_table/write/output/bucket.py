@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from skep_format.basefile import OpenBaseFile, open_base
 from skep_format.errors import CorruptFileError, FormatError
-from skep_format.names import MarkerType
+from skep_format.names import BaseFormat, MarkerType
 from skep_format.schema.types import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, RECORD_KEY
 from skep_format.storage import FileStatus
 from skep_format.timeline.metadata import WriteStat
@@ -52,7 +52,8 @@ class Noted:
 
     def add(self, context: WriteContext, partition_path: str, rows: pa.Table) -> None:
         """Rows of one partition."""
-        self.lists.update(dict.fromkeys(lists_with_nulls(rows)))
+        if context.files.format is BaseFormat.PARQUET:  # JVM Hudi writes such lists into ORC files
+            self.lists.update(dict.fromkeys(lists_with_nulls(rows)))
         self.empty.update(dict.fromkeys(empty_partitions(rows, context.partition_fields, (partition_path,))))
 
 

@@ -81,7 +81,8 @@ def announce(context: WriteContext, buckets: Sequence[Bucket], *, again: bool = 
     for bucket in buckets:
         if not bucket.to_log:
             attempt = attempt_of(bucket.number)
-            name = str(BaseFileName(file_id_of(bucket, 0), attempt.write_token, context.instant_time))
+            file_id = file_id_of(bucket, 0)
+            name = str(BaseFileName(file_id, attempt.write_token, context.instant_time, context.files.format))
             kind = MarkerType.CREATE if bucket.base is None else MarkerType.MERGE
             ahead[bucket.number] = Announced(attempt, Marker(context.instant_time, bucket.partition_path, name, kind))
     markers = [each.marker for each in ahead.values()]
@@ -183,7 +184,7 @@ class BaseFiles:
         LeaseLostError when the commit has ended meanwhile; the file is then deleted again.
         """
         context, partition = self._context, self._partition
-        name = str(BaseFileName(file_id, self._attempt.write_token, context.instant_time))
+        name = str(BaseFileName(file_id, self._attempt.write_token, context.instant_time, context.files.format))
         path = join(partition, name)
         self._announce(Marker(context.instant_time, partition, name, kind))
         if self._needs_metafile:

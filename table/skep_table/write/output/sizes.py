@@ -9,7 +9,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from skep_format.basefile import BaseFileOptions, parquet_bytes
+from skep_format.basefile import BaseFileOptions, bytes_of
 from skep_format.timeline.metadata import BaseFilesWritten
 from skep_table.table import HudiTable
 from skep_table.write.context import WriteContext
@@ -38,11 +38,13 @@ def sizing_of(
     size, least = given.sizing.record_bytes, given.sizing.small_file_bytes * given.measured_share
     if inserts:
         measured = record_bytes(_newest_first(table), threshold_bytes=least, files=context.files)
-        if measured is None and not given.record_bytes_given and inserts * size > given.sizing.max_file_bytes // 2:
+        if measured is None and not given.record_bytes_given and inserts * size > context.max_file_bytes // 2:
             measured = sampled_bytes(context, rows.sample(_SAMPLED_ROWS))
         size = measured or size
     logs = _log_sizing(table, plan, context, size if inserts else None) if table.config.is_mor else None
-    return replace(given.sizing, record_bytes=size, logs=logs, files=context.files)
+    return replace(
+        given.sizing, max_file_bytes=context.max_file_bytes, record_bytes=size, logs=logs, files=context.files
+    )
 
 
 def _newest_first(table: HudiTable) -> Iterator[BaseFilesWritten]:
@@ -79,4 +81,4 @@ def sampled_bytes(context: WriteContext, rows: pa.Table) -> int | None:
     if not rows.num_rows:
         return None
     whole = MetaColumns(context, 0).added(rows, "")
-    return max(1, -(-len(parquet_bytes(context.schema.with_meta(), whole, context.files)) // rows.num_rows))
+    return max(1, -(-bytes_of(context.schema.with_meta(), whole, context.files) // rows.num_rows))

@@ -3,9 +3,26 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
-from skep_format.options import INSERTS, WRITES_OF_ROWS, Status, at_least, boolean, comma_list, one_of, option, planned
+from skep_format.basefile.options import ORC_CODEC, STRIPE_BYTES
+from skep_format.basefile.value_filters import ENABLED
+from skep_format.names import BaseFormat
+from skep_format.options import (
+    INSERTS,
+    WRITES_OF_ROWS,
+    Option,
+    Options,
+    Status,
+    at_least,
+    boolean,
+    comma_list,
+    one_of,
+    option,
+    planned,
+    warn_ineffective,
+)
+from skep_format.table_config import TableConfig
 from skep_table.keys.ambiguous import ALLOW_AMBIGUOUS
 
 
@@ -89,6 +106,28 @@ SMALL_GROUPS = option(
     " that is at most four times as large as these",
 )
 MAX_FILE_BYTES = option("hoodie.parquet.max.file.size", int, 125_829_120, "Base files end at about this size, in bytes")
+ORC_MAX_FILE_BYTES = option("hoodie.orc.max.file.size", int, 125_829_120, "The same of base files in ORC")
+
+
+def most_bytes(config: TableConfig, options: Options) -> int:
+    """The size at which the base files of a table end."""
+    return options.value(ORC_MAX_FILE_BYTES if config.base_format is BaseFormat.ORC else MAX_FILE_BYTES)
+
+
+_OF_FORMATS: Final[dict[BaseFormat, tuple[Option[Any], ...]]] = {
+    BaseFormat.PARQUET: (MAX_FILE_BYTES, ENABLED),
+    BaseFormat.ORC: (ORC_MAX_FILE_BYTES, ORC_CODEC, STRIPE_BYTES),
+}
+
+
+def warn_of_other_formats(config: TableConfig, options: Options) -> None:
+    """An IneffectiveOptionWarning for each option that files of another format than the table's would have."""
+    for base_format, known in _OF_FORMATS.items():
+        for each in known if base_format is not config.base_format else ():
+            if options.is_set(each) and options.value(each) != each.default:
+                warn_ineffective(f"option {each.key} has no effect: base files are {config.base_format.value}")
+
+
 RECORD_BYTES = option("hoodie.copyonwrite.record.size.estimate", int, 1024, "Bytes of a record, until commits show it")
 AUTO_SPLIT = option(
     "hoodie.copyonwrite.insert.auto.split", boolean, True, "New files get as many rows as fit, by the size of records"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from skep_format.basefile import BaseFileOptions
 from skep_format.errors import KeyFieldError
 from skep_format.logfile.options import LogFileOptions
 from skep_format.schema.policy import hint_of_case
@@ -32,7 +33,7 @@ from skep_table.write.partial import PartialUpdate, SetColumns
 from skep_table.write.planning.arrange import Arrangement
 from skep_table.write.planning.merge_options import merged_by
 from skep_table.write.planning.operation import TRAITS, Replaces, Traits
-from skep_table.write.planning.options import Duplicates
+from skep_table.write.planning.options import Duplicates, most_bytes, warn_of_other_formats
 from skep_table.write.planning.settings import check_settings
 from skep_table.write.planning.write_settings import WriteSettings
 
@@ -119,8 +120,8 @@ class WritePlan:
             operation=self.operation,
             schema=self.in_files,
             rule=self.rule,
-            files=settings.files if meta else replace(settings.files, meta=False, key_filter=False),
-            max_file_bytes=settings.sizing.max_file_bytes,
+            files=BaseFileOptions.of(settings.options, meta=meta, format=table.config.base_format),
+            max_file_bytes=most_bytes(table.config, settings.options),
             combine=self.combines,
             auto_keys=not self.keyer.generator.record_fields,
             arrangement=self.arrangement,
@@ -176,6 +177,7 @@ def plan_write(
     """
     config, traits, options = table.config, TRAITS[operation], settings.options
     check_settings(config, table.storage.root, options)
+    warn_of_other_formats(config, options)
     index = index_of(config, options)
     refuse_other_buckets(table, index)
     if traits.replaces is not Replaces.NOTHING:

@@ -6,12 +6,13 @@ name, and those that are not given are the table's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final
 
 from skep_format.errors import OptionError, TableMismatchError
+from skep_format.names import BaseFormat
 from skep_format.options import REGISTRY, Option, Options, Status, boolean, comma_list, one_of, option
 from skep_format.schema.types import Schema
 from skep_format.table_config import (
@@ -116,19 +117,20 @@ for _key, _doc in {
     option(_key, str, "", _doc, status=Status.NO_EFFECT)
 
 
-def _only(value: str, why: str) -> Callable[[str], str]:
-    """A parser for settings of which tables that are written here have one."""
-
-    def parse(text: str) -> str:
-        if text.strip().lower() != value:
-            raise ValueError(f"{value}: {why}")
-        return value
-
-    return parse
+def _written_format(text: str) -> BaseFormat:
+    found = one_of(BaseFormat)(text)
+    if found is BaseFormat.HFILE:
+        raise ValueError("PARQUET or ORC: rows in HFiles are not written, and Hudi does not read what it writes there")
+    return found
 
 
-_FORMATS = "base files in other formats are read, not written"
-BASE_FILE_FORMAT = option("hoodie.table.base.file.format", _only("parquet", _FORMATS), "parquet", _FORMATS)
+BASE_FILE_FORMAT = option(
+    "hoodie.table.base.file.format",
+    _written_format,
+    BaseFormat.PARQUET,
+    "Format of a new table's base files: PARQUET or ORC",
+    "hoodie.base.file.format",
+)
 LOGICAL_TIMESTAMPS = option(
     f"{_WRITE}keygenerator.consistent.logical.timestamp.enabled",
     boolean,
@@ -256,6 +258,7 @@ def spec_of(options: Options, name: str, schema: Schema) -> TableSpec:
         type=options.value(TABLE_TYPE),
         hive_style=options.value(HIVE_STYLE),
         url_encode=options.value(URL_ENCODE),
+        base_format=options.value(BASE_FILE_FORMAT),
         key_generator=generator_name(generator) if generator else None,
         version=options.value(TABLE_VERSION),
         properties=kept,
@@ -296,6 +299,7 @@ def _given_values(config: TableConfig, options: Options) -> Iterator[tuple[Optio
         (PARTITION_FIELDS, config.partition_fields),
         (HIVE_STYLE, config.hive_style),
         (URL_ENCODE, config.url_encode),
+        (BASE_FILE_FORMAT, config.base_format),
         (META_FIELDS, config.populate_meta_fields),
         (DROPS_PARTITION_COLUMNS, config.drop_partition_columns),
         (CHANGES, config.cdc_enabled),
