@@ -278,8 +278,17 @@ class Planner:
     def _layout(self, columns: tuple[Column, ...]) -> EntryLayout:
         keys, types = tuple(key.name for key in columns), tuple(key.type for key in columns)
         config = self.table.config
-        extractor = self.options.extractor or Extractor.fitting(len(keys), hive_style=config.hive_style)
+        extractor = self.options.extractor or Extractor.fitting(len(keys), hive_style=self._names_columns())
         return EntryLayout(self.base_path, keys, extractor, config.url_encode, types)
+
+    def _names_columns(self) -> bool:
+        """Whether folders are column=value; where the settings do not state it, as those that are there."""
+        config = self.table.config
+        if config.names_columns is not None or not config.partition_fields:
+            return config.hive_style
+        start = f"{config.partition_fields[0]}="
+        paths = self.table.view().partitions()
+        return bool(paths) and all(path.startswith(start) for path in paths)
 
     def _look_at_all(self, actual: TableEntry, target: TableEntry) -> tuple[Registered, tuple[Drifted, ...]]:
         """All partitions with their locations, and those that are not as an entry like `target` has them."""
