@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from skep_format.instant_time import CompletionTime, InstantTime
-from skep_format.names import META_FOLDER, join
+from skep_format.names import META_FOLDER
 from skep_format.timeline.codec import (
     base_files_of_avro,
     base_files_of_json,
@@ -185,7 +185,7 @@ def layout_1(archive: str = "archived") -> TimelineLayout:
     """Layout 1, of table versions up to 6."""
     return TimelineLayout(
         folder=META_FOLDER,
-        archive_folder=join(META_FOLDER, archive),
+        archive_folder=f"{META_FOLDER}/{archive}",
         release="0.15.0",
         has_completion_times=False,
         placeholder=None,

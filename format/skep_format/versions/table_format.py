@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from skep_format.distribution import OLDER_TABLE_VERSIONS, TABLE_VERSIONS
-from skep_format.names import DEFAULT_PARTITION, MarkerType
+from skep_format.names import DEFAULT_PARTITION, META_FOLDER, MarkerType
 from skep_format.storage import Storage
 from skep_format.table_config import ARCHIVE_FOLDER, HISTORY_PATH, TIMELINE_PATH, TableConfig
 from skep_format.table_config.keys import BOOTSTRAP_INDEX_CLASS, BOOTSTRAP_INDEX_TYPE
@@ -118,8 +118,8 @@ def _layout_1(config: TableConfig) -> TimelineLayout:
     return layout_1(config.raw.get(ARCHIVE_FOLDER) or "archived")
 
 
-def _layout_1_of_older(config: TableConfig) -> TimelineLayout:
-    return layout_1(config.raw.get(ARCHIVE_FOLDER, "archived"))  # an empty text is the timeline's own folder
+def _archive_of_older(storage: Storage, folder: str) -> Archive:
+    return ArchivedLog(storage, folder, META_FOLDER)  # Hudi 0.9 puts it beside the timeline, whatever is stated
 
 
 def _layout_2(config: TableConfig, *, repeats_clean_plan: bool = False) -> TimelineLayout:
@@ -242,7 +242,7 @@ _FORMATS: Final[Mapping[int, TableFormat]] = {
             first_release=release,
             null_partition=folder,
             is_written=False,
-            _layout=_layout_1_of_older,
+            _archive=_archive_of_older,
         )
         for version, (release, folder) in zip(OLDER_TABLE_VERSIONS, _OLDER, strict=True)
     },

@@ -22,7 +22,7 @@ from skep_table.table import HudiTable
 from skep_table.upgrade.completion import CompletionTimes
 from skep_table.upgrade.history import archive_to_history, history_to_archive
 from skep_table.upgrade.instants import MovedFile, instant_files, moved_instants
-from skep_table.upgrade.older import become_written, delete_second_copies, second_copies, settings_when_written
+from skep_table.upgrade.older import become_written, left_by_older, settings_when_written
 from skep_table.upgrade.refusals import check_old_logs, check_pending, check_settings, slices_with_logs
 from skep_table.upgrade.route import VersionRoute, check_target, other_layouts, route_to
 from skep_table.upgrade.settings import changes_between
@@ -90,6 +90,7 @@ def _change(began: HudiTable, to: int) -> HudiTable | None:
         route = route_to(table, to)
         check_settings(table, route.target)
         check_pending(table)
+        table.storage.delete_many(left_by_older(table))
         if next(slices_with_logs(table), None) is not None:
             return None
         check_old_logs(table, route.target)
@@ -103,7 +104,6 @@ def _change(began: HudiTable, to: int) -> HudiTable | None:
             with table.context.events.step("version.delete"):
                 table.storage.delete(_sign_path(route.layout))
                 _delete(table, table.layout)
-        delete_second_copies(table.storage)
         return create_again(table.reload())
 
 
@@ -159,7 +159,7 @@ def leftovers(table: HudiTable) -> Sequence[str]:
     for layout in other_layouts(table):
         found += instant_files(table, layout)
     signs = [_sign_path(layout) for layout in (table.layout, *other_layouts(table))]
-    found += second_copies(table.storage)
+    found += left_by_older(table)
     return [*found, *(path for path in signs if table.storage.exists(path))]
 
 
@@ -171,5 +171,5 @@ def delete_leftovers(table: HudiTable) -> HudiTable:
             for layout in other_layouts(table):
                 _delete(table, layout)
             table.storage.delete(_sign_path(table.layout))
-            delete_second_copies(table.storage)
+            table.storage.delete_many(left_by_older(table))
     return table

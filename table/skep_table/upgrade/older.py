@@ -9,26 +9,27 @@ Data files and timeline stay as they are, since version 6 reads them. What chang
 * failed writes: they are rolled back by listing, since older markers do not name log files (1);
 * the folder `default` of rows without partition value, which has another name from version 5 on: the upgrade is refused
   while a table has it, unless hoodie.skip.default.partition.validation is true;
+* archives of Hudi 0.9, which lie beside the timeline, and are copied to the archive's folder;
 * the second copy of compaction plans in `.hoodie/.aux`, which is deleted (6).
 
-The settings are replaced in one step. Before it the table is of the old version, for its readers and writers; what is
-left of the plans' copies after it has no meaning, and the same upgrade again deletes it.
+The settings are replaced in one step. Before it the table is of the old version, for its readers and writers; what was
+copied or is left to delete after it has no meaning, and the same upgrade again deletes it.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_format.errors import KeyFieldError, VersionChangeError
-from skep_format.names import META_FOLDER
+from skep_format.names import META_FOLDER, LogFileName
 from skep_format.options import boolean, option
 from skep_format.schema.types import PARTITION_PATH, RECORD_KEY
-from skep_format.storage import Storage
 from skep_format.table_config import KEY_GENERATOR_CLASS, TableConfig, update_table_config, with_checksum
 from skep_format.table_config.keys import (
     ARCHIVE_FOLDER,
@@ -45,6 +46,7 @@ from skep_format.table_config.keys import (
     URL_ENCODE,
     VERSION,
 )
+from skep_format.timeline.archive import archive_files
 from skep_format.versions import DEFAULT, format_of
 from skep_table.commit.parts.metadata_table import create_again, drop_older
 from skep_table.commit.undo.recovery import roll_back_failed
@@ -71,6 +73,7 @@ SKIPS_DEFAULT_PARTITION: Final = option(
 )
 _SECOND_COPIES: Final = f"{META_FOLDER}/.aux"
 _PLAN_SUFFIX: Final = ".compaction.requested"
+_TOKEN_OF_COPIES: Final = "2-0-1"  # Hudi's archives have 1-0-1
 _COMPARED_ROWS: Final = 100
 
 log = logging.getLogger("skep.upgrade")
@@ -90,9 +93,10 @@ def become_written(table: HudiTable, *, goes_on: bool) -> HudiTable:
         after = settings_when_written(now)
         table = roll_back_failed(drop_older(now))
         check_pending(table, plans_stay=True)
+        _copy_archives(table)
         table.context.lock.ensure_held()
         update_table_config(table.storage, changes_between(now.config, after))
-        delete_second_copies(table.storage)
+        table.storage.delete_many(left_by_older(table))
         log.info("table %s: version %s is version %s now", after.name, now.config.version, after.version)
         return table.reload() if goes_on else create_again(table.reload())
 
@@ -103,7 +107,6 @@ def settings_when_written(table: HudiTable) -> TableConfig:
     VersionChangeError as for `become_written`; TableMismatchError for an option that contradicts the table.
     """
     config, partitions = table.config, table.view(metadata=False).partitions()
-    _check_archive(table)
     found = dict(config.raw)
     found.update((key, text) for key, text in _from_options(table) if not found.get(key))
     given = TableConfig.parse(found)
@@ -126,14 +129,25 @@ def settings_when_written(table: HudiTable) -> TableConfig:
     return written
 
 
-def second_copies(storage: Storage) -> list[str]:
-    """The copies of compaction plans that Hudi before 0.14 has read."""
-    return [file.path for file in storage.list_prefix(_SECOND_COPIES) if file.name.endswith(_PLAN_SUFFIX)]
+def left_by_older(table: HudiTable) -> list[str]:
+    """What nothing reads any more once a table has version 6: second copies of plans, and archives beside the timeline
+    that are in the archive's folder, too."""
+    listed = table.storage.list_prefix(_SECOND_COPIES)
+    plans = [file.path for file in listed if file.name.endswith(_PLAN_SUFFIX)]
+    archived = {path for path, _ in archive_files(table.storage, table.layout.archive_folder)}
+    beside = archive_files(table.storage, META_FOLDER)
+    return plans + [path for path, name in beside if _kept_as(table, name) in archived]
 
 
-def delete_second_copies(storage: Storage) -> None:
-    """Deletes them: a table that is downgraded by Hudi later gets new ones."""
-    storage.delete_many(second_copies(storage))
+def _kept_as(table: HudiTable, name: LogFileName) -> str:
+    """Where an archive beside the timeline goes: by its token no other file has that name."""
+    return f"{table.layout.archive_folder}/{replace(name, write_token=_TOKEN_OF_COPIES)}"
+
+
+def _copy_archives(table: HudiTable) -> None:
+    for path, name in archive_files(table.storage, META_FOLDER):
+        table.context.lock.ensure_held()
+        table.storage.replace_atomic(_kept_as(table, name), table.storage.read(path))
 
 
 def _from_options(table: HudiTable) -> Iterator[tuple[str, str]]:
@@ -167,18 +181,6 @@ def _lacking(table: HudiTable, key: str, what: str, option: str) -> VersionChang
         table=table.config.name,
         expected=key,
     )
-
-
-def _check_archive(table: HudiTable) -> None:
-    if table.layout.archive_folder == META_FOLDER and table.timeline.archived():
-        raise VersionChangeError(
-            f"table {table.config.name} at {table.storage.root} keeps its archive beside its timeline, which version"
-            f" {DEFAULT.version} does not ({ARCHIVE_FOLDER} is empty)",
-            hint=f"move {META_FOLDER}/.commits_.archive* to {META_FOLDER}/archived, and set {ARCHIVE_FOLDER}=archived",
-            table=table.config.name,
-            found="",
-            expected="archived",
-        )
 
 
 def _check_default_partition(table: HudiTable, written: TableConfig, partitions: Sequence[str]) -> None:

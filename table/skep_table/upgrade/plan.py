@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from skep_format.names import META_FOLDER
 from skep_format.table_config import TableConfig
+from skep_format.timeline.archive import archive_files
 from skep_format.timeline.instant import Action
 from skep_format.timeline.timeline import WRITE_ACTIONS
 from skep_format.versions import format_of
@@ -14,7 +16,7 @@ from skep_table.metadata_write import has_metadata_table
 from skep_table.table import HudiTable
 from skep_table.upgrade.change import leftovers
 from skep_table.upgrade.instants import instant_files
-from skep_table.upgrade.older import second_copies, settings_when_written
+from skep_table.upgrade.older import left_by_older, settings_when_written
 from skep_table.upgrade.refusals import check_old_logs, check_settings, slices_with_logs
 from skep_table.upgrade.route import VersionRoute, check_target, route_to
 from skep_table.upgrade.settings import changes_between
@@ -62,10 +64,12 @@ def plan_version_change(table: HudiTable, to: int) -> VersionPlan:
 
 
 def _becoming_written(table: HudiTable, after: TableConfig) -> list[UpgradeStep]:
-    copies = len(second_copies(table.storage))
+    archives, copies = len(archive_files(table.storage, META_FOLDER)), left_by_older(table)
     found = _settings(table.config, after)
+    if archives:
+        found.append(UpgradeStep("move", f"{archives} archive files to {table.layout.archive_folder}"))
     if copies:
-        found.append(UpgradeStep("delete", f"second copies of {copies} compaction plans in .hoodie/.aux"))
+        found.append(UpgradeStep("delete", f"{len(copies)} files that only older releases read"))
     found.append(UpgradeStep("lost", f"writers with Hudi before {format_of(after).first_release}"))
     if older_metadata(table):
         found.append(UpgradeStep("lost", f"the metadata table ({', '.join(older_metadata(table))}): it is rebuilt"))

@@ -223,20 +223,37 @@ def test_versions_that_are_not_written_are_refused(tables: Tables) -> None:
         type(tables)(tables.folder.parent / "new").create(5, TableType.COPY_ON_WRITE)
 
 
-def test_an_archive_beside_the_timeline_is_read_and_not_left_behind(tables: Tables) -> None:
-    tables.create(6, TableType.COPY_ON_WRITE)
-    for ts in range(1, 7):
-        tables.upsert(ts, "a/1")
-    few = {"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3, "hoodie.cleaner.commits.retained": 1}
+def archived_beside(tables: Tables) -> list[str]:
+    """The times of instants in an archive beside the timeline, as Hudi 0.9 has it."""
+    few = {
+        "hoodie.keep.min.commits": 2,
+        "hoodie.keep.max.commits": 3,
+        "hoodie.cleaner.commits.retained": 1,
+        "hoodie.compact.inline.max.delta.commits": 1,
+    }
     archive(tables.opened(options=few))
-    archived = [i.requested_time for i in tables.opened().timeline.archived()]
+    archived = [str(i.requested_time) for i in tables.opened().timeline.archived()]
     assert archived
     for file in (tables.folder / ".hoodie/archived").iterdir():
         file.rename(tables.folder / ".hoodie" / file.name)
-    put(tables, {**settings(aged(tables, 1)), "hoodie.archivelog.folder": ""})
+    return archived
+
+
+def test_an_archive_beside_the_timeline_is_read_and_moved(tables: Tables) -> None:
+    tables.create(6, TableType.COPY_ON_WRITE)
+    for ts in range(1, 7):
+        tables.upsert(ts, "a/1")
+    archived = archived_beside(tables)
+    aged(tables, 2)
     assert [i.requested_time for i in tables.opened().timeline.archived()] == archived
-    with pytest.raises(VersionChangeError, match="keeps its archive beside its timeline"):
-        upgraded(tables, 6)
+    assert ("move", "1 archive files to .hoodie/archived") in {
+        (step.step, step.what) for step in plan_version_change(tables.opened(options=KNOWN_BY_WRITERS), 9).steps
+    }
+    upgraded(tables, 6)
+    assert [i.requested_time for i in tables.opened().timeline.archived()] == archived
+    assert not [path for path in tables.files() if path.startswith(".hoodie/.commits_")]
+    tables.to(9)
+    assert {i.requested_time for i in tables.opened().timeline.archived()} >= set(archived)
 
 
 def pending(tables: Tables, version: int, marker: str | None) -> str:
@@ -304,10 +321,12 @@ def test_a_metadata_table_that_no_setting_names_is_not_read_and_is_rebuilt(table
 def test_a_kill_at_any_change_leaves_a_whole_table_and_repeating_finishes(
     tables: Tables, tmp_path: Path, version: int, after: int
 ) -> None:
-    """With a failed write, a metadata table, and a second copy of a compaction's plan."""
+    """With a failed write, a metadata table, an archive beside the timeline, a second copy of a compaction's plan."""
     tables.create(6, TableType.MERGE_ON_READ)
-    for ts in range(1, 4):
-        LocalWriter(tables.opened(options={"hoodie.metadata.enable": True})).upsert(tables.frame(ts, "a/1", f"b/{ts}"))
+    for ts in range(1, 6):
+        tables.upsert(ts, "a/1", f"b/{ts}")
+    archived = archived_beside(tables)
+    LocalWriter(tables.opened(options={"hoodie.metadata.enable": True})).upsert(tables.frame(9, "a/1", "b/1"))
     last = tables.opened().timeline.data().instants[-1].requested_time
     (tables.folder / f".hoodie/{last}.deltacommit").unlink()
     aged(tables, version)
@@ -328,6 +347,8 @@ def test_a_kill_at_any_change_leaves_a_whole_table_and_repeating_finishes(
         table = copied.opened()
         assert table.config.version == after
         assert not (copied.folder / ".hoodie/.aux" / copy.name).exists(), storage.calls[-1]
+        assert {i.requested_time for i in table.timeline.archived()} >= set(archived), storage.calls[-1]
+        assert not [path for path in copied.files() if path.startswith(".hoodie/.commits_")], storage.calls[-1]
         if not storage.hit:
             break
         copied.upsert(20, "a/1")
