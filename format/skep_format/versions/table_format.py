@@ -61,6 +61,7 @@ class TableFormat:
     `marks_rings_in_partitions`: the marker of a hash ring lies among the data files (`hashing_metadata.marker_path`).
     `streamer_keys`: in the extra metadata of commits, how far a streamer has read its source.
     `null_partition`: the folder, or its value, in which writers put rows without partition value.
+    `has_checksum`: whether the settings state theirs.
     `is_written`: whether it can be written. Tables of older versions are read, by listing their folders: what their
     metadata tables hold, and whether these are up to date, follows other rules. Before a write they are upgraded.
     `bootstrap_index`: the settings by which a bootstrapped table states that it has an index in HFiles.
@@ -84,6 +85,7 @@ class TableFormat:
     _archive: Callable[[Storage, str], Archive]
     _archive_writer: Callable[[ArchiveSetting], ArchiveWriter]
     null_partition: str = DEFAULT_PARTITION
+    has_checksum: bool = True
     is_written: bool = True
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -226,14 +228,14 @@ _VERSION_9: Final = TableFormat(
 )
 _OLD_NULL_PARTITION: Final = "default"
 _OLDER: Final = (
-    ("0.1", _OLD_NULL_PARTITION),
-    ("0.6", _OLD_NULL_PARTITION),
-    ("0.9", _OLD_NULL_PARTITION),
-    ("0.10", _OLD_NULL_PARTITION),
-    ("0.11", _OLD_NULL_PARTITION),
-    ("0.12", DEFAULT_PARTITION),
+    ("0.1", _OLD_NULL_PARTITION, False),
+    ("0.6", _OLD_NULL_PARTITION, False),
+    ("0.9", _OLD_NULL_PARTITION, False),
+    ("0.10", _OLD_NULL_PARTITION, False),
+    ("0.11", _OLD_NULL_PARTITION, True),
+    ("0.12", DEFAULT_PARTITION, True),
 )
-"""The release that brought each older version, and its folder of rows without partition value."""
+"""Of each older version: first release, folder of rows without partition value, whether settings have a checksum."""
 _FORMATS: Final[Mapping[int, TableFormat]] = {
     **{
         version: replace(
@@ -241,10 +243,11 @@ _FORMATS: Final[Mapping[int, TableFormat]] = {
             version=version,
             first_release=release,
             null_partition=folder,
+            has_checksum=has_checksum,
             is_written=False,
             _archive=_archive_of_older,
         )
-        for version, (release, folder) in zip(OLDER_TABLE_VERSIONS, _OLDER, strict=True)
+        for version, (release, folder, has_checksum) in zip(OLDER_TABLE_VERSIONS, _OLDER, strict=True)
     },
     **dict(zip(TABLE_VERSIONS, (_VERSION_6, _VERSION_8, _VERSION_9), strict=True)),
 }

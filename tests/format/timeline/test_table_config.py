@@ -230,6 +230,17 @@ def test_older_versions_are_read_and_no_version_is_the_first(storage: LocalStora
     assert not format_of(config).is_written
 
 
+@pytest.mark.parametrize("newer", [".hoodie/timeline/x", ".hoodie/hoodie.properties.backup"])
+def test_settings_that_lost_their_version_are_not_taken_for_old_ones(storage: LocalStorage, newer: str) -> None:
+    put(storage, {key: text for key, text in MINIMAL.items() if key != "hoodie.table.version"})
+    storage.create_exclusive(newer, format_properties(MINIMAL))
+    if newer.endswith("backup"):
+        assert load_table_config(storage).version == 6
+        return
+    with pytest.raises(CorruptFileError, match="it has no hoodie.table.version, and there is .hoodie/timeline"):
+        load_table_config(storage)
+
+
 @pytest.mark.parametrize("version", ["0", "5"])
 def test_the_layout_in_which_files_of_instants_are_renamed_is_read(version: str) -> None:
     config = TableConfig.parse(MINIMAL | {"hoodie.table.version": version, "hoodie.timeline.layout.version": "0"})
