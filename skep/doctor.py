@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from skep_format.distribution import TABLE_VERSIONS, install_command, installed_version
+from skep_format.distribution import OLDER_TABLE_VERSIONS, TABLE_VERSIONS, install_command, installed_version
 from skep_format.errors import EnvironmentMissingError, SkepError
 
 
@@ -47,6 +47,7 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(),
         **{name: installed_version(name) or "-" for name in names[1:]},
         "table versions": ", ".join(map(str, TABLE_VERSIONS)),
+        "older, read": ", ".join(map(str, OLDER_TABLE_VERSIONS)),
     }
 
 

@@ -183,7 +183,22 @@ def golden(pytestconfig: pytest.Config) -> Iterator[Path]:
     """The folder of the golden tables, `<hudi version>/<case>/table`: shared by all tests, so never write into it."""
     import golden_archives
 
-    folder = golden_archives.unpack(Path(pytestconfig.cache.mkdir("golden")))
+    yield from _unpacked(pytestconfig, golden_archives.VERSIONS)
+
+
+@pytest.fixture(scope="session")
+def older_golden(pytestconfig: pytest.Config) -> Iterator[Path]:
+    """The folder of the golden tables of versions before 6, `<case>/table`: never write into it, either."""
+    import golden_archives
+
+    for folder in _unpacked(pytestconfig, (golden_archives.OLDER,)):
+        yield folder / golden_archives.OLDER
+
+
+def _unpacked(pytestconfig: pytest.Config, versions: tuple[str, ...]) -> Iterator[Path]:
+    import golden_archives
+
+    folder = golden_archives.unpack(Path(pytestconfig.cache.mkdir("golden")), versions)
     before = set(folder.rglob("*"))
     yield folder
     if written := set(folder.rglob("*")) ^ before:

@@ -8,6 +8,8 @@ DISTRIBUTION: Final = "skep-hudi"
 """As in pyproject.toml. Another project has the name of the packages."""
 TABLE_VERSIONS: Final = (6, 8, 9)
 """Hudi's table versions that are read and written, oldest first."""
+OLDER_TABLE_VERSIONS: Final = (0, 1, 2, 3, 4, 5)
+"""Those of Hudi before 0.14: read, and upgraded before they are written. No stated version is the first of them."""
 
 
 def installed_version(distribution: str = DISTRIBUTION) -> str | None:

@@ -211,7 +211,8 @@ class ServiceMethods:
         """Brings the table to a newer version, 8 or 9; see docs/versions.md for what changes. Returns the steps.
 
         `plan`: returns the steps and changes nothing. Where the table has the version, what an interrupted change left
-        is deleted. VersionChangeError where the table can't have that version.
+        is deleted. A table of a version before 6 may become 6, too; options state what its settings lack, such as
+        `hoodie.datasource.write.recordkey.field`. VersionChangeError where the table can't have that version.
         """
         return self._change_version(to, plan or dry_run, options, newer=True)
 

@@ -438,7 +438,7 @@ class HudiTable:
         return self._metadata_table
 
     def _open_metadata_table(self) -> MetadataTable | None:
-        if not self.config.metadata_partitions:
+        if not self.config.metadata_partitions or not self.format.is_written:
             return None  # without what reading it needs: that takes longer to import than many a command works
         from skep_table.metadata_table import MetadataTable
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import golden_archives as archives
@@ -9,8 +10,8 @@ import golden_faults as faults
 import pytest
 
 
-def _cases(config: pytest.Config) -> list[archives.Case]:
-    return archives.cases(archives.unpack(Path(config.cache.mkdir("golden"))))
+def _cases(config: pytest.Config, versions: Iterable[str] = archives.VERSIONS) -> list[archives.Case]:
+    return archives.cases(archives.unpack(Path(config.cache.mkdir("golden")), versions), versions)
 
 
 def has_metadata_table(case: archives.Case) -> bool:
@@ -36,6 +37,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         if fixture in metafunc.fixturenames and "query" not in metafunc.fixturenames:
             found = [case for case in _cases(metafunc.config) if chosen(case)]
             metafunc.parametrize(fixture, found, ids=[f"{case.version}-{case.name}" for case in found])
+    if "older_case" in metafunc.fixturenames:
+        older = [(case, query) for case in _cases(metafunc.config, [archives.OLDER]) for query in case.queries]
+        metafunc.parametrize(("older_case", "query"), older, ids=[f"{case.name}-{query.id}" for case, query in older])
     if "fault_entry" in metafunc.fixturenames:
         metafunc.parametrize("fault_entry", faults.FAULTS, ids=[fault.id for fault in faults.FAULTS])
 

@@ -14,6 +14,7 @@ from golden_requests import asked
 
 from skep_format.errors import InputError, SkepError
 from skep_format.json_text import json_lines
+from skep_format.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.table import HudiTable
 
@@ -50,6 +51,21 @@ def test_answer_equals_hudis(case: archives.Case, query: archives.Query, fault: 
     assert normal == right, differences(normal, right)
     if fault.is_exact and query.file is not None:
         assert found != multiset(case.expected(query.file)), "this exception does not occur: strike it"
+
+
+# Hudi 0.15.0 leaves archived commits out of the range of a copy-on-write table. The answer that has all of them.
+_WITHOUT_ARCHIVED = {("v5_cow_long", "incremental_all.jsonl"): "snapshot.jsonl"}
+
+
+def test_answer_for_a_table_of_an_older_version_equals_hudis(older_case: archives.Case, query: archives.Query) -> None:
+    request = ReadRequest.of(Options(query.options))
+    if query.file is None:
+        with pytest.raises(SkepError):
+            answered(older_case, request)
+        return
+    right = _WITHOUT_ARCHIVED.get((older_case.name, query.file), query.file)
+    found, expected = multiset(answered(older_case, request)), multiset(older_case.expected(right))
+    assert found == expected, differences(found, expected)
 
 
 def test_listings_agree(case_with_metadata_table: archives.Case) -> None:

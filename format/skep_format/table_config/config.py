@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from skep_format.distribution import OLDER_TABLE_VERSIONS
 from skep_format.errors import FormatError, TableVersionError
 from skep_format.names import PARTITION_METAFILE, BaseFormat
 from skep_format.options import boolean, comma_list, one_of
@@ -130,6 +131,11 @@ class TableConfig:
         return f"{PARTITION_METAFILE}.{self.base_format.extension}" if in_base_format else PARTITION_METAFILE
 
     @property
+    def names_columns(self) -> bool | None:
+        """Whether folders are named column=value; None where the settings do not state it, and the names show it."""
+        return self.hive_style if self.hive_style or HIVE_STYLE in self.raw else None
+
+    @property
     def formatted_times(self) -> frozenset[str]:
         """Partition fields whose folder names are times formatted by the key generator."""
         if self.key_generator == TIMESTAMP_KEY_GENERATOR:
@@ -153,7 +159,7 @@ class TableConfig:
             raise _unreadable_version(version, path, properties.get(NAME))
         expected = properties_of.layout_version
         layout_version = read.value(LAYOUT_VERSION, int, expected)
-        if layout_version != expected:
+        if layout_version not in (expected, *properties_of.read_as_layout):
             raise TableVersionError(
                 f"{path}: table version {version} goes with timeline layout {expected}, not {layout_version}",
                 path=path,
@@ -300,16 +306,21 @@ def _layout_2(config: TableConfig) -> dict[str, str]:
 class _VersionProperties:
     """The properties of one table version. `states_merge_mode`: they name the merge mode and strategy.
 
-    `written_empty` are the keys that are written without a value, too.
+    `written_empty` are the keys that are written without a value, too. `read_as_layout`: timeline layouts that are read
+    as its own.
     """
 
     layout_version: int
     states_merge_mode: bool
     properties: Callable[[TableConfig], dict[str, str]]
     written_empty: frozenset[str]
+    read_as_layout: tuple[int, ...] = ()
 
 
+# In timeline layout 0 the file of an instant is renamed from state to state; in layout 1 there is one for each.
+_OLDER: Final = _VersionProperties(1, False, _version_6, frozenset(), read_as_layout=(0,))
 _VERSIONS: Final[Mapping[int, _VersionProperties]] = {
+    **dict.fromkeys(OLDER_TABLE_VERSIONS, _OLDER),
     6: _VersionProperties(1, False, _version_6, frozenset({DATABASE, PARTITION_FIELDS})),
     8: _VersionProperties(2, True, _version_8, frozenset({PARTITION_FIELDS})),
     9: _VersionProperties(2, True, _version_9, frozenset({PARTITION_FIELDS})),
@@ -328,10 +339,8 @@ def with_checksum(properties: Mapping[str, str]) -> dict[str, str]:
 
 def _unreadable_version(version: int, path: str, name: str | None) -> TableVersionError:
     known = ", ".join(map(str, _VERSIONS))
-    hint = "let Hudi 0.15 write to the table once, which upgrades it to version 6" if version < 6 else None
     return TableVersionError(
         f"{path}: table {name} has version {version}; skep reads versions {known}",
-        hint=hint,
         path=path,
         found=version,
         expected=known,

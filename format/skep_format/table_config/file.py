@@ -11,7 +11,7 @@ from skep_format.names import META_FOLDER, PARTITION_METAFILE
 from skep_format.properties import format_properties, parse_properties
 from skep_format.storage import Storage
 from skep_format.table_config.config import TableConfig, table_checksum, with_checksum
-from skep_format.table_config.keys import BACKUP_PATH, CHECKSUM, DATABASE, NAME, PROPERTIES_PATH
+from skep_format.table_config.keys import BACKUP_PATH, CHECKSUM, DATABASE, NAME, PROPERTIES_PATH, VERSION
 
 
 def load_table_config(storage: Storage, clock: Clock = SYSTEM_CLOCK) -> TableConfig:
@@ -91,6 +91,8 @@ def _read_properties(storage: Storage, path: str) -> dict[str, str]:
     properties = parse_properties(storage.read(path), where)
     if NAME not in properties:
         raise CorruptFileError(f"{where} is cut or empty: it has no {NAME}", path=where, expected=NAME)
+    if VERSION not in properties and path == PROPERTIES_PATH:
+        _check_unversioned(storage, where)
     expected = table_checksum(properties[NAME], properties.get(DATABASE))
     found = properties.get(CHECKSUM, expected)
     if found != expected:
@@ -101,6 +103,15 @@ def _read_properties(storage: Storage, path: str) -> dict[str, str]:
             expected=expected,
         )
     return properties
+
+
+def _check_unversioned(storage: Storage, where: str) -> None:
+    """CorruptFileError where there is what tables that state no version, those of Hudi before 0.6, do not have."""
+    for newer in (BACKUP_PATH, f"{META_FOLDER}/timeline"):
+        if storage.exists(newer):
+            raise CorruptFileError(
+                f"{where} is cut: it has no {VERSION}, and there is {newer}", path=where, found=newer, expected=VERSION
+            )
 
 
 def _recover(storage: Storage, clock: Clock) -> None:

@@ -64,17 +64,20 @@ class ArchivedEntry:
 
 
 class ArchivedLog:
-    """Completed instants that were archived from the active timeline of layout 1. It has no completion times."""
+    """Completed instants that were archived from the active timeline of layout 1. It has no completion times.
 
-    def __init__(self, storage: Storage, folder: str) -> None:
+    Releases of Hudi have put the files into several folders.
+    """
+
+    def __init__(self, storage: Storage, *folders: str) -> None:
         self._storage = storage
-        self._folder = folder
+        self._folders = folders
 
     def __reduce__(self) -> tuple[object, ...]:
-        return ArchivedLog, (self._storage, self._folder)
+        return ArchivedLog, (self._storage, *self._folders)
 
     def reopened(self) -> ArchivedLog:
-        return ArchivedLog(self._storage, self._folder)
+        return ArchivedLog(self._storage, *self._folders)
 
     def instants(self, since: InstantTime = BEFORE_ALL) -> tuple[Instant, ...]:
         found = (instant for instant in self._places if instant.requested_time.is_at_or_after(since))
@@ -162,9 +165,14 @@ class ArchivedLog:
 
     def _paths(self) -> list[str]:
         """The archive files, oldest first."""
-        names = ((file.path, LogFileName.parse(file.name)) for file in self._storage.list_prefix(self._folder))
-        archives = [(path, name) for path, name in names if name is not None and name.extension == "archive"]
-        return [path for path, _ in sorted(archives, key=lambda archive: archive[1].sort_key)]
+        found = [each for folder in self._folders for each in archive_files(self._storage, folder)]
+        return [path for path, _ in sorted(found, key=lambda archive: archive[1].sort_key)]
+
+
+def archive_files(storage: Storage, folder: str) -> list[tuple[str, LogFileName]]:
+    """The archive files in a folder: their paths and names."""
+    names = ((file.path, LogFileName.parse(file.name)) for file in storage.list_prefix(folder))
+    return [(path, name) for path, name in names if name is not None and name.extension == "archive"]
 
 
 def _entries_of(block: LogBlock) -> Iterator[ArchivedEntry]:

@@ -182,7 +182,7 @@ _SUFFIXES_2: Final = _suffixes(clustering_is_an_action=True)
 
 
 def layout_1(archive: str = "archived") -> TimelineLayout:
-    """Layout 1, of table version 6."""
+    """Layout 1, of table versions up to 6."""
     return TimelineLayout(
         folder=META_FOLDER,
         archive_folder=f"{META_FOLDER}/{archive}",

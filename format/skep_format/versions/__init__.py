@@ -1,7 +1,7 @@
 """What differs between table versions, as one object per version. Nothing outside compares version numbers.
 
-Table versions 6, 8 and 9 are known. A concept that differs is an attribute or method of `TableFormat`, named by that
-concept; a new version is a new object in `table_format`.
+Table versions 6, 8 and 9 are read and written, those before 6 read and upgraded. A concept that differs is an attribute
+or method of `TableFormat`, named by that concept; a new version is a new object in `table_format`.
 """
 
 from skep_format.versions.logs import LogNaming

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from skep_format.distribution import TABLE_VERSIONS
-from skep_format.names import MarkerType
+from skep_format.distribution import OLDER_TABLE_VERSIONS, TABLE_VERSIONS
+from skep_format.names import DEFAULT_PARTITION, META_FOLDER, MarkerType
 from skep_format.storage import Storage
 from skep_format.table_config import ARCHIVE_FOLDER, HISTORY_PATH, TIMELINE_PATH, TableConfig
 from skep_format.table_config.keys import BOOTSTRAP_INDEX_CLASS, BOOTSTRAP_INDEX_TYPE
@@ -60,6 +60,10 @@ class TableFormat:
     `compactions_have_change_logs`: in a table with change data, a compaction writes what its merge changed.
     `marks_rings_in_partitions`: the marker of a hash ring lies among the data files (`hashing_metadata.marker_path`).
     `streamer_keys`: in the extra metadata of commits, how far a streamer has read its source.
+    `null_partition`: the folder, or its value, in which writers put rows without partition value.
+    `has_checksum`: whether the settings state theirs.
+    `is_written`: whether it can be written. Tables of older versions are read, by listing their folders: what their
+    metadata tables hold, and whether these are up to date, follows other rules. Before a write they are upgraded.
     `bootstrap_index`: the settings by which a bootstrapped table states that it has an index in HFiles.
     """
 
@@ -80,6 +84,9 @@ class TableFormat:
     _layout: Callable[[TableConfig], TimelineLayout]
     _archive: Callable[[Storage, str], Archive]
     _archive_writer: Callable[[ArchiveSetting], ArchiveWriter]
+    null_partition: str = DEFAULT_PARTITION
+    has_checksum: bool = True
+    is_written: bool = True
 
     def __reduce__(self) -> tuple[object, ...]:
         return format_of_version, (self.version,)
@@ -111,6 +118,10 @@ def _history_writer(setting: ArchiveSetting) -> ArchiveWriter:
 
 def _layout_1(config: TableConfig) -> TimelineLayout:
     return layout_1(config.raw.get(ARCHIVE_FOLDER) or "archived")
+
+
+def _archive_of_older(storage: Storage, folder: str) -> Archive:
+    return ArchivedLog(storage, folder, META_FOLDER)  # Hudi 0.9 puts it beside the timeline, whatever is stated
 
 
 def _layout_2(config: TableConfig, *, repeats_clean_plan: bool = False) -> TimelineLayout:
@@ -215,9 +226,31 @@ _VERSION_9: Final = TableFormat(
     _archive=LsmArchive,
     _archive_writer=_history_writer,
 )
-_FORMATS: Final[Mapping[int, TableFormat]] = dict(
-    zip(TABLE_VERSIONS, (_VERSION_6, _VERSION_8, _VERSION_9), strict=True)
+_OLD_NULL_PARTITION: Final = "default"
+_OLDER: Final = (
+    ("0.1", _OLD_NULL_PARTITION, False),
+    ("0.6", _OLD_NULL_PARTITION, False),
+    ("0.9", _OLD_NULL_PARTITION, False),
+    ("0.10", _OLD_NULL_PARTITION, False),
+    ("0.11", _OLD_NULL_PARTITION, True),
+    ("0.12", DEFAULT_PARTITION, True),
 )
+"""Of each older version: first release, folder of rows without partition value, whether settings have a checksum."""
+_FORMATS: Final[Mapping[int, TableFormat]] = {
+    **{
+        version: replace(
+            _VERSION_6,
+            version=version,
+            first_release=release,
+            null_partition=folder,
+            has_checksum=has_checksum,
+            is_written=False,
+            _archive=_archive_of_older,
+        )
+        for version, (release, folder, has_checksum) in zip(OLDER_TABLE_VERSIONS, _OLDER, strict=True)
+    },
+    **dict(zip(TABLE_VERSIONS, (_VERSION_6, _VERSION_8, _VERSION_9), strict=True)),
+}
 DEFAULT: Final = _VERSION_6
 """The format of new tables for which no version is chosen: every engine reads it."""
 

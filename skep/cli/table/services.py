@@ -238,14 +238,15 @@ def restore(
 
 def upgrade(
     table: OptionalTarget = None,
-    to: Annotated[int, typer.Option("--to", metavar="8|9", help="The version that the table gets.")] = 9,
+    to: Annotated[int, typer.Option("--to", metavar="6|8|9", help="The version that the table gets.")] = 9,
     plan: PlanOption = False,
     *,
     given: ManyGiven,
 ) -> None:
-    """Bring a table to a newer version: 8 as Hudi 1.0 writes it, 9 as 1.1 and later do.
+    """Bring a table to a newer version: 6 as Hudi 0.14 and 0.15 write it, 8 as 1.0 does, 9 as 1.1 and later do.
 
-    Of an interrupted change of version it deletes what is left.
+    What the settings of a table before version 6 lack is stated by options, such as
+    hoodie.datasource.write.recordkey.field. Of an interrupted change of version it deletes what is left.
     """
     given.print_each(table, lambda one: _steps(one.upgrade(to, plan=plan), plan), _VERSION_COLUMNS)
 

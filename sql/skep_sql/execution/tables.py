@@ -244,7 +244,7 @@ def _create_like(statement: CreateTable, scope: Scope) -> None:
         "type": own["type"] or ("mor" if config.is_mor else "cow"),
         "hive_style": None if HIVE_STYLE.key in stated else config.hive_style,
         "url_encode": None if URL_ENCODE.key in stated else config.url_encode,
-        "table_version": own["table_version"] or config.version,
+        "table_version": own["table_version"] or (config.version if source.format.is_written else None),
         "properties": {**_kept_like(config), **formats, **stated},
     }
     place, managed = statement.location, statement.location is None

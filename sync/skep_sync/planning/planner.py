@@ -13,7 +13,8 @@ from skep_catalog.partition_names import partition_name, values_of_name
 from skep_format.errors import NoSuchTableError, TableMismatchError
 from skep_format.names import DEFAULT_PARTITION
 from skep_format.schema.types import META_FIELDS, TimestampType
-from skep_sync.options import RELOCATE, Cascade, SyncOptions
+from skep_format.table_config.keys import PARTITION_FIELDS as TABLE_PARTITION_FIELDS
+from skep_sync.options import PARTITION_FIELDS, RELOCATE, Cascade, SyncOptions
 from skep_sync.planning.changes import PartitionChanges, TimelineState
 from skep_sync.planning.columns import refused
 from skep_sync.planning.descriptors import Drifted, drift
@@ -112,6 +113,7 @@ class Planner:
         options = self.options.entry
         properties = {**self.metastore.entry_parameters, **options.table_properties}
         options = replace(options, table_properties=properties)
+        self._check_stated()
         keys = options.partition_fields or self.table.config.partition_fields
         times = {field.name for field in schema.fields if isinstance(field.type, TimestampType)}
         at = [index for index, name in enumerate(keys) if name in times]
@@ -290,8 +292,31 @@ class Planner:
     def _layout(self, columns: tuple[Column, ...]) -> EntryLayout:
         keys, types = tuple(key.name for key in columns), tuple(key.type for key in columns)
         config = self.table.config
-        extractor = self.options.extractor or Extractor.fitting(len(keys), hive_style=config.hive_style)
+        extractor = self.options.extractor or Extractor.fitting(len(keys), hive_style=self._names_columns(keys))
         return EntryLayout(self.base_path, keys, extractor, config.url_encode, types, self.metastore.lengths)
+
+    def _check_stated(self) -> None:
+        """TableMismatchError for a table in folders of which nothing states the columns, as before table version 2."""
+        config, given = self.table.config, self.options.entry.partition_fields
+        if given is not None or TABLE_PARTITION_FIELDS in config.raw:
+            return
+        folder = next(filter(None, self.table.view().partitions()), None)
+        if folder is not None:
+            raise TableMismatchError(
+                f"table {config.name} at {self.base_path} lies in folders such as {folder!r}, and its settings do not"
+                f" state which columns they are of ({TABLE_PARTITION_FIELDS})",
+                hint=f"state them: {PARTITION_FIELDS.key}",
+                option=PARTITION_FIELDS.key,
+                found=folder,
+            )
+
+    def _names_columns(self, keys: tuple[str, ...]) -> bool:
+        """Whether folders are column=value; where the settings do not state it, as those that are there."""
+        config = self.table.config
+        if config.names_columns is not None or not keys:
+            return config.hive_style
+        paths = self.table.view().partitions()
+        return bool(paths) and all(path.startswith(f"{keys[0]}=") for path in paths)
 
     def _look_at_all(self, actual: TableEntry, target: TableEntry) -> tuple[Registered, tuple[Drifted, ...]]:
         """All partitions with their locations, and those that are not as an entry like `target` has them."""

@@ -175,6 +175,8 @@ def _config_of(spec: TableSpec, schema: Schema) -> TableConfig:
     kind = parse_key_generator(named) if named and not own else infer_key_generator(spec.record_key, spec.partition_by)
     fields = tuple(part.partition(":")[0] for part in spec.partition_by)
     table_format = format_of_version(spec.version)
+    if not table_format.is_written:
+        raise OptionError(f"no table is made in version {spec.version}", option="version", found=spec.version)
     typed = spec.partition_by if fields != spec.partition_by else ()
     stored = (
         {}

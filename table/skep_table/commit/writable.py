@@ -7,6 +7,7 @@ from skep_format.names import BaseFormat
 from skep_format.table_config import TableConfig
 from skep_format.table_config.keys import CDC_ENABLED
 from skep_format.timeline.write import remove_stages
+from skep_format.versions import DEFAULT, format_of, known_versions
 from skep_table.commit.parts.metadata_table import drop_unkept
 from skep_table.slices.bootstrap import folders_left
 from skep_table.table import HudiTable
@@ -31,8 +32,24 @@ def check_version(began: HudiTable, now: HudiTable) -> None:
         )
 
 
+def check_current(config: TableConfig, root: str) -> None:
+    """TableVersionError for a table of a version that is only read."""
+    if not format_of(config).is_written:
+        written = ", ".join(map(str, known_versions()))
+        raise TableVersionError(
+            f"table {config.name} at {root} has version {config.version}, which is read, and upgraded before it is"
+            f" written; skep writes versions {written}",
+            hint=f"skep upgrade {config.name} --to {DEFAULT.version}, or write with hoodie.write.auto.upgrade=true",
+            table=config.name,
+            path=root,
+            found=config.version,
+            expected=written,
+        )
+
+
 def check_writable(config: TableConfig, root: str) -> None:
-    """UnsupportedError for kinds of tables that are not written."""
+    """UnsupportedError for kinds of tables that are not written, TableVersionError for versions that are not."""
+    check_current(config, root)
     refused = {
         f"base files in {config.base_format.value}": config.base_format is BaseFormat.HFILE,
         f"change data ({CDC_ENABLED}=true) without meta columns": config.cdc_enabled
@@ -70,7 +87,17 @@ def check_own_files(table: HudiTable) -> None:
 
 
 def take_lock_over(table: HudiTable) -> HudiTable:
-    """A snapshot for a new holder of the table's lock. A completion that an earlier holder has staged can't go on."""
+    """A snapshot for a new holder of the table's lock. A completion that an earlier holder has staged can't go on.
+
+    TableVersionError for a table of a version that is only read.
+    """
+    fresh = taken_over(table)
+    check_current(fresh.config, fresh.storage.root)
+    return fresh
+
+
+def taken_over(table: HudiTable) -> HudiTable:
+    """The same for a table of any version."""
     check_own_files(table)
     if table.context.lock.leased and table.storage.flags.atomic_rename:
         remove_stages(table.storage)

@@ -26,7 +26,7 @@ class DroppedColumns:
     @classmethod
     def of(cls, config: TableConfig) -> DroppedColumns:
         """From the table's settings."""
-        return cls(config.dropped_columns, config.hive_style, config.url_encode)
+        return cls(config.dropped_columns, config.names_columns is not False, config.url_encode)
 
     def filled(self, rows: pa.Table, partition_path: str) -> pa.Table:
         """Rows of one partition with its values; null where the path can't be split into values."""

@@ -59,7 +59,9 @@ class BootstrapSource:
         given = frozenset(config.partition_fields) - config.formatted_times
         wanted = [column for column in to_arrow(columns) if column.name in given]
         path, fields = self.partition_path, config.partition_fields
-        return folder_values(path, fields, wanted, hive_style=config.hive_style, url_encode=config.url_encode)
+        return folder_values(
+            path, fields, wanted, hive_style=config.names_columns is not False, url_encode=config.url_encode
+        )
 
 
 BOOTSTRAP_LEFT: Final = "skep.bootstrap.full_record"

@@ -12,6 +12,7 @@ from skep_format.errors import AlreadyExistsError, CommitConflictError
 from skep_format.storage import TimedStorage
 from skep_format.table_config import update_table_config
 from skep_format.timeline.layout import MOVED, TimelineLayout
+from skep_format.versions import DEFAULT
 from skep_table.commit.parts.metadata_table import create_again, drop_metadata_table
 from skep_table.commit.parts.schema_history import rename_for_version_6
 from skep_table.commit.undo.recovery import roll_back_failed
@@ -21,8 +22,9 @@ from skep_table.table import HudiTable
 from skep_table.upgrade.completion import CompletionTimes
 from skep_table.upgrade.history import archive_to_history, history_to_archive
 from skep_table.upgrade.instants import MovedFile, instant_files, moved_instants
+from skep_table.upgrade.older import become_written, left_by_older, settings_when_written
 from skep_table.upgrade.refusals import check_old_logs, check_pending, check_settings, slices_with_logs
-from skep_table.upgrade.route import VersionRoute, other_layouts, route_to
+from skep_table.upgrade.route import VersionRoute, check_target, other_layouts, route_to
 from skep_table.upgrade.settings import changes_between
 from skep_table.upgrade.settle import refuse_clustered_logs, settle
 
@@ -39,11 +41,13 @@ def change_version(table: HudiTable, to: int) -> HudiTable:
     version can't hold what the table has, CommitConflictError while others write: the table is as before.
     """
     table = table.reload()
-    route = route_to(table, to)
+    check_target(table, to)
+    if not table.format.is_written:
+        check_route(table.with_config(settings_when_written(table)), to)
+        table = become_written(table, goes_on=to != DEFAULT.version)
+    route = check_route(table, to)
     if route.after.version == table.config.version:
         return delete_leftovers(table)
-    check_settings(table, route.target)
-    check_old_logs(table, route.target)
     refuse_clustered_logs(table)
     events = table.context.events
     facts = {"table": table.config.name, "before": table.config.version, "after": to}
@@ -63,6 +67,14 @@ def change_version(table: HudiTable, to: int) -> HudiTable:
     )
 
 
+def check_route(table: HudiTable, to: int) -> VersionRoute:
+    """The way of a table to a version, where settings and storage do not refuse it."""
+    route = route_to(table, to)
+    check_settings(table, route.target)
+    check_old_logs(table, route.target)
+    return route
+
+
 def upgrade_to(table: HudiTable, version: int) -> HudiTable:
     """Brings the table to `version` where it has an older one; raises as `change_version`."""
     table = table.reload()
@@ -78,6 +90,7 @@ def _change(began: HudiTable, to: int) -> HudiTable | None:
         route = route_to(table, to)
         check_settings(table, route.target)
         check_pending(table)
+        table.storage.delete_many(left_by_older(table))
         if next(slices_with_logs(table), None) is not None:
             return None
         check_old_logs(table, route.target)
@@ -146,6 +159,7 @@ def leftovers(table: HudiTable) -> Sequence[str]:
     for layout in other_layouts(table):
         found += instant_files(table, layout)
     signs = [_sign_path(layout) for layout in (table.layout, *other_layouts(table))]
+    found += left_by_older(table)
     return [*found, *(path for path in signs if table.storage.exists(path))]
 
 
@@ -157,4 +171,5 @@ def delete_leftovers(table: HudiTable) -> HudiTable:
             for layout in other_layouts(table):
                 _delete(table, layout)
             table.storage.delete(_sign_path(table.layout))
+            table.storage.delete_many(left_by_older(table))
     return table

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from skep_format.names import META_FOLDER
+from skep_format.table_config import TableConfig
+from skep_format.timeline.archive import archive_files
 from skep_format.timeline.instant import Action
 from skep_format.timeline.timeline import WRITE_ACTIONS
+from skep_format.versions import format_of
 from skep_table.commit.concurrency.changes import is_clustering
+from skep_table.commit.parts.metadata_table import older_metadata
 from skep_table.metadata_write import has_metadata_table
 from skep_table.table import HudiTable
 from skep_table.upgrade.change import leftovers
 from skep_table.upgrade.instants import instant_files
+from skep_table.upgrade.older import left_by_older, settings_when_written
 from skep_table.upgrade.refusals import check_old_logs, check_settings, slices_with_logs
-from skep_table.upgrade.route import VersionRoute, route_to
+from skep_table.upgrade.route import VersionRoute, check_target, route_to
 from skep_table.upgrade.settings import changes_between
 
 _PLANS = (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLEAN)
@@ -38,23 +44,47 @@ class VersionPlan:
 def plan_version_change(table: HudiTable, to: int) -> VersionPlan:
     """The plan for the table as it is now. Raises as the change would for what settings and storage refuse."""
     table = table.reload()
+    check_target(table, to)
+    before, steps = table.config.version, list[UpgradeStep]()
+    if not table.format.is_written:
+        after = settings_when_written(table)
+        steps = [*_rolling_back(table), *_becoming_written(table, after)]
+        table = table.with_config(after)
     route = route_to(table, to)
-    if route.after.version == table.config.version:
+    if route.after.version != table.config.version:
+        check_settings(table, route.target)
+        check_old_logs(table, route.target)
+        steps += [] if steps else _rolling_back(table)
+        steps += [*_settling(table), *_moving(table, route), *_settings(route.before, route.after)]
+        steps += _lost(table, route)
+    elif before == to:
         left = leftovers(table)
         steps = [UpgradeStep("delete", f"{len(left)} files that an interrupted change left")] if left else []
-        return VersionPlan(table.config.version, to, tuple(steps))
-    check_settings(table, route.target)
-    check_old_logs(table, route.target)
-    steps = [*_settling(table), *_moving(table, route), *_settings(route), *_lost(table, route)]
-    return VersionPlan(table.config.version, to, tuple(steps))
+    return VersionPlan(before, to, tuple(steps))
+
+
+def _becoming_written(table: HudiTable, after: TableConfig) -> list[UpgradeStep]:
+    archives, copies = len(archive_files(table.storage, META_FOLDER)), left_by_older(table)
+    found = _settings(table.config, after)
+    if archives:
+        found.append(UpgradeStep("move", f"{archives} archive files to {table.layout.archive_folder}"))
+    if copies:
+        found.append(UpgradeStep("delete", f"{len(copies)} files that only older releases read"))
+    found.append(UpgradeStep("lost", f"writers with Hudi before {format_of(after).first_release}"))
+    if older_metadata(table):
+        found.append(UpgradeStep("lost", f"the metadata table ({', '.join(older_metadata(table))}): it is rebuilt"))
+    return found
+
+
+def _rolling_back(table: HudiTable) -> list[UpgradeStep]:
+    pending = [i for i in table.timeline.pending().instants if i.action in WRITE_ACTIONS and i.action not in _PLANS]
+    writes = [i for i in pending if not is_clustering(table, i)]
+    return [UpgradeStep("roll back", f"{i.action.value} {i.requested_time}, if its writer is dead") for i in writes]
 
 
 def _settling(table: HudiTable) -> list[UpgradeStep]:
-    pending = table.timeline.pending().instants
-    plans = [i for i in pending if i.action in _PLANS]
-    writes = [i for i in pending if i.action in WRITE_ACTIONS and i not in plans and not is_clustering(table, i)]
-    found = [UpgradeStep("roll back", f"{i.action.value} {i.requested_time}, if its writer is dead") for i in writes]
-    found += [UpgradeStep("carry out", f"{i.action.value} {i.requested_time}") for i in plans]
+    plans = [i for i in table.timeline.pending().instants if i.action in _PLANS]
+    found = [UpgradeStep("carry out", f"{i.action.value} {i.requested_time}") for i in plans]
     slices = sum(1 for _ in slices_with_logs(table))
     if slices:
         found.append(UpgradeStep("compact", f"the log files of {slices} file slices"))
@@ -72,8 +102,8 @@ def _moving(table: HudiTable, route: VersionRoute) -> list[UpgradeStep]:
     ]
 
 
-def _settings(route: VersionRoute) -> list[UpgradeStep]:
-    changes = changes_between(route.before, route.after)
+def _settings(before: TableConfig, after: TableConfig) -> list[UpgradeStep]:
+    changes = changes_between(before, after)
     return [
         UpgradeStep("set", f"{key}={text}") if text is not None else UpgradeStep("drop", key)
         for key, text in sorted(changes.items())

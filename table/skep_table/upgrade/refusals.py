@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from skep_format.errors import CommitConflictError, UnsupportedError, VersionChangeError
 from skep_format.storage import TimedStorage
@@ -66,9 +67,17 @@ def _refused(table: HudiTable, target: TableFormat, why: str, found: object) -> 
     )
 
 
-def check_pending(table: HudiTable) -> None:
-    """CommitConflictError for a pending instant other than a clustering: what a writer or service is about to do."""
+_PLANS: Final = (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLEAN)
+
+
+def check_pending(table: HudiTable, *, plans_stay: bool = False) -> None:
+    """CommitConflictError for a pending instant other than a clustering: what a writer or service is about to do.
+
+    `plans_stay`: no other plan of a service is in the way, either.
+    """
     pending = [i for i in table.timeline.pending().instants if not is_clustering(table, i)]
+    if plans_stay:
+        pending = [i for i in pending if i.action not in _PLANS]
     refuse_active(table, pending)
     for instant in pending:
         raise CommitConflictError(

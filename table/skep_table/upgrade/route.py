@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from skep_format.distribution import OLDER_TABLE_VERSIONS
 from skep_format.errors import InputError
 from skep_format.table_config import TableConfig
 from skep_format.timeline.layout import TimelineLayout
@@ -28,20 +29,27 @@ class VersionRoute:
 
 
 def route_to(table: HudiTable, version: int) -> VersionRoute:
-    """InputError for a version that skep does not write."""
+    """From a version that skep writes to another one. InputError for one that it does not write."""
+    check_target(table, version)
     versions = known_versions()
-    if version not in versions:
-        raise InputError(
-            f"table {table.config.name} can't become version {version}",
-            option="to",
-            found=version,
-            expected=f"one of {', '.join(map(str, versions))}",
-        )
     here, there = versions.index(table.config.version), versions.index(version)
     passed = versions[here + 1 : there + 1] if there > here else versions[there:here][::-1]
     after = settings_after(table.config, passed, table.options)
     layout = format_of(after).timeline_layout(after)
     return VersionRoute(table.config, after, layout, layout.folder != table.layout.folder)
+
+
+def check_target(table: HudiTable, version: int) -> None:
+    """InputError for a version that skep does not write."""
+    versions = known_versions()
+    if version not in versions:
+        raise InputError(
+            f"table {table.config.name} can't become version {version}",
+            hint="Hudi before 1.0 downgrades to versions before 6" if version in OLDER_TABLE_VERSIONS else None,
+            option="to",
+            found=version,
+            expected=f"one of {', '.join(map(str, versions))}",
+        )
 
 
 def other_layouts(table: HudiTable) -> list[TimelineLayout]:

@@ -34,6 +34,7 @@ from skep_format.table_config import (
     update_table_config,
     with_checksum,
 )
+from skep_format.versions import format_of
 
 
 class NoWait:
@@ -220,7 +221,33 @@ def test_key_generators_by_class(key_generator_class: str, kind: str) -> None:
     assert config.to_properties()["hoodie.table.keygenerator.class"] == key_generator_class
 
 
-@pytest.mark.parametrize("version", ["0", "2", "5", "7", "10"])
+@pytest.mark.parametrize("version", [None, "0", "5"])
+def test_older_versions_are_read_and_no_version_is_the_first(storage: LocalStorage, version: str | None) -> None:
+    properties = {key: text for key, text in MINIMAL.items() if key != "hoodie.table.version"}
+    put(storage, properties if version is None else properties | {"hoodie.table.version": version})
+    config = load_table_config(storage)
+    assert config.version == int(version or 0)
+    assert not format_of(config).is_written
+
+
+@pytest.mark.parametrize("newer", [".hoodie/timeline/x", ".hoodie/hoodie.properties.backup"])
+def test_settings_that_lost_their_version_are_not_taken_for_old_ones(storage: LocalStorage, newer: str) -> None:
+    put(storage, {key: text for key, text in MINIMAL.items() if key != "hoodie.table.version"})
+    storage.create_exclusive(newer, format_properties(MINIMAL))
+    if newer.endswith("backup"):
+        assert load_table_config(storage).version == 6
+        return
+    with pytest.raises(CorruptFileError, match=r"it has no hoodie\.table\.version, and there is \.hoodie/timeline"):
+        load_table_config(storage)
+
+
+@pytest.mark.parametrize("version", ["0", "5"])
+def test_the_layout_in_which_files_of_instants_are_renamed_is_read(version: str) -> None:
+    config = TableConfig.parse(MINIMAL | {"hoodie.table.version": version, "hoodie.timeline.layout.version": "0"})
+    assert format_of(config).timeline_layout(config).folder == ".hoodie"
+
+
+@pytest.mark.parametrize("version", ["-1", "7", "10"])
 def test_other_versions_are_refused_by_number(storage: LocalStorage, version: str) -> None:
     put(storage, MINIMAL | {"hoodie.table.version": version})
     with pytest.raises(TableVersionError, match=f"has version {version}") as caught:

@@ -88,6 +88,14 @@ def tables(tmp_path: Path) -> Tables:
 
 
 @pytest.fixture
+def older_table(older_golden: Path, tmp_path: Path) -> Callable[[str], Tables]:
+    def copy(case: str) -> Tables:
+        return Tables(older_golden / case / "table").copy(tmp_path / case)
+
+    return copy
+
+
+@pytest.fixture
 def golden_table(golden: Path, tmp_path: Path) -> Callable[[str, str], Tables]:
     def copy(release: str, case: str) -> Tables:
         return Tables(golden / release / case / "table").copy(tmp_path / case)

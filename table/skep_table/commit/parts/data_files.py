@@ -7,7 +7,7 @@ from functools import partial
 
 from skep_format.instant_time import InstantTime
 from skep_format.metafile import METAFILES, read_metafile
-from skep_format.names import META_FOLDER, BaseFileName, LogFileName, join
+from skep_format.names import META_FOLDER, BaseFileName, LogFileName, Marker, join
 from skep_format.storage import Storage
 from skep_format.timeline.metadata import CommitMetadata
 from skep_table.commit.parts.markers import list_markers
@@ -25,12 +25,20 @@ def sync_written(table: HudiTable, metadata: CommitMetadata) -> None:
     table.storage.sync([*written, *(join(path, table.config.metafile) for path in sorted(new))])
 
 
+def naming_markers(table: HudiTable, instant_time: InstantTime) -> list[Marker] | None:
+    """The markers of an instant, where they name all files that it may have written or appended to.
+
+    Those of tables of older versions do not: before version 1 none name log files, then they name the base files below.
+    """
+    return list_markers(table.storage, instant_time) if table.format.is_written else None
+
+
 def files_of_instant(table: HudiTable, instant_time: InstantTime) -> list[str]:
     """Data files with the instant's time in their names, finished or not, as paths relative to the table.
 
     By the markers; by a listing of all partitions where there are none.
     """
-    markers = list_markers(table.storage, instant_time)
+    markers = naming_markers(table, instant_time)
     if markers is not None:
         return sorted({marker.data_path for marker in markers})
     look = partial(_bearing, table.storage, instant_time)

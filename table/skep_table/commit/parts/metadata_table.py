@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Final
 
 from skep_format.clock import Clock, LateClock
 from skep_format.errors import MetadataTableError, SkepError
 from skep_format.options import Options
 from skep_format.table_config import update_table_config
+from skep_format.table_config.keys import PROPERTIES_PATH
 from skep_table.commit.concurrency.indexing_executors import reserved_partitions
 from skep_table.commit.instants import timeline_clock
 from skep_table.commit.options import METADATA_TABLE_POLICY, Concurrency, MetadataTablePolicy
+from skep_table.metadata_table import FOLDER
 from skep_table.metadata_table.definitions import IndexDefinition
 from skep_table.metadata_table.partitions import COLUMN_STATS, FILES, RECORD_INDEX, SINGLE, is_named, with_led
 from skep_table.metadata_write import (
@@ -225,6 +228,22 @@ def drop_metadata_table(table: HudiTable, *, again: bool = False) -> HudiTable:
         return table
     _check_may_drop(table, "a metadata table")
     return delete_and_warn(table, "a Hudi writer with metadata enabled rebuilds it", again=again)
+
+
+def older_metadata(table: HudiTable) -> tuple[str, ...]:
+    """The partitions of the metadata table of a table of an older version; before version 4 no setting names them."""
+    there = table.config.metadata_partitions or not table.storage.exists(f"{FOLDER}/{PROPERTIES_PATH}")
+    return table.config.metadata_partitions if there else (FILES,)
+
+
+def drop_older(table: HudiTable) -> HudiTable:
+    """As `drop_metadata_table`, of a table of an older version, whose settings need not name it."""
+    partitions = older_metadata(table)
+    if not partitions and not has_metadata_table(table.config):
+        return table
+    _check_may_drop(table, "a metadata table")
+    why = f"version {table.config.version} keeps it by other rules"
+    return delete_and_warn(table.with_config(replace(table.config, metadata_partitions=partitions)), why)
 
 
 def delete_and_warn(table: HudiTable, why: str, *, again: bool = True) -> HudiTable:

@@ -17,7 +17,7 @@ from skep_format.names import BaseFileName, LogFileName
 from skep_format.storage import Storage
 from skep_format.timeline.instant import Action, Instant, State
 from skep_format.timeline.plans import CompactionPlan, InstantInfo, RollbackPlan, RollbackRequest
-from skep_table.commit.parts.data_files import files_of_instant, is_of_base_file
+from skep_table.commit.parts.data_files import files_of_instant, is_of_base_file, naming_markers
 from skep_table.commit.parts.markers import list_markers
 from skep_table.keys.hash_rings import planned_resizes
 from skep_table.table import HudiTable
@@ -76,12 +76,12 @@ def _written(table: HudiTable, target: Instant, forget: bool) -> set[str]:
         own = {marker.data_path for marker in list_markers(table.storage, target.requested_time) or ()}
         return own | _slices_started(table, target, resized)
     if target.state is State.REQUESTED:  # tasks start once it is inflight; an attempt that ended has deleted its files
-        return {marker.data_path for marker in list_markers(table.storage, target.requested_time) or ()}
+        return {marker.data_path for marker in naming_markers(table, target.requested_time) or ()}
     found = set(files_of_instant(table, target.requested_time))
     if (
         table.config.is_mor
         and not table.format.logs.rolled_back_by_deletion
-        and list_markers(table.storage, target.requested_time) is None
+        and naming_markers(table, target.requested_time) is None
     ):
         look = partial(_logs_with_blocks, table.storage, target.requested_time)
         for logs in table.context.runner.map(look, table.view(metadata=False).partitions()):

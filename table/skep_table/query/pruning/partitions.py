@@ -34,14 +34,15 @@ _CHANGES = (QueryType.INCREMENTAL, QueryType.CDC)
 class PartitionValues:
     """How partition paths become column values. `columns` are those that the path gives; the file gives the others.
 
-    `pruned_by` are the columns by which a filter leaves out partitions. `as_text` are columns of the file that are
-    answered as text whatever their type. `single_level` are the fields whose values can't hold a slash, `formatted`
-    those whose folders are formatted times. `encoded`: the table escapes folder names.
+    `names_columns` is that of the settings. `pruned_by` are the columns by which a filter leaves out partitions.
+    `as_text` are columns of the file that are answered as text whatever their type. `single_level` are the fields whose
+    values can't hold a slash, `formatted` those whose folders are formatted times. `encoded`: the table escapes folder
+    names.
     """
 
     fields: tuple[str, ...]
     columns: tuple[pa.Field, ...]
-    hive_style: bool
+    names_columns: bool | None
     decode: bool
     pruned_by: tuple[pa.Field, ...] = ()
     as_text: tuple[str, ...] = ()
@@ -64,7 +65,9 @@ class PartitionValues:
         Without those that are not known: the text is no value of the type, or stands for null and for an empty text,
         and the file has which of them it is.
         """
-        found = folder_values(path, self.fields, columns, hive_style=self.hive_style, url_encode=self.decode)
+        found = folder_values(
+            path, self.fields, columns, hive_style=self.names_columns is not False, url_encode=self.decode
+        )
         return {name: value for name, value in found.items() if value.is_valid or name in self.names}
 
     def select(self, paths: Sequence[str], predicate: Predicate | None) -> list[str]:
@@ -103,9 +106,14 @@ class PartitionValues:
         for name in self.fields:
             values = predicate.equal_values((name,)) if pa.types.is_string(kinds.get(name, pa.null())) else None
             texts = None if values is None else values.drop_null().unique().to_pylist()
-            if texts is None or len(folders) * len(texts) > _MOST_STARTS or not all(map(self._has_one_folder, texts)):
+            if (
+                self.names_columns is None
+                or texts is None
+                or len(folders) * len(texts) > _MOST_STARTS
+                or not all(map(self._has_one_folder, texts))
+            ):
                 return tuple(folders), False
-            prefix = f"{name}=" if self.hive_style else ""
+            prefix = f"{name}=" if self.names_columns else ""
             folders = [join(folder, prefix + text) for folder in folders for text in texts]
         return tuple(folders), bool(self.fields)
 
@@ -138,7 +146,7 @@ class PartitionValues:
         """The values that a field can have whose text is known, or only how it begins (`whole` is False)."""
         level, whole = texts[column.name]
         prefix = f"{column.name}="
-        text = level[len(prefix) :] if self.hive_style and level.startswith(prefix) else level
+        text = level[len(prefix) :] if self.names_columns is not False and level.startswith(prefix) else level
         value = unescape(text) if self.decode else text
         if value == DEFAULT_PARTITION:
             return _NULL if column.name in self.names else _ANY  # files have null or an empty text
@@ -217,14 +225,14 @@ def partition_values(
     undecoded = query in _CHANGES and reads.partition_values_from_path
     decode = config.url_encode and not undecoded
     if not all(name in schema.names for name in fields):
-        return PartitionValues(fields, (), config.hive_style, decode)
+        return PartitionValues(fields, (), config.names_columns, decode)
     taken = [name for name in fields if from_path or _in_path(name, config, query)]
     prunable = [name for name in fields if name in taken or name not in config.formatted_times]
     text = reads.partition_values_from_path and config.key_generator == TIMESTAMP_KEY_GENERATOR
     return PartitionValues(
         fields,
         tuple(_column(name, config, schema) for name in taken),
-        config.hive_style,
+        config.names_columns,
         decode,
         tuple(_column(name, config, schema) for name in prunable) if query not in _CHANGES or taken else (),
         tuple(n for n in fields if text and n not in taken and not pa.types.is_string(schema.field(n).type)),

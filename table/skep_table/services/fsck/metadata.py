@@ -25,7 +25,7 @@ _OF_FILES = (Problem.MISSING, Problem.SIZE)
 
 def check_metadata(table: HudiTable, runner: Runner, *, compare: bool) -> list[FileFinding]:
     """What can't be read of it, and where it is asked to `compare` and could be read, what differs."""
-    if not has_metadata_table(table.config):
+    if not has_metadata_table(table.config) or not table.format.is_written:
         return []
     found: list[FileFinding] = []
     with noted(found.append, Problem.METADATA, FOLDER):

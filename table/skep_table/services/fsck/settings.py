@@ -9,8 +9,9 @@ from skep_format.errors import NotATableError, SkepError, TableVersionError
 from skep_format.storage import Storage
 from skep_format.table_config import CHECKSUM, TableConfig, load_table_config
 from skep_format.table_config.file import read_settings
-from skep_format.table_config.keys import BACKUP_PATH, PROPERTIES_PATH
+from skep_format.table_config.keys import BACKUP_PATH, PROPERTIES_PATH, VERSION
 from skep_format.timeline.half_moved import refuse_half_moved
+from skep_format.versions import format_of
 from skep_table.context import TableContext
 from skep_table.services.fsck.findings import UNREADABLE, FileFinding, Problem, reason
 from skep_table.services.fsck.stated import StatedSettings, has_timeline, stated_settings
@@ -68,7 +69,8 @@ def _settings(storage: Storage, path: str, problem: Problem) -> tuple[TableConfi
         raise
     except UNREADABLE as error:
         return None, [FileFinding(problem, path, None, reason(error))]
-    if CHECKSUM not in config.raw:
+    # What states no version, either, is as a file of version 0, or cut.
+    if CHECKSUM not in config.raw and (format_of(config).has_checksum or VERSION not in config.raw):
         return config, [FileFinding(problem, path, None, f"it has no {CHECKSUM}: it may be cut")]
     return config, []
 

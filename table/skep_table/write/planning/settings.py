@@ -39,7 +39,7 @@ from skep_format.table_config.keys import (
     CdcMode,
 )
 from skep_format.table_config.keys import PARTITION_FIELDS as TABLE_PARTITION_FIELDS
-from skep_format.versions import DEFAULT, known_versions
+from skep_format.versions import DEFAULT, format_of, known_versions
 from skep_table.commit.create import TableSpec
 from skep_table.keys.generator import generator_name, generator_of
 from skep_table.write.planning.merge_options import (
@@ -269,11 +269,12 @@ def spec_of(options: Options, name: str, schema: Schema) -> TableSpec:
 def check_settings(config: TableConfig, root: str, options: Options, names: Mapping[str, str] = _own_names) -> None:
     """TableMismatchError for the first option that contradicts the table's own setting.
 
-    `names` holds what the caller called an option (an argument, a flag) where that is not its key.
+    `names` holds what the caller called an option (an argument, a flag) where that is not its key. What a table of an
+    older version does not state is no contradiction: its upgrade needs it.
     """
     _check_written(options)
     for known, found, expected in _given_values(config, options):
-        if expected != found:
+        if expected != found and (format_of(config).is_written or _is_stated(config, known, found)):
             name = names.get(known.key, known.key)
             raise TableMismatchError(
                 f"the table at {root} has {name} {_shown(found)}, not {_shown(expected)}",
@@ -282,6 +283,11 @@ def check_settings(config: TableConfig, root: str, options: Options, names: Mapp
                 found=found,
                 expected=expected,
             )
+
+
+def _is_stated(config: TableConfig, known: Option[Any], found: object) -> bool:
+    is_default = known in (HIVE_STYLE, URL_ENCODE) and known.key not in config.raw
+    return not is_default and found not in (None, (), "")
 
 
 def _check_written(options: Options) -> None:
