@@ -1,4 +1,4 @@
-"""Encrypted base files: JVM Hudi reads those of skep and skep those of Hudi, with Parquet's in-memory KMS on both sides."""
+"""Encrypted base files: JVM Hudi reads those of skep and skep those of Hudi, with Parquet's in-memory KMS on both."""
 
 from __future__ import annotations
 
@@ -77,7 +77,6 @@ def hudi(no_jvm: None) -> Iterator[Jvm]:
         yield hudi
 
 
-@pytest.mark.usefixtures("no_jvm")
 def test_hudi_and_skep_read_and_write_each_others_encrypted_files(hudi: Jvm, tmp_path: Path) -> None:
     for number, encrypted in enumerate((UNIFORM, COLUMNS, COMPLETE)):
         shared = Encrypted.make(tmp_path / str(number), Shape("encrypted", partition_by=()))

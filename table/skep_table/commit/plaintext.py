@@ -11,7 +11,8 @@ from skep_format.schema.types import RECORD_KEY
 from skep_format.table_config.keys import TableType
 from skep_table.commit.parts.metadata_table import built_or_building, keeps_metadata_table
 from skep_table.metadata_table.partitions import kind_of
-from skep_table.metadata_write import partitions_of_options
+from skep_table.metadata_write import dropped_indexes, partitions_of_options
+from skep_table.metadata_write.definitions import secondary_of_options
 from skep_table.table import METADATA_ENABLE, HudiTable
 
 MARK: Final = "skep.encrypted"
@@ -36,9 +37,9 @@ def check_plaintext(table: HudiTable, *, logs: bool = True, indexes: Collection[
             )
         return
     if INDEXES not in allowed:
-        named = {*built_or_building(table), *indexes}
+        named = {*built_or_building(table), *dropped_indexes(table.config), *indexes}
         if table.options.value(METADATA_ENABLE):
-            named.update(partitions_of_options(table))
+            named.update(partitions_of_options(table), secondary_of_options(table))
         held = sorted(each for each in named if (kind := kind_of(each)) and (kind.of_columns or kind.of_keys))
         if held and (keeps_metadata_table(table.options) or indexes):
             raise _refused(table, f"the index {held[0]} holds values of columns as plain text", INDEXES)

@@ -282,7 +282,8 @@ class TableWriter:
             known = self._create is not None or self._table.age_seconds < _RECENT_SECONDS
             table = self._table if known else self._table.reload()
             check_writable(table.config, table.storage.root)
-            check_plaintext(table)
+            if isinstance(source, RowSource) or labelled is not CommitLabel:  # others write no files
+                check_plaintext(table)
             extra = {**self._settings.extra_metadata, **(extra_metadata or {}), **marks_of(table)}
             label = labelled(extra, batch_id)
             try:

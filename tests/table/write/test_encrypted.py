@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import pickle
+import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from copied_groups import copied_groups
+from faulty_storage import KilledAtChanges
 
 from skep_format.basefile import read_footer
 from skep_format.basefile.encryption import FACTORY
 from skep_format.errors import EncryptedFileError, OptionError, SkepError, UnsupportedError
 from skep_format.options import Options
 from skep_format.runner import ThreadRunner
+from skep_format.schema.change import AddColumn
+from skep_format.schema.types import IntType
 from skep_format.storage import LocalStorage
 from skep_format.storage.versioned import VersionedStorage
 from skep_format.table_config import TableType
@@ -211,6 +217,9 @@ def test_without_keys_reads_are_errors_and_writes_are_refused(
             getattr(LocalWriter(plain), write)(rows(range(100, 110)))
     with pytest.raises(EncryptedFileError):
         cluster(plain)
+    LocalWriter(plain).alter([AddColumn("more", IntType())])  # writes no file
+    with pytest.raises(EncryptedFileError, match="new ones would not be"):
+        LocalWriter(plain.reload()).bulk_insert(rows(range(100, 110)))
     assert {path.name for path in base_files(table)} == files
     assert content(table) == expected(rows(range(100)))
 
@@ -396,3 +405,27 @@ def test_the_storage_with_keys_is_of_all_protocols_of_its_own(make: Callable[...
     assert isinstance(storage, VersionedStorage)
     assert repr(pickle.loads(pickle.dumps(storage))) == repr(storage)
     assert storage.root == storage.inner.root
+
+
+def test_a_kill_at_any_change_leaves_a_table_that_is_read_and_no_plain_text(
+    make: Callable[..., HudiTable], tmp_path: Path
+) -> None:
+    table = make({**COMPLETE, **PLAIN_TEXT, "hoodie.metadata.enable": "false"})
+    LocalWriter(table).bulk_insert(rows(range(20)))
+    before, after = expected(rows(range(20))), expected(rows(range(3, 20)), rows(range(3), ts=2))
+    seen = set()
+    for at in itertools.count(1):
+        folder = tmp_path / f"at {at}"
+        shutil.copytree(table.storage.root, folder)
+        storage = KilledAtChanges(str(folder), at)
+        killed = HudiTable.open(storage, table.options).with_context(runner=ThreadRunner(1))
+        with suppress(SkepError):
+            LocalWriter(killed).upsert(rows(range(3), ts=2))
+        left = HudiTable.open(str(folder), table.options)
+        assert content(left) in (before, after)
+        seen.add(content(left) == after)
+        assert shows(left) == []
+        shutil.rmtree(folder)
+        if not storage.hit:
+            break
+    assert seen == {False, True}
