@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from peer_shared import Shape, Shared, agree
 
-from benchmarks.peers.bundle import PeerMissing, fetched
+from benchmarks.peers.bundle import PeerMissing, bundle, fetched
 from benchmarks.peers.jvm import HudiRefused, Jvm
 from skep_format.options import Options
 from skep_table.services.clustering.cluster import cluster
@@ -73,7 +73,7 @@ def hudi(no_jvm: None) -> Iterator[Jvm]:
         jar = fetched(GROUP, "parquet-hadoop", RELEASE, "tests")
     except PeerMissing as missing:
         pytest.skip(str(missing))
-    with Jvm("0.15.0", {"spark.driver.extraClassPath": str(jar)}) as hudi:
+    with Jvm("0.15.0", {"spark.driver.extraClassPath": f"{bundle('0.15.0')}:{jar}"}) as hudi:
         yield hudi
 
 

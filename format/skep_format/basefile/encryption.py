@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
 from io import BytesIO
+from threading import Lock
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -20,7 +22,7 @@ import pyarrow.parquet as pq
 from skep_format.basefile import parquet_metadata as parquet
 from skep_format.basefile.encoding import leaves
 from skep_format.basefile.parquet_metadata import ENCRYPTED_MAGIC
-from skep_format.basefile.thrift import Struct, value_of
+from skep_format.basefile.thrift import Struct, parse_struct, value_of
 from skep_format.errors import EncryptedFileError, OptionError, UnsupportedError
 from skep_format.options import REGISTRY, Options, Status, boolean, comma_list, option
 from skep_format.storage import Storage
@@ -29,6 +31,8 @@ from skep_format.storage.keyed import keys_in
 if TYPE_CHECKING:
     import pyarrow.parquet.encryption as pe
 
+_MOST_KEYS: Final = 10_000
+"""That are kept: with double wrapping there are few, without one for each column of a file."""
 _FACTORY_CLASS: Final = "org.apache.parquet.crypto.keytools.PropertiesDrivenCryptoFactory"
 _PREFIXES: Final = ("parquet.encryption.", "parquet.crypto.")
 
@@ -181,7 +185,7 @@ class ParquetKeys:
 
         lifetime = timedelta(seconds=self.cache_seconds)
         return _factory_of(self).file_decryption_properties(
-            self._connection(), pe.DecryptionConfiguration(cache_lifetime=lifetime)
+            self.connection(), pe.DecryptionConfiguration(cache_lifetime=lifetime)
         )
 
     def writing(self, schema: pa.Schema) -> pe.FileEncryptionProperties | None:
@@ -215,9 +219,10 @@ class ParquetKeys:
             data_key_length_bits=self.key_bits,
             **({"column_keys": columns} if columns else {"uniform_encryption": True}),
         )
-        return _factory_of(self).file_encryption_properties(self._connection(), keys)
+        return _factory_of(self).file_encryption_properties(self.connection(), keys)
 
-    def _connection(self) -> pe.KmsConnectionConfig:
+    def connection(self) -> pe.KmsConnectionConfig:
+        """What the KMS client is made with."""
         import pyarrow.parquet.encryption as pe
 
         return pe.KmsConnectionConfig(
@@ -230,7 +235,7 @@ class ParquetKeys:
     def unwraps(self, wrapped: str, master_key: str) -> str:
         """Why the KMS does not unwrap a key; empty where it does."""
         try:
-            _client_of(self).unwrap_key(wrapped.encode(), master_key)
+            _client_of(self).unwrapped(wrapped, master_key)
         except EncryptedFileError as error:
             return error.message
         return ""
@@ -243,19 +248,19 @@ def _is_of_kms(key: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _factory_of(keys: ParquetKeys) -> pe.CryptoFactory:
-    """One for the process: it keeps the keys that the KMS has unwrapped."""
+    """One for the process: it keeps keys, too."""
     import pyarrow.parquet.encryption as pe
 
-    return pe.CryptoFactory(lambda config: _checked(keys, config))
+    return pe.CryptoFactory(lambda _config: _client_of(keys))
 
 
 @lru_cache(maxsize=64)
 def _client_of(keys: ParquetKeys) -> Any:
-    return _checked(keys, keys._connection())
+    """The KMS client of a process, whose failures are EncryptedFileError, which Arrow passes on.
 
-
-def _checked(keys: ParquetKeys, config: Any) -> Any:
-    """A KMS client whose failures are EncryptedFileError, which Arrow passes on."""
+    It keeps what the KMS has unwrapped. Arrow ends the process where a key of a file that is open can't be had any
+    more: such a file is read on with the key that it was opened with.
+    """
     import pyarrow.parquet.encryption as pe
 
     def failed(what: str, error: Exception) -> EncryptedFileError:
@@ -269,24 +274,45 @@ def _checked(keys: ParquetKeys, config: Any) -> Any:
 
         def __init__(self) -> None:
             super().__init__()
+            self._known: dict[tuple[str, str], tuple[bytes, float]] = {}
+            self._guard = Lock()
             try:
-                self.own = keys.client(config)
+                self._own = keys.client(keys.connection())
             except Exception as error:
                 raise failed("the KMS client does not start", error) from error
 
         def wrap_key(self, key_bytes: bytes, master_key_identifier: str) -> Any:
             """For a new file."""
             try:
-                return self.own.wrap_key(key_bytes, master_key_identifier)
+                return self._own.wrap_key(key_bytes, master_key_identifier)
             except Exception as error:
                 raise failed(f"the KMS wraps no key with master key {master_key_identifier}", error) from error
 
-        def unwrap_key(self, wrapped_key: bytes, master_key_identifier: str) -> Any:
-            """Of a file."""
+        def unwrap_key(self, wrapped_key: str, master_key_identifier: str) -> bytes:
+            """Of a file, for Arrow."""
             try:
-                return self.own.unwrap_key(wrapped_key, master_key_identifier)
+                return self.unwrapped(wrapped_key, master_key_identifier)
+            except EncryptedFileError:
+                found = self._known.get((wrapped_key, master_key_identifier))
+                if found is None:
+                    raise
+                return found[0]
+
+        def unwrapped(self, wrapped_key: str, master_key_identifier: str) -> bytes:
+            """The key of a file that is being opened."""
+            at, now = (wrapped_key, master_key_identifier), monotonic()
+            found = self._known.get(at)
+            if found is not None and now - found[1] < keys.cache_seconds:
+                return found[0]
+            try:
+                key: bytes = self._own.unwrap_key(wrapped_key, master_key_identifier)
             except Exception as error:
                 raise failed(f"the KMS unwraps no key with master key {master_key_identifier}", error) from error
+            with self._guard:
+                while len(self._known) >= _MOST_KEYS:
+                    del self._known[next(iter(self._known))]
+                self._known[at] = key, now
+            return key
 
     return Client()
 
@@ -371,6 +397,8 @@ def encryption_of(
             return None
     if keys is None:
         raise without_keys(path)
+    if reason := _reason(keys, _footer_key(end(length + 8), footer)):
+        raise EncryptedFileError(f"{path}: its footer can't be read: {reason}", path=path, option=KMS_CLASS.key)
     hidden: dict[str, str] = {}
     for name, material in dict(_column_keys(footer)).items():
         if reason := _reason(keys, material):
@@ -386,6 +414,13 @@ def without_keys(path: str) -> EncryptedFileError:
         path=path,
         option=FACTORY.key,
     )
+
+
+def _footer_key(tail: bytes, footer: Struct) -> bytes:
+    """The metadata of the key that encrypts or signs a footer."""
+    if tail.endswith(ENCRYPTED_MAGIC):
+        return value_of(parse_struct(tail)[0], parquet.KEY_OF_ENCRYPTED_FOOTER) or b""
+    return value_of(footer, parquet.KEY_OF_SIGNED_FOOTER) or b""
 
 
 def _column_keys(footer: Struct) -> Iterator[tuple[str, bytes]]:

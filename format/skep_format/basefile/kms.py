@@ -34,7 +34,7 @@ class InMemoryKms(pe.KmsClient):
         cipher = _cipher(self._newest[master_key_identifier])
         return base64.b64encode(nonce + cipher.encrypt(nonce, key_bytes, master_key_identifier.encode()))
 
-    def unwrap_key(self, wrapped_key: bytes, master_key_identifier: str) -> bytes:
+    def unwrap_key(self, wrapped_key: str, master_key_identifier: str) -> bytes:
         """The key of a file."""
         data, name = base64.b64decode(wrapped_key), master_key_identifier
         key: bytes = _cipher(self._keys[name]).decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], name.encode())
@@ -78,7 +78,7 @@ class AwsKms(pe.KmsClient):
         answer = self._client.encrypt(KeyId=master_key_identifier, Plaintext=key_bytes)
         return base64.b64encode(answer["CiphertextBlob"])
 
-    def unwrap_key(self, wrapped_key: bytes, master_key_identifier: str) -> bytes:
+    def unwrap_key(self, wrapped_key: str, master_key_identifier: str) -> bytes:
         """The key of a file, decrypted by the service."""
         blob = base64.b64decode(wrapped_key)
         plain: bytes = self._client.decrypt(KeyId=master_key_identifier, CiphertextBlob=blob)["Plaintext"]

@@ -30,8 +30,10 @@ ENCRYPTED_MAGIC: Final = b"PARE"
 """Of files whose footer is encrypted."""
 # FileMetaData
 SCHEMA, NUM_ROWS, ROW_GROUPS, KEY_VALUES, CREATED_BY, COLUMN_ORDERS = 2, 3, 4, 5, 6, 7
-ENCRYPTION: Final = 8
-"""The algorithm, in signed footers of files with encrypted columns."""
+ENCRYPTION, KEY_OF_SIGNED_FOOTER = 8, 9
+"""The algorithm and the metadata of the key, in signed footers of files with encrypted columns."""
+KEY_OF_ENCRYPTED_FOOTER: Final = 2
+"""Of FileCryptoMetaData, in front of an encrypted footer."""
 _FILE_FIELDS: Final = {1: I32, 2: LIST, 3: I64, 4: LIST, 5: LIST, 6: BINARY, 7: LIST}
 # RowGroup
 COLUMNS, TOTAL_BYTES, GROUP_ROWS, FILE_OFFSET, COMPRESSED_BYTES, ORDINAL = 1, 2, 3, 5, 6, 7

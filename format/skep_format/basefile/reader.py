@@ -131,6 +131,7 @@ class OpenBaseFile:
         if self._path.endswith("." + BaseFormat.ORC.extension):
             return 0, 0
         with damage_named(self._path):
+            self._look_ahead()
             file = self._parquet(())
             self._look(file.metadata)
             if self._encrypted is not None and self._encrypted.hidden:
@@ -150,8 +151,7 @@ class OpenBaseFile:
     ) -> Iterator[pa.RecordBatch]:
         source, path = self._source, self._path
         with damage_named(path):
-            if self._keys is not None and self._metadata is None:
-                self.footer()
+            self._look_ahead()
             hides = self._encrypted is not None and bool(self._encrypted.hidden)
             statistics = None if hides else Statistics.of(source, condition, self._keys)
             if statistics is not None:
@@ -197,6 +197,11 @@ class OpenBaseFile:
         if encoded not in self._files:
             self._files[encoded] = parquet_file(self._source, self._metadata, encoded, self._keys)
         return self._files[encoded]
+
+    def _look_ahead(self) -> None:
+        """With keys, reads the footer first, which shows the columns that are hidden."""
+        if self._keys is not None and self._metadata is None:
+            self.footer()
 
     def _look(self, metadata: pq.FileMetaData) -> None:
         """EncryptedFileError for an encrypted file without keys: Arrow would end the process at some of its columns."""

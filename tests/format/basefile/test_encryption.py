@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -46,6 +47,16 @@ def write(storage: Storage, options: BaseFileOptions | None = None) -> BaseFileW
     return writer
 
 
+class Condition:
+    """That a hidden column has some value."""
+
+    columns = ("b",)
+    expression = pc.field("b") == "text 200"
+
+    def mask(self, rows: pa.RecordBatch) -> pa.Array:
+        return pc.equal(rows.column("b"), "text 200")
+
+
 COLUMNS = {"footer__key": "k1", "column__keys": "k2:b,s.y"}
 
 
@@ -74,6 +85,7 @@ def test_hidden_columns_are_found_before_arrow_is_asked_for_them(tmp_path: Path,
         assert error.value.fields["path"] == PATH
         assert error.value.fields["column"] in "bs"
     with open_base(reader, PATH) as opened:
+        assert opened.groups_left(Condition(), from_arrow(ROWS.schema)) == (1, 1)
         assert opened.row_groups is None
         with pytest.raises(EncryptedFileError):
             _ = opened.metadata
@@ -118,7 +130,7 @@ def test_keys_that_the_kms_of_tests_wraps_are_javas() -> None:
         }
 
     client = InMemoryKms(Config())
-    wrapped = client.wrap_key(b"0123456789abcdef", "k1")
+    wrapped = client.wrap_key(b"0123456789abcdef", "k1").decode()
     assert len(base64.b64decode(wrapped)) == 12 + 16 + 16
 
     class Newer:
@@ -142,3 +154,44 @@ def test_awss_key_service_wraps_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         lost = ParquetKeys.of(Options({"parquet.encryption.uniform.key": "alias/none"}), AwsKms)
         with pytest.raises(EncryptedFileError, match="wraps no key with master key alias/none: NotFoundException"):
             write(keyed(LocalStorage(str(tmp_path)), lost))
+
+
+class Failing(InMemoryKms):
+    """Fails from some time on, and counts its calls."""
+
+    fails: ClassVar[bool] = False
+    calls: ClassVar[int] = 0
+
+    def unwrap_key(self, wrapped_key: str, master_key_identifier: str) -> bytes:
+        if Failing.fails:
+            raise TimeoutError("no answer")
+        Failing.calls += 1
+        return super().unwrap_key(wrapped_key, master_key_identifier)
+
+
+@pytest.mark.parametrize("wrapping", ["false", "true"])
+@pytest.mark.parametrize("footer", ["false", "true"])
+def test_a_kms_that_fails_ends_no_process_and_is_called_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, footer: str, wrapping: str
+) -> None:
+    write(storage_of(tmp_path, **COLUMNS, plaintext__footer=footer, double__wrapping=wrapping))
+    known = {"parquet.encryption.key.list": ",".join(f"{name}:{KEYS[name]}" for name in KEYS)}
+    for seconds in ("0", "600"):
+        monkeypatch.setattr(Failing, "fails", False)
+        monkeypatch.setattr(Failing, "calls", 0)
+        options = Options({**known, "parquet.encryption.cache.lifetime.seconds": seconds})
+        storage = keyed(LocalStorage(str(tmp_path)), ParquetKeys.of(options, Failing))
+        with open_base(storage, PATH) as opened:
+            opened.footer()
+            if seconds == "600":
+                for _ in range(5):
+                    assert pa.Table.from_batches(read_base(storage, PATH)).num_rows == 100
+                assert Failing.calls <= 3  # one for each key
+            monkeypatch.setattr(Failing, "fails", True)
+            assert opened.metadata is not None
+            group = opened.metadata.row_group(0)
+            assert [group.column(at).num_values for at in range(group.num_columns)] == [100] * 5
+        if seconds == "0":
+            with pytest.raises(EncryptedFileError, match="TimeoutError: no answer") as error:
+                read_footer(storage, PATH)
+            assert error.value.fields["path"] == PATH
