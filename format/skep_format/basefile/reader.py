@@ -159,6 +159,8 @@ class OpenBaseFile:
                 self._metadata = statistics.metadata  # read once for both
             file = self._parquet(tuple(encoded))
             self._look(file.metadata)
+            if self._encrypted is not None and any(LegacyCalendar.stated(file.metadata)):
+                self._encrypted.check(None, path)  # the types of all columns are looked at
             calendar = LegacyCalendar.of(file.metadata, path)
             columns = wanted
             if wanted is not None:

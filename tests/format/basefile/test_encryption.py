@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -35,9 +36,13 @@ KEYS = {name: base64.b64encode(name.encode() * 8).decode() for name in ("k1", "k
 PATH = "f.parquet"
 
 
+def _options(known: str) -> dict[str, str]:
+    return {"parquet.encryption.key.list": ",".join(f"{name}:{KEYS[name]}" for name in known.split(","))}
+
+
 def storage_of(folder: Path, known: str = "k1,k2", **given: str) -> Storage:
     options = {f"parquet.encryption.{key.replace('__', '.')}": value for key, value in given.items()}
-    options["parquet.encryption.key.list"] = ",".join(f"{name}:{KEYS[name]}" for name in known.split(","))
+    options |= _options(known)
     return keyed(LocalStorage(str(folder)), ParquetKeys.of(Options(options), InMemoryKms))
 
 
@@ -156,6 +161,19 @@ def test_awss_key_service_wraps_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: 
             write(keyed(LocalStorage(str(tmp_path)), lost))
 
 
+def test_a_legacy_calendar_wants_the_keys_of_all_columns(tmp_path: Path) -> None:
+    keys = ParquetKeys.of(Options({**_options("k1,k2"), "parquet.encryption.footer.key": "k1"}), InMemoryKms)
+    keys = replace(keys, column_keys=(("k2", ("b",)),))
+    with pq.ParquetWriter(
+        tmp_path / PATH, ROWS.schema, encryption_properties=keys.writing(ROWS.schema), store_schema=False
+    ) as file:
+        file.write_table(ROWS)
+        file.add_key_value_metadata({"org.apache.spark.version": "2.4.8"})
+    with pytest.raises(EncryptedFileError, match="column b"):
+        list(read_base(storage_of(tmp_path, "k1"), PATH, columns=["a"]))
+    assert len(list(read_base(storage_of(tmp_path), PATH, columns=["a"]))) == 1
+
+
 class Failing(InMemoryKms):
     """Fails from some time on, and counts its calls."""
 
@@ -175,11 +193,10 @@ def test_a_kms_that_fails_ends_no_process_and_is_called_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, footer: str, wrapping: str
 ) -> None:
     write(storage_of(tmp_path, **COLUMNS, plaintext__footer=footer, double__wrapping=wrapping))
-    known = {"parquet.encryption.key.list": ",".join(f"{name}:{KEYS[name]}" for name in KEYS)}
     for seconds in ("0", "600"):
         monkeypatch.setattr(Failing, "fails", False)
         monkeypatch.setattr(Failing, "calls", 0)
-        options = Options({**known, "parquet.encryption.cache.lifetime.seconds": seconds})
+        options = Options({**_options("k1,k2"), "parquet.encryption.cache.lifetime.seconds": seconds})
         storage = keyed(LocalStorage(str(tmp_path)), ParquetKeys.of(options, Failing))
         with open_base(storage, PATH) as opened:
             opened.footer()
