@@ -321,7 +321,8 @@ def check_options(options: Options) -> None:
     """OptionError for options of encryption that contradict each other, that have no effect without others, or that
     are nearly those of Parquet: files would be written as plain text by mistake.
     """
-    given = [key for key in options if key.startswith(_PREFIXES)]
+    of_parquet = {key: REGISTRY.find(key) for key in options if key.startswith(_PREFIXES)}
+    given = [key for key, known in of_parquet.items() if known is None or known.status is not Status.NO_EFFECT]
     if not given:
         return
     for key in given:
