@@ -27,6 +27,7 @@ from skep_format.storage import LocalStorage
 from skep_format.storage.versioned import VersionedStorage
 from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
+from skep_table.locks.providers import LockRequest, make_lock
 from skep_table.query import ReadRequest, read
 from skep_table.services.clustering.cluster import cluster
 from skep_table.services.compaction.compact import execute_pending_compactions, schedule_compaction
@@ -405,6 +406,10 @@ def test_the_storage_with_keys_is_of_all_protocols_of_its_own(make: Callable[...
     assert isinstance(storage, VersionedStorage)
     assert repr(pickle.loads(pickle.dumps(storage))) == repr(storage)
     assert storage.root == storage.inner.root
+    for provider in ("filesystem", "storage"):
+        lock = make_lock(LockRequest(storage, "t", Options({"hoodie.write.lock.provider": provider})), "none")
+        lock.acquire(1)
+        lock.release()
 
 
 def test_a_kill_at_any_change_leaves_a_table_that_is_read_and_no_plain_text(
