@@ -68,7 +68,10 @@ def make(spark: Any, database: str, name: str = "orders", *rows: int) -> str:
     return full
 
 
-def test_a_job_whose_keys_are_in_hadoops_configuration(spark: Any, jobs: HudiJobs, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("jobs")
+def test_a_job_whose_keys_are_in_hadoops_configuration(spark: Any, tmp_path: Path) -> None:
+    from pyspark.errors import PythonException
+
     keys = {
         "parquet.crypto.factory.class": "org.apache.parquet.crypto.keytools.PropertiesDrivenCryptoFactory",
         "parquet.encryption.kms.client.class": "org.apache.parquet.crypto.keytools.mocks.InMemoryKMS",
@@ -86,7 +89,7 @@ def test_a_job_whose_keys_are_in_hadoops_configuration(spark: Any, jobs: HudiJob
     finally:
         for key in keys:
             hadoop.unset(key)
-    with pytest.raises(EncryptedFileError, match="no keys are given"):
+    with pytest.raises(PythonException, match="the file is encrypted, and no keys are given"):
         spark.read.format("hudi").load(str(path)).collect()
     with pytest.raises(EncryptedFileError, match="new ones would not be"):
         orders(spark, 5).write.format("hudi").options(**OPTIONS).mode("append").save(str(path))

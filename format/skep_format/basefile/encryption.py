@@ -131,7 +131,7 @@ class ParquetKeys:
     """The keys that a table's base files are read with, and written with where they `encrypt`. It pickles.
 
     `client`: the class of the KMS client, called with Arrow's `KmsConnectionConfig`. `settings`: what else the options
-    have for it. `complete`: columns without a key have that of the footer. `plaintext`: see the option.
+    have for it. `complete`: columns without a key have that of the footer.
     """
 
     client: Callable[[Any], Any]
