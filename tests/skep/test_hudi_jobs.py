@@ -69,7 +69,9 @@ def make(spark: Any, database: str, name: str = "orders", *rows: int) -> str:
 
 
 @pytest.mark.usefixtures("jobs")
-def test_a_job_whose_keys_are_in_hadoops_configuration(spark: Any, tmp_path: Path) -> None:
+def test_a_job_whose_keys_are_in_hadoops_configuration(
+    spark: Any, spark_lake: Lake, database: str, tmp_path: Path
+) -> None:
     from pyspark.errors import PythonException
 
     keys = {
@@ -86,6 +88,10 @@ def test_a_job_whose_keys_are_in_hadoops_configuration(spark: Any, tmp_path: Pat
             rows.write.format("hudi").options(**OPTIONS).mode("append").save(str(path))
         assert {file.read_bytes()[-4:] for file in path.glob("*.parquet")} == {b"PARE"}
         assert ids(spark.read.format("hudi").load(str(path))) == [1, 2, 3, 4]
+        named = make(spark, database, "named", 1, 2)
+        assert ids(spark.sql(f"SELECT * FROM {named} WHERE id > 1")) == [2]
+        files = list(Path(spark_lake.table(named).path).glob("*.parquet"))
+        assert {file.read_bytes()[-4:] for file in files} == {b"PARE"}
     finally:
         for key in keys:
             hadoop.unset(key)
