@@ -28,13 +28,14 @@ def bundle(release: str) -> Path:
     return fetched(GROUP, ARTIFACT, release)
 
 
-def fetched(group: str, artifact: str, release: str) -> Path:
+def fetched(group: str, artifact: str, release: str, classifier: str = "") -> Path:
     """The jar of these coordinates. PeerMissing when Maven can't get it."""
-    inside = Path(*group.split("."), artifact, release, f"{artifact}-{release}.jar")
+    name = f"{artifact}-{release}-{classifier}" if classifier else f"{artifact}-{release}"
+    inside = Path(*group.split("."), artifact, release, f"{name}.jar")
     jar = Path.home() / ".m2" / "repository" / inside
     if jar.exists():
         return jar
-    coordinates = f"{group}:{artifact}:{release}"
+    coordinates = f"{group}:{artifact}:{release}" + (f":jar:{classifier}" if classifier else "")
     _maven(f"{DEPENDENCY_PLUGIN}:get", f"-Dartifact={coordinates}", "-Dtransitive=false")
     if not jar.exists():  # settings.xml may name another folder
         jar = Path(_maven("help:evaluate", "-Dexpression=settings.localRepository", "-DforceStdout").strip()) / inside

@@ -10,6 +10,7 @@
     │   └── MetadataTableError        the table has a metadata table, and the write may not drop it
     ├── FormatError               bytes that break the format: file, offset, found, expected
     │   └── CorruptFileError          a checksum, length or magic number shows that the file is damaged
+    ├── EncryptedFileError        an encrypted file whose keys are missing, wrong or refused
     ├── InputError                the caller's rows or arguments can't be used
     │   ├── SchemaError               schemas that don't fit, or a type skep can't hold
     │   │   └── InexactValueError         a value that the type of its column does not hold exactly
@@ -105,6 +106,13 @@ class FormatError(SkepError, ValueError):
 
 class CorruptFileError(FormatError):
     """A checksum, a length or a magic number shows that a file is damaged or cut."""
+
+
+class EncryptedFileError(SkepError):
+    """An encrypted file can't be read or written: its keys are missing, wrong, or the KMS refuses them.
+
+    Fields: path, column, option.
+    """
 
 
 class InputError(SkepError, ValueError):

@@ -340,6 +340,8 @@ _SECRET_WORDS = (
     "account.key",
     "jaas.config",
     "user.info",
+    "encryption.key.list",
+    "encryption.new.key.list",
 )
 
 

@@ -231,7 +231,7 @@ class HudiJobs:
     def _write_options(self, asked: JobSettings, spark: SparkSession, batch: str | None) -> dict[str, Any]:
         """What a job has set; `batch` is a stream's. OptionError where partitionBy and Hudi's option differ."""
         own = {key: value for key, value in asked.options.items() if key not in ("path", "checkpointLocation")}
-        options: dict[str, Any] = {**self._options, **own}
+        options: dict[str, Any] = {**self._options_in(spark), **own}
         if asked.partition_by:
             columns = ",".join(asked.partition_by)
             named = str(options.setdefault(PARTITION_FIELDS.key, columns))
@@ -260,7 +260,7 @@ class HudiJobs:
             path = path[0]
         if asked.options.get(_READ_PATHS):
             raise UnsupportedError(f"{_READ_PATHS} is not supported", hint="load(path) of the table, and a filter")
-        options = {**self._options, **_hudis(asked.options)}
+        options = {**self._options_in(spark), **_hudis(asked.options)}
         place = _without_pattern(str(path), Options(options))
         frame = rows_at(place, options, SparkHolder(spark)).to_spark()
         return frame if asked.schema is None else with_schema(frame, asked.schema)
@@ -273,7 +273,9 @@ class HudiJobs:
             return None
         if not options:
             return statements.run(f"SELECT * FROM {name}")
-        return rows_at(self._path_of(spark, name), {**self._options, **options}, SparkHolder(spark)).to_spark()
+        return rows_at(
+            self._path_of(spark, name), {**self._options_in(spark), **options}, SparkHolder(spark)
+        ).to_spark()
 
     @_alone
     def stream(self, spark: SparkSession, asked: JobSettings, path: object) -> DataFrame:
@@ -281,7 +283,7 @@ class HudiJobs:
         from skep_writer import stream_changes
         from skep_writer.routed import with_schema
 
-        options = Options({**self._options, **_hudis(asked.options)})
+        options = Options({**self._options_in(spark), **_hudis(asked.options)})
         options.check()
         frame = stream_changes(spark, HudiTable.open(_without_pattern(str(path), options), options), options)
         return frame if asked.schema is None else with_schema(frame, asked.schema)
@@ -341,6 +343,9 @@ class HudiJobs:
             spark, lambda: self._lake_of(spark), lambda: self._may_have_tables(spark), self._views, options
         )
 
+    def _options_in(self, spark: SparkSession) -> dict[str, str]:
+        return {**_keys_in(spark), **self._options}
+
     def _may_have_tables(self, spark: SparkSession) -> bool:
         """False where the metastore would be an embedded one that nobody has made yet."""
         if self._given is not None or self._made is not None or self._address(spark):
@@ -367,11 +372,20 @@ class HudiJobs:
                     self._address(spark), _warehouse(spark), self._spark, options=dict(self._options)
                 )
             found = self._lakes.get(session_id(spark))
-            if found is None:
+            options = main.options.with_values(_keys_in(spark))
+            if found is None or found.options != options:
                 holder = SparkHolder(spark)
-                found = Lake(main.metastore, main.warehouse, holder, main.database, main.options, main.events)
+                database = main.database if found is None else found.database
+                found = Lake(main.metastore, main.warehouse, holder, database, options, main.events)
                 self._lakes[session_id(spark)] = found
             return found
+
+
+def _keys_in(spark: SparkSession) -> dict[str, str]:
+    """Parquet's options of encryption, which jobs give to Hadoop: Hudi's writers and readers find them there."""
+    from skep_writer.routed import hadoop_values
+
+    return hadoop_values(spark, "parquet.crypto.", "parquet.encryption.")
 
 
 def without_hudi_classes(settings: dict[str, Any]) -> None:

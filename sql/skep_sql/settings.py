@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from skep_format.errors import InputError
+from skep_format.errors import InputError, OptionError
 from skep_format.options import REGISTRY, Options
 from skep_format.schema.policy import SCHEMA_ON_READ
 from skep_sql.assign import POLICY_KEY, Policy
@@ -20,6 +20,7 @@ OF_STATEMENTS: Final = (
 )
 """Settings of statements, which are none of the options of a write."""
 
+_OF_LAKES: Final = ("parquet.crypto.", "parquet.encryption.", "skep.encryption.")
 _OF_ENGINES: Final = "spark.sql."
 _NOT_OF_ENGINES: Final = (POLICY_KEY, "spark.sql.sources.partitionoverwritemode")
 
@@ -40,6 +41,12 @@ class SessionSettings:
 
         Hudi's options are checked: OptionError for a value that one does not take, a warning of one that is misspelt.
         """
+        if key.lower().startswith(_OF_LAKES):
+            raise OptionError(
+                f"{key} is no setting of a session",
+                hint="connect(options=…), the settings' file or --option have the keys of encrypted tables",
+                option=key,
+            )
         is_option = key.startswith("hoodie.") and key not in OF_STATEMENTS
         if is_option and (REGISTRY.find(key) is not None or REGISTRY.nearest(key) is not None):
             Options({key: value}).check()

@@ -12,6 +12,7 @@ from skep_format.errors import LeaseLostError, LockError
 from skep_format.options import Options
 from skep_format.runner import Runner, ThreadRunner
 from skep_format.storage import Storage
+from skep_table.encryption import with_keys
 from skep_table.events import NO_EVENTS, Events
 from skep_table.lock import Lock, NoLock, held
 from skep_table.locks.options import LOCK_RETRIES, LOCK_TIMEOUT_SECONDS, LOCK_WAIT_MILLISECONDS
@@ -50,6 +51,7 @@ class TableContext:
     `runner` runs the tasks of writes and services. `conflict_check` replaces the conflict strategy that the options
     name; it receives a `commit.conflict.CommitCandidate`. `on_lost` is called from another thread when the heartbeat
     of a write was lost, so that tasks which still run for it can be stopped. `queries` answers the SQL of validators.
+    The storage has the keys of base files that the options have.
 
     In another process (a pickled table) only storage and options are the same: tasks read, the driver commits. A lock
     does not travel either; acquiring it there is a LockError.
@@ -64,6 +66,9 @@ class TableContext:
     conflict_check: Callable[[Any], None] | None = None
     on_lost: Callable[[LeaseLostError], None] = _ignore
     queries: Queries | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "storage", with_keys(self.storage, self.options))
 
     def __reduce__(self) -> tuple[object, ...]:
         return _unpickled, (self.storage, dict(unobserved(self.options)), isinstance(self.lock, NoLock))

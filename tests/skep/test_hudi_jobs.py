@@ -19,6 +19,7 @@ from skep.lake import Lake
 from skep.services import runner as services_runner
 from skep_catalog.java import find_java
 from skep_format.errors import (
+    EncryptedFileError,
     EntryExistsError,
     InputError,
     NoSuchTableError,
@@ -65,6 +66,39 @@ def make(spark: Any, database: str, name: str = "orders", *rows: int) -> str:
     if rows:
         spark.sql(f"INSERT INTO {full} VALUES " + ", ".join(f"({each}, 'pen', 1, 'mon')" for each in rows))
     return full
+
+
+@pytest.mark.usefixtures("jobs")
+def test_a_job_whose_keys_are_in_hadoops_configuration(
+    spark: Any, spark_lake: Lake, database: str, tmp_path: Path
+) -> None:
+    from pyspark.errors import PythonException
+
+    keys = {
+        "parquet.crypto.factory.class": "org.apache.parquet.crypto.keytools.PropertiesDrivenCryptoFactory",
+        "parquet.encryption.kms.client.class": "org.apache.parquet.crypto.keytools.mocks.InMemoryKMS",
+        "parquet.encryption.key.list": "k1:MTIzNDU2Nzg5MDEyMzQ1Ng==",
+        "parquet.encryption.uniform.key": "k1",
+    }
+    hadoop, path = spark._jsc.hadoopConfiguration(), tmp_path / "orders"
+    try:
+        for key, value in keys.items():
+            hadoop.set(key, value)
+        for rows in (orders(spark, 1, 2, 3), orders(spark, 3, 4, ts=2)):  # tasks of Spark write, and merge
+            rows.write.format("hudi").options(**OPTIONS).mode("append").save(str(path))
+        assert {file.read_bytes()[-4:] for file in path.glob("*.parquet")} == {b"PARE"}
+        assert ids(spark.read.format("hudi").load(str(path))) == [1, 2, 3, 4]
+        named = make(spark, database, "named", 1, 2)
+        assert ids(spark.sql(f"SELECT * FROM {named} WHERE id > 1")) == [2]
+        files = list(Path(spark_lake.table(named).path).glob("*.parquet"))
+        assert {file.read_bytes()[-4:] for file in files} == {b"PARE"}
+    finally:
+        for key in keys:
+            hadoop.unset(key)
+    with pytest.raises(PythonException, match="the file is encrypted, and no keys are given"):
+        spark.read.format("hudi").load(str(path)).collect()
+    with pytest.raises(EncryptedFileError, match="new ones would not be"):
+        orders(spark, 5).write.format("hudi").options(**OPTIONS).mode("append").save(str(path))
 
 
 def test_the_bootstrap_of_a_job(spark: Any, jobs: HudiJobs, tmp_path: Path) -> None:

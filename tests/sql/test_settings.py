@@ -68,3 +68,9 @@ def test_settings_hold_in_spark_for_the_client_that_gave_them(spark_lake: Lake, 
     lake.sql("SET spark.sql.session.timeZone = Nowhere/Here")
     with pytest.raises(InputError, match=r"SET spark\.sql\.session\.timeZone=Nowhere/Here"):
         lake.sql(wrong).to_arrow()
+
+
+@pytest.mark.parametrize("key", ["parquet.encryption.uniform.key", "parquet.crypto.factory.class"])
+def test_keys_of_encrypted_tables_are_no_settings_of_a_session(key: str, lake: Lake) -> None:
+    with pytest.raises(OptionError, match="is no setting of a session"):
+        lake.sql(f"SET {key}=k1")

@@ -615,6 +615,16 @@ def hadoop_value(spark: SparkSession, key: str) -> str | None:
     return str(found) if found else None
 
 
+def hadoop_values(spark: SparkSession, *prefixes: str) -> dict[str, str]:
+    """The settings of Hadoop whose keys begin with one of the prefixes, with those that a session adds."""
+    settings = spark._jsparkSession.sessionState().newHadoopConf()
+    found = {}
+    for prefix in prefixes:
+        of_prefix = settings.getPropsWithPrefix(prefix)
+        found.update({f"{prefix}{key}": str(of_prefix[key]) for key in of_prefix})
+    return found
+
+
 def has_class(spark: SparkSession, name: str) -> bool:
     """Whether a class is on the session's class path."""
     from py4j.protocol import Py4JJavaError

@@ -44,13 +44,7 @@ class LegacyCalendar:
     @classmethod
     def of(cls, metadata: pq.FileMetaData, path: str) -> LegacyCalendar | None:
         """None for a file whose values are all proleptic, which nearly all are."""
-        entries: Mapping[bytes, bytes] = metadata.metadata or {}
-        version = entries.get(keys.SPARK_VERSION.encode())
-        if version is None:
-            return None
-        # versions are compared as text, as Spark does
-        dates = version < b"3.0.0" or keys.LEGACY_DATETIME.encode() in entries
-        int96 = version < b"3.1.0" or keys.LEGACY_INT96.encode() in entries
+        dates, int96 = cls.stated(metadata)
         if not dates and not int96:
             return None
         # not by `metadata.schema`, which would keep the footer in memory: see `footer.read_footer`
@@ -60,8 +54,20 @@ class LegacyCalendar:
         stored = frozenset(chunk.path_in_schema.partition(".")[0] for chunk in chunks if chunk.physical_type == "INT96")
         if not dates and not stored:
             return None
-        zone = entries.get(keys.SPARK_ZONE.encode(), b"").decode("utf-8", "replace")
+        zone = (metadata.metadata or {}).get(keys.SPARK_ZONE.encode(), b"").decode("utf-8", "replace")
         return cls(path, dates, int96, stored, zone)
+
+    @staticmethod
+    def stated(metadata: pq.FileMetaData) -> tuple[bool, bool]:
+        """Whether dates and INT64 times, and whether INT96 times, are legacy where a file has some."""
+        entries: Mapping[bytes, bytes] = metadata.metadata or {}
+        version = entries.get(keys.SPARK_VERSION.encode())
+        if version is None:
+            return False, False
+        # versions are compared as text, as Spark does
+        dates = version < b"3.0.0" or keys.LEGACY_DATETIME.encode() in entries
+        int96 = version < b"3.1.0" or keys.LEGACY_INT96.encode() in entries
+        return dates, int96
 
     def proleptic(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with its dates and timestamps in the proleptic Gregorian calendar.

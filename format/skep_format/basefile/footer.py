@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from skep_format.basefile import keys
-from skep_format.basefile.parquet_metadata import MAGIC
+from skep_format.basefile.encryption import Encrypted, ParquetKeys, encryption_of, keys_of, without_keys
+from skep_format.basefile.parquet_metadata import ENCRYPTED_MAGIC, MAGIC
 from skep_format.bloom import BloomFilter
-from skep_format.errors import CorruptFileError, SchemaError, SkepError
+from skep_format.errors import CorruptFileError, EncryptedFileError, SchemaError, SkepError
 from skep_format.names import BaseFormat
 from skep_format.schema.arrow import from_arrow
 from skep_format.schema.avro import parse_avro
@@ -23,10 +24,21 @@ from skep_format.storage.ranged import TAIL_BYTES
 
 
 class BaseFileFooter:
-    """The footer of a base file. The bloom filter and the schemas are decoded on first access."""
+    """The footer of a base file. The bloom filter and the schemas are decoded on first access.
 
-    def __init__(self, path: str, num_rows: int, arrow_schema: pa.Schema, entries: Mapping[str, str]) -> None:
+    `encrypted`: of an encrypted file, for its readers; None of others.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        num_rows: int,
+        arrow_schema: pa.Schema,
+        entries: Mapping[str, str],
+        encrypted: Encrypted | None = None,
+    ) -> None:
         self.path = path
+        self.encrypted = encrypted
         self.num_rows = num_rows
         self.arrow_schema = arrow_schema
         self.entries = entries
@@ -64,19 +76,23 @@ class BaseFileFooter:
 
 
 def read_footer(storage: Storage, path: str) -> BaseFileFooter:
-    """Reads a footer only, by the file's ending. CorruptFileError names the file when there is none to be read."""
+    """Reads a footer only, by the file's ending. CorruptFileError names the file when there is none to be read,
+    EncryptedFileError where its key is missing.
+    """
     if path.endswith("." + BaseFormat.ORC.extension):
         with damage_named(path), storage.open_input(path) as source:
             return _orc_footer(source, path)
-    return _parquet_footer(lambda length: storage.read_suffix(path, length), path)[0]
+    return _parquet_footer(lambda length: storage.read_suffix(path, length), path, keys_of(storage))[0]
 
 
-def opened_footer(source: pa.NativeFile, path: str) -> tuple[BaseFileFooter, pq.FileMetaData | None]:
+def opened_footer(
+    source: pa.NativeFile, path: str, own: ParquetKeys | None
+) -> tuple[BaseFileFooter, pq.FileMetaData | None]:
     """The footer of an opened base file, and the Parquet metadata it was made of. Errors as `read_footer`."""
     if path.endswith("." + BaseFormat.ORC.extension):
         return _orc_footer(source, path), None
 
-    return _parquet_footer(partial(read_end, source), path)
+    return _parquet_footer(partial(read_end, source), path, own)
 
 
 def read_end(source: pa.NativeFile, length: int) -> bytes:
@@ -86,19 +102,26 @@ def read_end(source: pa.NativeFile, length: int) -> bytes:
     return data
 
 
-def _parquet_footer(suffix: Callable[[int], bytes], path: str) -> tuple[BaseFileFooter, pq.FileMetaData]:
-    with damage_named(path), pq.ParquetFile(pa.BufferReader(parquet_tail(suffix, path))) as file:
+def _parquet_footer(
+    suffix: Callable[[int], bytes], path: str, own: ParquetKeys | None
+) -> tuple[BaseFileFooter, pq.FileMetaData]:
+    tail = parquet_tail(suffix, path)
+    if own is None and tail.endswith(ENCRYPTED_MAGIC):
+        raise without_keys(path)
+    properties = None if own is None else own.reading()
+    with damage_named(path), pq.ParquetFile(pa.BufferReader(tail), decryption_properties=properties) as file:
         metadata = file.metadata
+        encrypted = encryption_of(lambda length: tail[-length:], metadata, own, path)
         # Not `metadata.schema`: the two would refer to each other, and the megabyte of a footer with a bloom filter
         # would stay until a garbage collection, which so few objects don't bring about.
         schema = file.schema_arrow.remove_metadata()
-        return BaseFileFooter(path, metadata.num_rows, schema, _texts(metadata.metadata)), metadata
+        return BaseFileFooter(path, metadata.num_rows, schema, _texts(metadata.metadata), encrypted), metadata
 
 
 def parquet_tail(suffix: Callable[[int], bytes], path: str) -> bytes:
     """The end of the file with the whole footer. CorruptFileError when the file is cut or is no Parquet."""
     tail = suffix(TAIL_BYTES)
-    if len(tail) < 12 or tail[-4:] != MAGIC:
+    if len(tail) < 12 or tail[-4:] not in (MAGIC, ENCRYPTED_MAGIC):
         raise CorruptFileError(
             f"{path}: no Parquet footer at the end", path=path, found=tail[-4:].hex(), expected=MAGIC.hex()
         )
@@ -125,12 +148,26 @@ def _orc_footer(source: pa.NativeFile, path: str) -> BaseFileFooter:
 
 @contextmanager
 def damage_named(path: str) -> Iterator[None]:
-    """Arrow's errors about unreadable bytes, raised as CorruptFileError that names the file."""
+    """Arrow's errors about unreadable bytes, raised as CorruptFileError that names the file, and those about keys as
+    EncryptedFileError.
+    """
     try:
         yield
+    except EncryptedFileError as error:
+        if "path" in error.fields:
+            raise
+        raise EncryptedFileError(
+            f"{path}: {error.message}", hint=error.hint, **{"path": path, **error.fields}
+        ) from error
     except (SkepError, FileNotFoundError):
         raise
     except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: names that are no UTF-8
+        if "no decryption found" in str(error):
+            raise without_keys(path) from error
+        if "decrypt" in str(error).lower():
+            raise EncryptedFileError(
+                f"{path}: can't be decrypted, its keys are wrong or the file is damaged: {error}", path=path
+            ) from error
         raise CorruptFileError(f"{path}: can't be read as a base file: {error}", path=path) from error
 
 

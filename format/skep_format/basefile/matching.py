@@ -15,19 +15,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from skep_format.basefile.encryption import ParquetKeys
+
 _STEP_ROWS: Final = 8192
 # Where more of the rows are left than one of so many, reading all columns at once takes less time.
 _FEW: Final = 4
 
 
 def parquet_file(
-    source: pa.NativeFile, metadata: pq.FileMetaData | None, encoded: Sequence[str] = ()
+    source: pa.NativeFile,
+    metadata: pq.FileMetaData | None,
+    encoded: Sequence[str] = (),
+    keys: ParquetKeys | None = None,
 ) -> pq.ParquetFile:
     """A file as all rows are read: INT96 times of Java have nanoseconds and overflow before 1677; microseconds hold all
-    that Hudi can. Columns `encoded` come with their dictionaries.
+    that Hudi can. Columns `encoded` come with their dictionaries. `keys` are those of an encrypted file.
     """
     return pq.ParquetFile(
-        source, metadata=metadata, read_dictionary=encoded, coerce_int96_timestamp_unit="us", pre_buffer=True
+        source,
+        metadata=metadata if keys is None else None,  # what decrypts the pages comes with the footer
+        read_dictionary=encoded,
+        coerce_int96_timestamp_unit="us",
+        pre_buffer=True,
+        decryption_properties=None if keys is None else keys.reading(),
     )
 
 
@@ -49,17 +59,20 @@ class RowCondition(Protocol):
 class Statistics:
     """Those of a file's row groups, and a condition over them, by Arrow's own reading of the two."""
 
-    def __init__(self, source: pa.NativeFile, expression: pc.Expression) -> None:
+    def __init__(self, source: pa.NativeFile, expression: pc.Expression, keys: ParquetKeys | None = None) -> None:
         import pyarrow.dataset as ds
 
-        self._fragment = ds.ParquetFileFormat().make_fragment(source)
+        options = None if keys is None else ds.ParquetFragmentScanOptions(decryption_properties=keys.reading())
+        self._fragment = ds.ParquetFileFormat(default_fragment_scan_options=options).make_fragment(source)
         self._expression = expression
 
     @classmethod
-    def of(cls, source: pa.NativeFile, condition: RowCondition | None) -> Statistics | None:
-        """None where no statistics could exclude the condition."""
+    def of(
+        cls, source: pa.NativeFile, condition: RowCondition | None, keys: ParquetKeys | None = None
+    ) -> Statistics | None:
+        """None where no statistics could exclude the condition. `keys` are those of an encrypted file."""
         expression = None if condition is None else condition.expression
-        return None if expression is None else cls(source, expression)
+        return None if expression is None else cls(source, expression, keys)
 
     @property
     def metadata(self) -> pq.FileMetaData:

@@ -49,8 +49,8 @@ class _Copied:
 class ParquetOutput:
     """What one Parquet writer is given in place of `sink`."""
 
-    def __init__(self, sink: IO[bytes]) -> None:
-        self._sink = sink
+    def __init__(self, sink: IO[bytes], *, encrypted: bool = False) -> None:
+        self._sink, self._encrypted = sink, encrypted
         self._groups: list[_Own | _Copied] = []
         self._own_bytes = 0  # as the writer counts them
         self._held: bytearray | None = None
@@ -60,6 +60,8 @@ class ParquetOutput:
 
     def add(self, rows: pa.Table) -> None:
         """Takes note of a row group that the writer has written."""
+        if self._encrypted:
+            return
         found: set[int] = set()
         number = 0
         for field, column in zip(rows.schema, rows.columns, strict=True):
@@ -82,7 +84,7 @@ class ParquetOutput:
 
     def hold(self) -> None:
         """Before the writer is closed."""
-        if any(isinstance(each, _Copied) or each.with_nan for each in self._groups):
+        if self._encrypted or any(isinstance(each, _Copied) or each.with_nan for each in self._groups):
             self._held = bytearray()
 
     def release(self) -> None:
@@ -90,6 +92,10 @@ class ParquetOutput:
         if self._held is None:
             return
         written, self._held = bytes(self._held), None
+        if self._encrypted:  # it can't be read here, and has nothing to be corrected
+            self._sink.write(written)
+            self.footer = written
+            return
         footer, size = parquet.footer_of(written)
         behind = self._sink.tell() - (self._own_bytes - len(written))
         self._sink.write(written[:-size])  # the filters of the writer's own row groups

@@ -8,10 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from skep_format.basefile.footer import damage_named
+from skep_format.basefile.encryption import keys_of
+from skep_format.basefile.footer import damage_named, opened_footer
 from skep_format.basefile.orc_file import OrcRows
 from skep_format.basefile.row_groups import RowGroups
-from skep_format.errors import CorruptFileError
+from skep_format.errors import CorruptFileError, EncryptedFileError
 from skep_format.names import BaseFormat
 from skep_format.storage import Storage
 
@@ -22,7 +23,7 @@ def damaged_pages(storage: Storage, path: str) -> Iterator[str]:
     """What is wrong with the columns of a file, row group by row group; one column chunk is in memory at a time.
 
     A page without checksum whose values still decode is found where they contradict the footer's statistics.
-    CorruptFileError where the footer can't be read.
+    CorruptFileError where the footer can't be read, EncryptedFileError where a key is missing.
     """
     with damage_named(path), storage.open_input(path) as source:
         if path.endswith("." + BaseFormat.ORC.extension):
@@ -30,8 +31,13 @@ def damaged_pages(storage: Storage, path: str) -> Iterator[str]:
 
             yield from OrcRows(orc.ORCFile(source), source, path).damage()
             return
-        file = pq.ParquetFile(source, page_checksum_verification=True)
-        stated = RowGroups(source, path).metadata()
+        keys = keys_of(storage)
+        encrypted = opened_footer(source, path, keys)[0].encrypted
+        properties = None if keys is None else keys.reading()
+        file = pq.ParquetFile(source, page_checksum_verification=True, decryption_properties=properties)
+        if encrypted is not None:
+            encrypted.check(None, path)
+        stated = None if encrypted is not None else RowGroups(source, path).metadata()
         for group in range(file.num_row_groups):
             for name in file.schema_arrow.names:
                 problem = _damage(file, group, name, path, stated)
@@ -48,7 +54,7 @@ def _damage(file: pq.ParquetFile, group: int, name: str, path: str, stated: pq.F
             if len(column) != rows:
                 return f"{len(column):,} values in {rows:,} rows"
             return None if stated is None else _contradiction(stated.row_group(group), name, column)
-    except CorruptFileError as error:
+    except (CorruptFileError, EncryptedFileError) as error:
         return error.message.removeprefix(f"{path}: ")
 
 

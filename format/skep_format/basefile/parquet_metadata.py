@@ -26,8 +26,14 @@ from skep_format.basefile.thrift import (
 from skep_format.errors import CorruptFileError
 
 MAGIC: Final = b"PAR1"
+ENCRYPTED_MAGIC: Final = b"PARE"
+"""Of files whose footer is encrypted."""
 # FileMetaData
 SCHEMA, NUM_ROWS, ROW_GROUPS, KEY_VALUES, CREATED_BY, COLUMN_ORDERS = 2, 3, 4, 5, 6, 7
+ENCRYPTION, KEY_OF_SIGNED_FOOTER = 8, 9
+"""The algorithm and the metadata of the key, in signed footers of files with encrypted columns."""
+KEY_OF_ENCRYPTED_FOOTER: Final = 2
+"""Of FileCryptoMetaData, in front of an encrypted footer."""
 _FILE_FIELDS: Final = {1: I32, 2: LIST, 3: I64, 4: LIST, 5: LIST, 6: BINARY, 7: LIST}
 # RowGroup
 COLUMNS, TOTAL_BYTES, GROUP_ROWS, FILE_OFFSET, COMPRESSED_BYTES, ORDINAL = 1, 2, 3, 5, 6, 7
@@ -35,6 +41,9 @@ _GROUP_FIELDS: Final = {1: LIST, 2: I64, 3: I64, 4: LIST, 5: I64, 6: I64, 7: I16
 # ColumnChunk; 1 is a file of its own, 8 and 9 are of encrypted columns.
 CHUNK_OFFSET, META_DATA = 2, 3
 OFFSET_INDEX, OFFSET_INDEX_BYTES, COLUMN_INDEX, COLUMN_INDEX_BYTES = 4, 5, 6, 7
+CRYPTO: Final = 8
+"""ColumnCryptoMetaData, with the members of the kind for keys of columns."""
+WITH_COLUMN_KEY, CRYPTO_PATH, KEY_METADATA = 2, 1, 2
 _CHUNK_FIELDS: Final = {2: I64, 3: STRUCT, 4: I64, 5: I32, 6: I64, 7: I32}
 # ColumnMetaData
 PHYSICAL_TYPE, PATH, CODEC, NUM_VALUES, UNCOMPRESSED, COMPRESSED = 1, 3, 4, 5, 6, 7

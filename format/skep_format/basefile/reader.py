@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from skep_format.basefile.calendars import LegacyCalendar
-from skep_format.basefile.footer import BaseFileFooter, damage_named, opened_footer
+from skep_format.basefile.encryption import Encrypted, ParquetKeys, encryption_of, keys_of
+from skep_format.basefile.footer import BaseFileFooter, damage_named, opened_footer, read_end
 from skep_format.basefile.matching import RowCondition, Statistics, matching_rows, parquet_file
 from skep_format.basefile.orc_file import OrcRows
 from skep_format.basefile.row_groups import RowGroups
@@ -32,28 +33,44 @@ _COMPARED_ROWS = 1 << 20
 class OpenBaseFile:
     """A base file that is open: its footer and its rows, of which a small remote file takes one request for both."""
 
-    def __init__(self, source: pa.NativeFile, path: str) -> None:
-        self._source, self._path = source, path
+    def __init__(self, source: pa.NativeFile, path: str, keys: ParquetKeys | None = None) -> None:
+        self._source, self._path, self._keys = source, path, keys
         self._metadata: pq.FileMetaData | None = None
+        self._encrypted: Encrypted | None = None
         self._files: dict[tuple[str, ...], pq.ParquetFile] = {}
 
     def footer(self) -> BaseFileFooter:
         """Reads the footer, which `rows` then does not read again. CorruptFileError when it can't be read."""
-        footer, self._metadata = opened_footer(self._source, self._path)
+        footer, self._metadata = opened_footer(self._source, self._path, self._keys)
+        self._encrypted = footer.encrypted
         return footer
 
     @property
     def metadata(self) -> pq.FileMetaData | None:
-        """The Parquet metadata that `footer` has read; None before that, and of other formats."""
+        """The Parquet metadata that `footer` has read; None before that, and of other formats.
+
+        EncryptedFileError where a column of it is hidden.
+        """
+        if self._encrypted is not None:
+            self._encrypted.check(None, self._path)
         return self._metadata
+
+    @property
+    def keys(self) -> ParquetKeys | None:
+        """Those of the storage that it is in."""
+        return self._keys
 
     @cached_property
     def row_groups(self) -> RowGroups | None:
-        """Its row groups as bytes, for another file; None of a file whose values are read as others than they are."""
+        """Its row groups as bytes, for another file; None of an encrypted file, and of one whose values are read as
+        others than they are.
+        """
         if self._path.endswith("." + BaseFormat.ORC.extension):
             return None
         if self._metadata is None:
             self.footer()
+        if self._encrypted is not None:
+            return None
         calendar = LegacyCalendar.of(self._metadata, self._path)
         return RowGroups(self._source, self._path) if calendar is None else None
 
@@ -74,7 +91,8 @@ class OpenBaseFile:
         promoted and missing columns filled (SchemaError where that can't be); `names` are the file's names for renamed
         columns. `condition` spares row groups whose statistics exclude it, and the other columns of rows that fail it,
         in files without renamed columns: rows that fail it may still come. Text columns that are `encoded` by name come
-        with their dictionaries where the file has some. Raises CorruptFileError for a damaged file.
+        with their dictionaries where the file has some. Raises CorruptFileError for a damaged file, EncryptedFileError
+        for one whose keys are missing.
         """
         wanted = _wanted(columns, schema, names)
         if self._path.endswith("." + BaseFormat.ORC.extension):
@@ -114,8 +132,12 @@ class OpenBaseFile:
         if self._path.endswith("." + BaseFormat.ORC.extension):
             return 0, 0
         with damage_named(self._path):
-            file = pq.ParquetFile(self._source)
-            statistics = Statistics.of(self._source, condition)
+            self._look_ahead()
+            file = self._parquet(())
+            self._look(file.metadata)
+            if self._encrypted is not None and self._encrypted.hidden:
+                return file.num_row_groups, file.num_row_groups
+            statistics = Statistics.of(self._source, condition, self._keys)
             calendar = LegacyCalendar.of(file.metadata, self._path)
             return len(_groups_to_read(file, calendar, statistics, schema)), file.num_row_groups
 
@@ -130,15 +152,23 @@ class OpenBaseFile:
     ) -> Iterator[pa.RecordBatch]:
         source, path = self._source, self._path
         with damage_named(path):
-            statistics = Statistics.of(source, condition)
+            self._look_ahead()
+            hides = self._encrypted is not None and bool(self._encrypted.hidden)
+            statistics = None if hides else Statistics.of(source, condition, self._keys)
             if statistics is not None:
+                self._look(statistics.metadata)
                 self._metadata = statistics.metadata  # read once for both
             file = self._parquet(tuple(encoded))
+            self._look(file.metadata)
+            if self._encrypted is not None and any(LegacyCalendar.stated(file.metadata)):
+                self._encrypted.check(None, path)  # the types of all columns are looked at
             calendar = LegacyCalendar.of(file.metadata, path)
             columns = wanted
             if wanted is not None:
                 present = set(file.schema_arrow.names)
                 columns = [name for name in wanted if name in present]
+            if self._encrypted is not None:
+                self._encrypted.check(columns, path)
             # values are in the file's calendar, and statistics, too
             sought = None
             if condition is not None and columns is not None and calendar is None:
@@ -168,8 +198,18 @@ class OpenBaseFile:
     def _parquet(self, encoded: tuple[str, ...]) -> pq.ParquetFile:
         """Made once: Arrow looks at all columns for it."""
         if encoded not in self._files:
-            self._files[encoded] = parquet_file(self._source, self._metadata, encoded)
+            self._files[encoded] = parquet_file(self._source, self._metadata, encoded, self._keys)
         return self._files[encoded]
+
+    def _look_ahead(self) -> None:
+        """With keys, reads the footer first, which shows the columns that are hidden."""
+        if self._keys is not None and self._metadata is None:
+            self.footer()
+
+    def _look(self, metadata: pq.FileMetaData) -> None:
+        """EncryptedFileError for an encrypted file without keys: Arrow would end the process at some of its columns."""
+        if self._keys is None and self._metadata is None:
+            encryption_of(partial(read_end, self._source), metadata, None, self._path)
 
     def _with_dictionaries(self, columns: Sequence[str]) -> pq.ParquetFile:
         return self._parquet(tuple(self._encoded(columns)))
@@ -183,7 +223,7 @@ class OpenBaseFile:
 def open_base(storage: Storage, path: str, size: int | None = None) -> Iterator[OpenBaseFile]:
     """Opens a base file. `size` in bytes, where a listing or commit metadata states it, spares the request for it."""
     with storage.open_input(path, size=size) as source:
-        yield OpenBaseFile(source, path)
+        yield OpenBaseFile(source, path, keys_of(storage))
 
 
 def read_base(

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from skep_format.basefile import keys
 from skep_format.basefile import parquet_metadata as parquet
+from skep_format.basefile.encryption import keys_of
 from skep_format.basefile.footer import damage_named, opened_footer, parquet_tail, read_end
 from skep_format.basefile.thrift import I32, I64, LIST, Struct, parse_struct, required, struct_bytes, value_of
 from skep_format.errors import CorruptFileError
@@ -70,7 +71,7 @@ class RowGroups:
     """The row groups of an open Parquet file, in their order."""
 
     def __init__(self, source: pa.NativeFile, path: str) -> None:
-        with damage_named(path):
+        with damage_named(path):  # of an encrypted file it is no Thrift: see `OpenBaseFile.row_groups`
             self._footer, _ = parquet.footer_of(parquet_tail(partial(read_end, source), path))
         self._source, self._path = source, path
         self._size = source.size()
@@ -275,7 +276,9 @@ def share_of_columns(storage: Storage, path: str, columns: Container[str]) -> fl
     if path.endswith("." + BaseFormat.ORC.extension):
         return 1.0
     with storage.open_input(path) as source:
-        opened_footer(source, path)  # CorruptFileError for a footer that lacks what every one has
+        # CorruptFileError for a footer that lacks what every one has
+        if opened_footer(source, path, keys_of(storage))[0].encrypted is not None:
+            return 1.0
         sizes = list(RowGroups(source, path).column_bytes())
     return share(sizes, lambda name: name.lower() in columns)
 

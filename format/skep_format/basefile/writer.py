@@ -19,15 +19,18 @@ import pyarrow.parquet as pq
 from skep_format.basefile import keys
 from skep_format.basefile import parquet_metadata as parquet
 from skep_format.basefile.encoding import ENCODED_TEXT, constant, dictionary_columns, leaves, row_group
-from skep_format.basefile.footer import BaseFileFooter
+from skep_format.basefile.encryption import ParquetKeys, keys_of
+from skep_format.basefile.footer import BaseFileFooter, damage_named
 from skep_format.basefile.options import CODECS, BaseFileOptions
 from skep_format.basefile.orc_output import OrcOutput, orc_bytes, orc_schema
 from skep_format.basefile.output import ParquetOutput
 from skep_format.basefile.reader import OpenBaseFile
 from skep_format.basefile.row_groups import ColumnPages, RowGroups
 from skep_format.basefile.thrift import Struct
+from skep_format.basefile.value_filters import ENABLED as FILTERS
 from skep_format.basefile.value_filters import ValueFilters
 from skep_format.bloom import BloomBuilder
+from skep_format.errors import UnsupportedError
 from skep_format.names import BaseFormat
 from skep_format.schema.arrow import to_arrow
 from skep_format.schema.avro import avro_text
@@ -81,6 +84,8 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
 
     def __init__(self, storage: Storage, path: str, schema: Schema, options: BaseFileOptions | None = None) -> None:
         self._storage, self._path = storage, path
+        keys = keys_of(storage)
+        self._keys = keys if keys is not None and keys.encrypt else None
         self._options = options or BaseFileOptions()
         self._schema = schema
         self._is_orc = self._options.format is BaseFormat.ORC
@@ -108,7 +113,7 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
     def __enter__(self) -> BaseFileWriter:
         # The sink is the outer of the two: it drops the file when closing the Parquet writer fails.
         self._sink: IO[bytes] = self._stack.enter_context(self._storage.open_write(self._path))
-        self._output = ParquetOutput(self._sink)
+        self._output = ParquetOutput(self._sink, encrypted=self._keys is not None)
         if self._is_orc:
             self._orc = OrcOutput(self._sink, self._path, self._arrow, self._options)
         return self
@@ -258,7 +263,9 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
     def column_statistics(self) -> dict[str, ColumnRange]:
         """Of each column that holds values, by dotted name, after `close`; none of an ORC file."""
         if self._output.footer is not None:
-            metadata = pq.read_metadata(pa.BufferReader(self._output.footer))
+            properties = None if self._keys is None else self._keys.reading()
+            with damage_named(self._path):
+                metadata = pq.read_metadata(pa.BufferReader(self._output.footer), decryption_properties=properties)
         else:
             metadata = self._file.writer.metadata if self._file is not None else None
         groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)] if metadata is not None else []
@@ -295,7 +302,7 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         return batch.cast(pa.schema(fields))
 
     def _start(self, rows: pa.Table) -> pq.ParquetWriter:
-        self._file = _parquet_writer(self._output, rows, self._options)
+        self._file = _parquet_writer(self._output, rows, self._options, keys=self._keys)
         return self._file
 
     def _add_keys(self, column: pa.Array | pa.ChunkedArray) -> None:
@@ -377,9 +384,20 @@ def _in_memory(
 
 
 def _parquet_writer(
-    sink: ParquetOutput, rows: pa.Table, options: BaseFileOptions, *, write_page_index: bool = False
+    sink: ParquetOutput,
+    rows: pa.Table,
+    options: BaseFileOptions,
+    *,
+    write_page_index: bool = False,
+    keys: ParquetKeys | None = None,
 ) -> pq.ParquetWriter:
     """`rows`: the first row group, from which the encoding of each column is chosen."""
+    if keys is not None and options.value_filters.wanted:
+        raise UnsupportedError(
+            f"{FILTERS.key}: Arrow writes no filters into encrypted files",
+            option=FILTERS.key,
+            found="an encrypted file",
+        )
     return pq.ParquetWriter(
         sink,
         rows.schema,
@@ -387,17 +405,22 @@ def _parquet_writer(
         use_dictionary=dictionary_columns(rows) if options.dictionary else False,
         data_page_size=options.page_bytes,
         write_batch_size=_rows_at_once(rows, options.page_bytes),
-        write_statistics=_with_statistics(rows.schema),
+        write_statistics=_with_statistics(rows.schema, floats=keys is None),
         write_page_checksum=True,  # as JVM Hudi's files have them: nothing else shows a flipped bit in most pages
         store_schema=False,  # the Avro schema is the one that counts
         write_page_index=write_page_index,
+        encryption_properties=None if keys is None else keys.writing(rows.schema),
         **options.value_filters.arguments(rows),
     )
 
 
-def _with_statistics(schema: pa.Schema) -> list[str]:
-    """All but two meta columns, by which no reader selects: statistics of text cost as much as encoding it."""
-    return [path for field in schema if field.name not in _NEVER_FILTERED for path, _ in leaves(field.name, field.type)]
+def _with_statistics(schema: pa.Schema, *, floats: bool) -> list[str]:
+    """All but two meta columns, by which no reader selects: statistics of text cost as much as encoding it.
+
+    Without `floats` where the footer can't be corrected for NaN: see `ParquetOutput`.
+    """
+    columns = (each for field in schema if field.name not in _NEVER_FILTERED for each in leaves(field.name, field.type))
+    return [path for path, kind in columns if floats or not pa.types.is_floating(kind)]
 
 
 def _rows_at_once(rows: pa.Table, page_bytes: int) -> int:
@@ -410,8 +433,10 @@ def can_copy(held: OpenBaseFile, schema: Schema, options: BaseFileOptions) -> bo
     """Whether row groups of a file can be copied into one with this schema, meta columns included, and these options;
     no stripes of ORC.
 
-    CorruptFileError where its footer is wrong.
+    They can't where either file is encrypted. CorruptFileError where its footer is wrong.
     """
+    if held.keys is not None and held.keys.encrypt:
+        return False
     filters = options.value_filters.names(_file_schema(schema))
     groups = held.row_groups
     return (

@@ -19,6 +19,7 @@ from skep_format.storage import Storage, open_storage
 from skep_format.timeline.instant import Action
 from skep_format.timeline.plans import CleanMetadata, RollbackMetadata
 from skep_sql.procedures.contract import Context, Rows, procedure
+from skep_table.encryption import with_keys
 from skep_table.reports.sizes import file_sizes
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice, LogFile
@@ -171,7 +172,8 @@ def _log_records(context: Context) -> Rows:
 
 def _storage(context: Context) -> tuple[Storage, str]:
     path = str(context["path"]).rstrip("/*")
-    return open_storage(path, Options(context.options())), path
+    options = Options(context.options())
+    return with_keys(open_storage(path, options), options), path
 
 
 @procedure("""show_invalid_parquet(path, parallelism=100, limit=-1, needDelete=False!, partitions!, instants!,

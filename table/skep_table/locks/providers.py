@@ -10,6 +10,7 @@ from skep_format.clock import SYSTEM_CLOCK, Clock
 from skep_format.errors import LeaseLostError, OptionError
 from skep_format.options import Options
 from skep_format.storage import Storage
+from skep_format.storage.keyed import plain_storage
 from skep_table.events import NO_EVENTS, Events
 from skep_table.lock import InProcessLock, Lock, NoLock
 from skep_table.locks import options as keys
@@ -86,7 +87,7 @@ def _storage(request: LockRequest) -> Lock:
             expected=f"≥ {3 * renew}",
         )
     return StorageLock(
-        request.storage,
+        plain_storage(request.storage),
         validity_seconds=validity,
         heartbeat_seconds=renew,
         **request.terms,
@@ -100,7 +101,7 @@ def _filesystem(request: LockRequest) -> Lock:
     expire = options.value(keys.FILESYSTEM_EXPIRE) * 60
     beat = options.value(keys.HEARTBEAT_MILLISECONDS) / 1000
     return FileSystemLock(
-        request.storage,
+        plain_storage(request.storage),
         folder=options.value(keys.FILESYSTEM_PATH) or None,
         expire_seconds=expire,
         heartbeat_seconds=min(beat, expire / 4) if expire else beat,

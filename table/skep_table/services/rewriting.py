@@ -13,6 +13,7 @@ from skep_format.schema.history import SchemaVersion
 from skep_format.schema.types import Schema
 from skep_format.timeline.instant import Instant
 from skep_format.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
+from skep_table.commit.plaintext import check_plaintext, marks_of
 from skep_table.keys.dropped import DroppedColumns
 from skep_table.merge import MergeRule
 from skep_table.slices.bootstrap import source_of
@@ -61,6 +62,8 @@ def context_of(table: HudiTable, instant: Instant, operation: WriteOperation, ma
     Where columns have ids, they are those of when the service was planned: readers find the columns of a file by the
     version in force at its instant.
     """
+    changes = operation is WriteOperation.COMPACT and table.config.captured is not None
+    check_plaintext(table, logs=changes or operation is WriteOperation.LOG_COMPACT)
     schema = _schema_of(table, instant)
     return WriteContext(
         storage=table.storage,
@@ -110,5 +113,9 @@ def metadata_of(table: HudiTable, context: WriteContext, stats: Iterable[WriteSt
         partition_to_write_stats={path: tuple(found) for path, found in sorted(written.items())},
         operation_type=context.operation,
         compacted=context.operation in (WriteOperation.COMPACT, WriteOperation.LOG_COMPACT),
-        extra_metadata={**schema_with_ids(table, context.instant_time), "schema": avro_text(context.schema)},
+        extra_metadata={
+            **schema_with_ids(table, context.instant_time),
+            "schema": avro_text(context.schema),
+            **marks_of(table),
+        },
     )

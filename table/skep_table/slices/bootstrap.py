@@ -25,6 +25,7 @@ from skep_format.schema.evolve import SourceNames
 from skep_format.schema.types import Schema
 from skep_format.storage import Storage, open_storage
 from skep_format.table_config import TableConfig
+from skep_table.encryption import with_keys
 from skep_table.keys.partition_path import folder_values
 from skep_table.slices.bootstrap_index import BY_FILE
 from skep_table.slices.options import BOOTSTRAP_BASE_PATH
@@ -51,7 +52,7 @@ class BootstrapSource:
     def storage(self) -> tuple[Storage, str]:
         """Where it lies, and its name there."""
         folder, _, name = self.path.rpartition("/")
-        return open_storage(folder, self.options), name
+        return with_keys(open_storage(folder, self.options), Options(self.options)), name
 
     def values(self, columns: Schema) -> dict[str, pa.Scalar]:
         """The values of `columns` in the folder, for those that it gives."""

@@ -24,6 +24,7 @@ from skep_format.table_config import load_table_config, update_table_config
 from skep_format.timeline.metadata import CommitMetadata, WriteOperation
 from skep_format.timeline.plans import RequestedReplaceMetadata
 from skep_table.commit.parts.batches import CommitLabel, NoCommit
+from skep_table.commit.plaintext import check_plaintext, marks_of
 from skep_table.commit.transaction import Transaction
 from skep_table.commit.writable import check_writable
 from skep_table.hooks import CommitHook, Committed
@@ -281,7 +282,10 @@ class TableWriter:
             known = self._create is not None or self._table.age_seconds < _RECENT_SECONDS
             table = self._table if known else self._table.reload()
             check_writable(table.config, table.storage.root)
-            label = labelled({**self._settings.extra_metadata, **(extra_metadata or {})}, batch_id)
+            if isinstance(source, RowSource) or labelled is not CommitLabel:  # others write no files
+                check_plaintext(table)
+            extra = {**self._settings.extra_metadata, **(extra_metadata or {}), **marks_of(table)}
+            label = labelled(extra, batch_id)
             try:
                 try:
                     label.check(table)

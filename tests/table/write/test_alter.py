@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from copied_groups import copied_groups
 
 from skep_format.errors import CommitConflictError, InputError, SchemaError, SkepError, UnsupportedError
 from skep_format.options import Options
@@ -43,6 +45,7 @@ from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.transaction import Transaction
 from skep_table.query import ReadRequest, read
 from skep_table.services.cleaning.archive import archive
+from skep_table.services.cleaning.clean import clean
 from skep_table.services.clustering.cluster import cluster
 from skep_table.services.compaction.compact import compact, execute_compaction, schedule_compaction
 from skep_table.services.undo.rollback import roll_back_instant
@@ -359,3 +362,43 @@ def test_tables_that_drop_their_partition_columns_are_refused(tmp_path: Path) ->
     table = create_table(LocalStorage(str(tmp_path / "t")), spec)
     with pytest.raises(UnsupportedError, match="partition columns"):
         alter(table, RenameColumn("name", "label"))
+
+
+@pytest.mark.parametrize("compacted", [False, True], ids=["clustered", "written_or_compacted"])
+def test_no_file_holds_a_dropped_column_after_rewriting_and_cleaning(table: HudiTable, *, compacted: bool) -> None:
+    root, word = Path(table.storage.root), b"to be forgotten"
+    settings = {
+        "hoodie.parquet.compression.codec": "none",
+        "hoodie.cleaner.policy": "KEEP_LATEST_FILE_VERSIONS",
+        "hoodie.cleaner.fileversions.retained": "1",
+        "hoodie.clustering.plan.strategy.single.group.clustering.enabled": "true",
+    }
+    table = table.with_context(options=Options(settings))
+
+    def written(*keys: int, ts: int) -> pa.Table:
+        return pa.Table.from_pylist([{**row(key, ts), "name": f"{word.decode()} {key}"} for key in keys], SCHEMA)
+
+    def holding() -> list[str]:
+        return [path.name for path in root.rglob("*") if path.is_file() and word in path.read_bytes()]
+
+    LocalWriter(table).insert(written(3, 4, ts=1))
+    LocalWriter(table.reload()).upsert(written(2, 3, ts=3))
+    assert holding()
+    table = alter(table, DropColumn("name"))
+    with copied_groups() as copied:  # the bytes of an older file have the column
+        LocalWriter(table).upsert(rows(1, ts=4).drop_columns(["name"]))
+        if compacted and table.config.is_mor:
+            assert compact(table.reload())
+        if not compacted:
+            assert cluster(table.reload())
+    assert not copied
+    assert holding()
+    clean(table.reload())
+    assert holding() == []
+    for base in [each.base_file for each in table.reload().view().slices("p")]:
+        assert base is not None
+        names = pq.read_schema(root / base.path).names
+        assert names[-7:] == [each for each in SCHEMA.names if each != "name"]
+        assert "name" not in names
+    assert values(table, "n") == {1: 4, 2: 3, 3: 3, 4: 1}
+    assert "name" not in table.reload().schema()

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 
 from skep_format.basefile import read_footer
+from skep_format.basefile.encryption import keys_of
 from skep_format.errors import SkepError, UnsupportedError
 from skep_format.instant_time import InstantTime
 from skep_format.runner import ThreadRunner
@@ -22,6 +23,7 @@ from skep_format.schema.arrow import to_arrow
 from skep_format.schema.avro import parse_avro
 from skep_format.schema.types import COMMIT_TIME, NO_DEFAULT, PARTITION_PATH, Field, Schema, quoted
 from skep_format.timeline.instant import DATA_ACTIONS, Instant
+from skep_table.commit.plaintext import is_marked
 from skep_table.query.plan import ReadTask, Scan
 from skep_table.query.request import ReadRequest
 from skep_table.slices.bootstrap import METADATA_BOOTSTRAP
@@ -118,6 +120,8 @@ def readable(
     if not candidates or (spark.conf.get(_SHIFTS, None) or "false").lower() == "true":
         return [], list(tasks)
     scan = candidates[0].scan
+    if keys_of(scan.table.storage) is not None or is_marked(scan.table):
+        return [], list(tasks)  # the session may not have the keys
     wanted = scan.columns if columns is None else tuple(columns)
     layouts = _layouts(scan, wanted, candidates)
     native = [task for task in candidates if layouts[task.slice.base_instant] is not None]

@@ -20,6 +20,7 @@ from skep_format.timeline.instant import Action, Instant
 from skep_format.timeline.metadata import WriteOperation
 from skep_format.timeline.plans import ClusteringGroup, ClusteringPlan, RequestedReplaceMetadata
 from skep_table.commit.concurrency.changes import is_clustering
+from skep_table.commit.plaintext import check_plaintext
 from skep_table.commit.undo.recovery import finish_interrupted
 from skep_table.commit.writable import check_writable, prepared
 from skep_table.keys.buckets import GroupNames, hash_fields_of_key
@@ -59,6 +60,7 @@ def schedule_clustering(table: HudiTable) -> Instant | None:
     with table.context.locked():
         table = finish_interrupted(prepared(table))
         check_clusterable(table, table.options)
+        check_plaintext(table, logs=False)
         plan = plan_clustering(table)
         if plan is None:
             return None

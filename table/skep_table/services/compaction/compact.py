@@ -14,6 +14,7 @@ from skep_format.errors import CommitConflictError, InputError
 from skep_format.timeline.instant import Action, Instant
 from skep_format.timeline.metadata import WriteOperation
 from skep_table.commit.concurrency.changes import is_clustering
+from skep_table.commit.plaintext import check_plaintext
 from skep_table.commit.undo.recovery import roll_back_failed
 from skep_table.commit.writable import check_writable, prepared
 from skep_table.services.compaction.file_slice import compact_slice
@@ -42,6 +43,7 @@ def schedule_compaction(table: HudiTable, choose: Choose = every_slice) -> Insta
     with table.context.locked():
         table = prepared(table)
         check_compactable(table)
+        check_plaintext(table, logs=table.config.captured is not None)
         table = roll_back_failed(table)
         if not table.format.logs.of_delta_commit:
             refuse_running_writes(table)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from skep_format.basefile import BaseFileFooter, read_base, read_footer
 from skep_format.basefile.pages import damaged_pages
 from skep_format.basefile.writer import key_range
-from skep_format.errors import SkepError
+from skep_format.errors import EncryptedFileError, SkepError
 from skep_format.instant_time import InstantTime
 from skep_format.logfile import BlockType, HeaderKey, LogBlock, read_blocks
 from skep_format.names import BaseFileName, BaseFormat, LogFileName
@@ -64,6 +64,8 @@ def _check_base(storage: Storage, keys: StoredKeys | None, file: FileStatus) -> 
             found += [FileFinding(Problem.KEYS, file.path, time, what) for what in _hidden_keys(storage, keys, footer)]
     except FileNotFoundError:
         return []  # cleaned since it was listed, or named as missing
+    except EncryptedFileError:
+        raise
     except SkepError as error:
         return [FileFinding(Problem.DAMAGED, file.path, time, error.message)]
     return found

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from skep_format.basefile import read_footer
+from skep_format.errors import EncryptedFileError
 from skep_format.instant_time import InstantTime
 from skep_format.metafile import METAFILES
 from skep_format.names import BaseFileName, BaseFormat, FileGroupId, LogFileName, join
@@ -148,6 +149,8 @@ def _compared(storage: Storage, task: tuple[InstantTime, WriteStat, FileStatus])
             _ = footer.schema, footer.bloom
     except FileNotFoundError:
         pass  # cleaned since it was listed
+    except EncryptedFileError:
+        raise
     except UNREADABLE as error:
         found.append(FileFinding(Problem.DAMAGED, stat.path, instant, reason(error)))
     return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from skep_format.errors import SkepError
+from skep_format.errors import EncryptedFileError, SkepError
 from skep_format.instant_time import InstantTime
 
 
@@ -71,10 +71,12 @@ def reason(error: BaseException) -> str:
 def noted(add: Callable[[FileFinding], object], problem: Problem, path: str) -> Iterator[None]:
     """What can't be read in the block becomes a finding, so that the next check runs all the same.
 
-    Whatever the error: damaged bytes that still parse may end a check anywhere.
+    Whatever the error, but for missing keys: damaged bytes that still parse may end a check anywhere.
     """
     try:
         yield
+    except EncryptedFileError:
+        raise
     except Exception as error:
         at = str(error.fields.get("path") or path) if isinstance(error, SkepError) else path
         add(FileFinding(problem, at, None, reason(error)))

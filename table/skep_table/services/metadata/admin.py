@@ -10,6 +10,7 @@ from skep_format.errors import FormatError, InputError, MetadataTableError, NotA
 from skep_format.instant_time import InstantTime
 from skep_table.commit.concurrency.indexing_executors import refuse_reserved
 from skep_table.commit.parts.metadata_table import metadata_clock, name_dropped
+from skep_table.commit.plaintext import check_plaintext
 from skep_table.commit.writable import check_writable, take_lock_over
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.definitions import IndexDefinition, definitions_path
@@ -166,6 +167,7 @@ def rebuild_metadata_table(table: HudiTable) -> Rebuilt:
     several file groups, where a record index has one place for it: the table then has no metadata table.
     """
     check_writable(table.config, table.storage.root)
+    check_plaintext(table, logs=False)
     with table.context.locked():
         table = take_lock_over(table)
         check_quiet(table)

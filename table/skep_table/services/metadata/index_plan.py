@@ -19,6 +19,7 @@ from skep_table.commit.concurrency.indexing_executors import reserved_partitions
 from skep_table.commit.heartbeat import ActiveWriters, HeartbeatLimits
 from skep_table.commit.instants import request_plan
 from skep_table.commit.parts.metadata_table import can_be_built_aside, metadata_clock, name_dropped, to_make_again
+from skep_table.commit.plaintext import check_plaintext
 from skep_table.commit.writable import check_writable, prepared
 from skep_table.metadata_table.partitions import COLUMN_STATS, FILES, RECORD_INDEX, SINGLE
 from skep_table.metadata_write import (
@@ -60,6 +61,7 @@ def schedule_index(table: HudiTable, partitions: Collection[str]) -> Instant | N
     UnsupportedError for partitions that can't be built beside writers.
     """
     check_writable(table.config, table.storage.root)
+    check_plaintext(table, logs=False, indexes=partitions)
     _check_names(table, partitions)
     records = _records(table) if RECORD_INDEX in partitions else {}
     with table.context.locked():

@@ -11,6 +11,7 @@ from typing import Final
 from skep_format.errors import EntryExistsError, InputError, MetadataTableError, SchemaError, UnsupportedError
 from skep_table.commit.concurrency.indexing_executors import refuse_reserved
 from skep_table.commit.parts.metadata_table import keeps_metadata_table, metadata_clock
+from skep_table.commit.plaintext import check_plaintext
 from skep_table.commit.writable import check_writable, take_lock_over
 from skep_table.metadata_table.definitions import IndexDefinition, definitions_path
 from skep_table.metadata_table.partitions import (
@@ -138,6 +139,7 @@ def build_index(table: HudiTable, definition: IndexDefinition) -> HudiTable:
     InputError or MetadataTableError, and nothing is made, where it can't have it.
     """
     check_writable(table.config, table.storage.root)
+    check_plaintext(table, logs=False, indexes=(definition.name,))
     with table.context.locked():
         table = take_lock_over(table)
         partition, name = definition.name, table.config.name

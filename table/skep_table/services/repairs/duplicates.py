@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from skep_format.basefile.encryption import keys_of
 from skep_format.errors import CommitConflictError, InputError, UnsupportedError
 from skep_format.schema.arrow import to_arrow
 from skep_format.schema.types import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY
@@ -137,7 +138,12 @@ def remove_duplicates(table: HudiTable, found: DuplicateRows, keep: DedupeType, 
 def copy_rows_that_stay(table: HudiTable, partition: str, keep: DedupeType, folder: str) -> str:
     """Writes the rows of a partition without those that go into a Parquet file of a folder; returns its path."""
     storage, rows = open_storage(folder, table.options), _whole_rows_that_stay(table, partition, keep)
-    with storage.open_write(_COPY) as sink, pq.ParquetWriter(sink, rows.schema) as writer:
+    keys = keys_of(table.storage)
+    properties = None if keys is None else keys.writing(rows.schema)
+    with (
+        storage.open_write(_COPY) as sink,
+        pq.ParquetWriter(sink, rows.schema, encryption_properties=properties) as writer,
+    ):
         writer.write_table(rows)
     storage.sync([_COPY])
     return storage.uri(_COPY)

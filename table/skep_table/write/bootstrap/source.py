@@ -21,6 +21,7 @@ from skep_format.runner import Runner
 from skep_format.schema.arrow import from_arrow, nullable, to_arrow
 from skep_format.schema.types import META_FIELDS, DataType, Schema, type_text
 from skep_format.storage import FileStatus, Storage, open_storage
+from skep_table.encryption import with_keys
 from skep_table.write.bootstrap.options import BootstrapMode, BootstrapSettings, source_path
 
 _FORMATS: Final = (BaseFormat.PARQUET, BaseFormat.ORC)
@@ -109,7 +110,7 @@ class SourceData:
 
 def open_source(options: Options) -> Storage:
     """The storage of the folder that the options name, whose path is absolute."""
-    return open_storage(source_path(options), options)
+    return with_keys(open_storage(source_path(options), options), options)
 
 
 def read_source(
