@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from skep_catalog.entities import Database, Partition, TableEntry
+from skep_catalog.entities import Database, Partition, PartitionIndexes, TableEntry
 from skep_catalog.lengths import Lengths
 
 if TYPE_CHECKING:
@@ -117,6 +117,12 @@ class EntryCatalog(Protocol):
         self, database: str, name: str, partitions: Iterable[Partition], *, batch_size: int = 1000
     ) -> Iterator[int]:
         """Writes whole partitions over those of the same values, in batches."""
+
+    def lacking_indexes(self, table: TableEntry) -> PartitionIndexes | None:
+        """What indexes of the partitions lack by the options of the catalog; None where nothing is to be done."""
+
+    def change_indexes(self, table: TableEntry, changes: PartitionIndexes) -> None:
+        """Drops and adds indexes of a table's partitions."""
 
     def drop_partitions(
         self, database: str, name: str, names: Sequence[str], *, batch_size: int = 1000

@@ -17,6 +17,7 @@ from skep_catalog.entities import (
     LockInfo,
     LockState,
     Partition,
+    PartitionIndexes,
     TableEntry,
 )
 from skep_catalog.lengths import METASTORE_LENGTHS, Lengths
@@ -372,6 +373,14 @@ class Metastore:
                         self._write("drop_partition_by_name", database, name, each, False, of=f"{database}.{name}")
             sent += len(batch)
             yield sent
+
+    def lacking_indexes(self, table: TableEntry) -> PartitionIndexes | None:  # noqa: ARG002
+        """A metastore's database has the indexes of its schema."""
+        return None
+
+    def change_indexes(self, table: TableEntry, changes: PartitionIndexes) -> None:
+        """UnsupportedError: see `lacking_indexes`."""
+        raise UnsupportedError(f"table {table.full_name}: a Hive Metastore has no partition indexes: {changes}")
 
     # -- statistics
 

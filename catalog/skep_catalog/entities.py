@@ -88,6 +88,14 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionIndexes:
+    """What indexes of a table's partitions lack: columns of those to add, names of those to drop."""
+
+    add: tuple[tuple[str, ...], ...] = ()
+    drop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ColumnStatistics:
     """What a planner uses: of numbers, decimals and dates the least and the greatest value, of text and binary the
     lengths, of booleans the counts. None: unknown."""

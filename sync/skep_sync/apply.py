@@ -41,6 +41,7 @@ from skep_sync.planning.steps import (
     AddPartitions,
     AlignPartitions,
     AlterEntry,
+    ChangeIndexes,
     CreateEntry,
     DropEntry,
     DropPartitions,
@@ -115,6 +116,9 @@ class Applier:
             case DropPartitions(table, names):
                 self._in_batches("sync.drop_partitions", table, names, self._drop)
                 self.counts["partitions dropped"] += len(names)
+            case ChangeIndexes(table, changes):
+                self._metastore.change_indexes(table, changes)
+                self.counts["partition indexes changed"] += len(changes.add) + len(changes.drop)
             case AlterEntry(table=table):
                 # Where partitions are missing the next sync has to look for them again.
                 alteration = step.without_markers() if table.name in self._missing else step

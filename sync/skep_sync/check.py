@@ -24,6 +24,7 @@ from skep_sync.planning.steps import (
     AddPartitions,
     AlterEntry,
     Change,
+    ChangeIndexes,
     CreateEntry,
     DropEntry,
     DropPartitions,
@@ -122,6 +123,8 @@ def _of_step(step: Step) -> Iterator[Disagreement]:
         case DropPartitions(table, names):
             stale = some_partitions(list(names))
             yield Disagreement(table.full_name, "partitions", f"no longer in the table: {stale}", _ALL)
+        case ChangeIndexes():
+            yield Disagreement(step.table.full_name, "partition indexes", step.summary(), ("Athena",))
         case AlterEntry(table=table, changes=changes):
             yield from (_of_change(table, change) for change in changes if "last_commit_" not in change.what)
 

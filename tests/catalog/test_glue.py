@@ -300,16 +300,16 @@ class TestSettings:
             ({"hoodie.aws.access.key": "k"}, r"needs hoodie\.aws\.secret\.key"),
             ({SYNC + "all_partitions_read_parallelism": "11"}, "from 1 to 10"),
             ({SYNC + "resource_tags": "a"}, "key:value"),
+            (
+                {SYNC + "partition_index_fields": "a,b,c,d", SYNC + "partition_index_fields.enable": "true"},
+                "up to three",
+            ),
+            ({SYNC + "partition_index_fields": "a;", SYNC + "partition_index_fields.enable": "true"}, "up to three"),
         ],
     )
     def test_wrong_options_are_refused(self, options: dict[str, str], message: str) -> None:
         with pytest.raises(OptionError, match=message):
             catalog_at("glue:", options)
-
-    def test_partition_indexes_are_refused_by_name(self) -> None:
-        Options({SYNC + "partition_index_fields.enable": "false"}).check()
-        with pytest.raises(UnsupportedError, match=r"partition_index_fields\.enable"):
-            Options({SYNC + "partition_index_fields.enable": "true"}).check()
 
     def test_secrets_are_not_shown(self) -> None:
         given = {"hoodie.aws.access.key": "k", "hoodie.aws.secret.key": "s3cret", "hoodie.aws.session.token": "t0ken"}

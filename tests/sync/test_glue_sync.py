@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from botocore.awsrequest import AWSResponse
+from botocore.exceptions import ReadTimeoutError
 
 from skep_catalog.catalogs import catalog_at
 from skep_catalog.entries import MARKER
@@ -111,6 +114,14 @@ class TestEntries:
         (restored,) = restore_entries(table, glue, database)
         assert restored.changes
         assert glue.table(database, "t").storage.columns == before.storage.columns
+
+    def test_views_of_an_earlier_strategy_are_dropped(
+        self, golden_copy: Golden, glue: GlueCatalog, database: str
+    ) -> None:
+        table = golden_copy("0.15.0", "mor_upsert")
+        sync_table(table, glue, database)
+        sync_table(table, glue, database, options={HIVE + "table.strategy": "RT"}, full=True)
+        assert glue.tables(database) == ["mor_upsert"]
 
     def test_locations_are_of_the_plain_scheme(self, glue: GlueCatalog) -> None:
         assert glue.location("s3a://b/t") == glue.location("s3n://b/t") == glue.location("s3://b/t") == "s3://b/t"
@@ -247,6 +258,65 @@ class TestFaults:
             sync_table(table, glue, database)
         assert glue.partition_names(database, "t") == ["day=2026-01-01"]
         assert MARKER not in glue.table(database, "t").parameters
+
+
+class Indexes:
+    """Partition indexes as Glue keeps them; moto has none."""
+
+    def __init__(self, glue: GlueCatalog) -> None:
+        self.held: dict[str, list[str]] = {}
+        for name in ("GetPartitionIndexes", "CreatePartitionIndex", "DeletePartitionIndex"):
+            glue._connected().meta.events.register(f"before-call.glue.{name}", self.answer)
+
+    def answer(self, model: Any, params: dict[str, Any], **_: object) -> tuple[AWSResponse, dict[str, Any]]:
+        given = json.loads(params["body"])
+        if model.name == "CreatePartitionIndex":
+            self.held[given["PartitionIndex"]["IndexName"]] = given["PartitionIndex"]["Keys"]
+        elif model.name == "DeletePartitionIndex":
+            del self.held[given["IndexName"]]
+        found = [{"IndexName": name, "Keys": [{"Name": key} for key in keys]} for name, keys in self.held.items()]
+        return AWSResponse("http://nowhere", 200, {}, None), {"PartitionIndexDescriptorList": found}
+
+
+class TestPartitionIndexes:
+    def test_they_are_made_once_and_those_of_others_stay(
+        self, write: Write, glue_options: dict[str, str], glue: GlueCatalog, database: str
+    ) -> None:
+        table = write("t", 1)
+        sync_table(table, glue, database)
+        with GlueCatalog.connect(ADDRESS, {**glue_options, SYNC + "partition_index_fields.enable": "true"}) as client:
+            indexes = Indexes(client)
+            indexes.held = {"by hand": ["other"], "hudi_managed_[old]": ["old"]}
+            assert "partition indexes" in {finding.aspect for finding in check_table(table, client, database).findings}
+            report = sync_table(table, client, database)
+            assert report.counts["partition indexes changed"] == 2
+            assert indexes.held == {"by hand": ["other"], "hudi_managed_[day]": ["day"]}
+            assert client.table(database, "t").parameters["partition_filtering.enabled"] == "true"
+            assert not sync_table(table, client, database).changed
+
+    def test_columns_that_are_no_keys_are_refused(
+        self, write: Write, glue_options: dict[str, str], database: str
+    ) -> None:
+        fields = {SYNC + "partition_index_fields.enable": "true", SYNC + "partition_index_fields": "day;id"}
+        with (
+            GlueCatalog.connect(ADDRESS, {**glue_options, **fields}) as client,
+            pytest.raises(OptionError, match="id is no partition key"),
+        ):
+            sync_table(write("t", 1), client, database)
+
+    def test_one_that_can_not_be_made_holds_up_nothing_else(
+        self, write: Write, glue_options: dict[str, str], glue: GlueCatalog, database: str
+    ) -> None:
+        with GlueCatalog.connect(ADDRESS, {**glue_options, SYNC + "partition_index_fields.enable": "true"}) as client:
+            Indexes(client)
+
+            def refuse(**_: object) -> None:
+                raise ReadTimeoutError(endpoint_url="glue")
+
+            client._connected().meta.events.register_first("before-call.glue.CreatePartitionIndex", refuse)
+            with pytest.raises(SyncError, match="create_partition_index"):
+                sync_table(write("t", 1), client, database)
+        assert MARKER in glue.table(database, "t").parameters
 
 
 class TestTargets:

@@ -11,12 +11,13 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
-from skep_catalog.entities import Database, Partition, TableEntry
+from skep_catalog.entities import Database, Partition, PartitionIndexes, TableEntry
 from skep_catalog.glue import codec
-from skep_catalog.glue.settings import GlueSettings
+from skep_catalog.glue.settings import INDEX_FIELDS, GlueSettings
 from skep_catalog.lengths import GLUE_LENGTHS, Lengths
 from skep_catalog.partition_names import partition_name, values_of_name
 from skep_format.errors import (
@@ -68,6 +69,8 @@ _KINDS: Final[dict[str, type[CatalogError]]] = {
 }
 _MANAGED: Final = "MANAGED_TABLE"
 _LISTING: Final = "hudi.metadata-listing-enabled"
+_INDEXED: Final = "partition_filtering.enabled"
+_INDEX: Final = "hudi_managed_"  # what names of indexes begin with, as those of Hudi's tool
 
 
 class GlueCatalog:
@@ -97,8 +100,9 @@ class GlueCatalog:
 
     @property
     def entry_parameters(self) -> Mapping[str, str]:
-        """Whether Athena lists files by the metadata table."""
-        return {_LISTING: str(self._settings.file_listing).upper()}
+        """Whether Athena lists files by the metadata table, and Glue filters by partition indexes."""
+        indexed = {} if self._settings.indexes is None else {_INDEXED: "true"}
+        return {_LISTING: str(self._settings.file_listing).upper(), **indexed}
 
     def location(self, uri: str) -> str:
         """Athena and Glue's Spark know S3 by its plain scheme only."""
@@ -277,6 +281,38 @@ class GlueCatalog:
             return {"PartitionsToDelete": [{"Values": list(values_of_name(text))} for text in batch]}
 
         return self._change("batch_delete_partition", database, name, names, drop, _DELETED, batch_size)
+
+    def lacking_indexes(self, table: TableEntry) -> PartitionIndexes | None:
+        """Of those that the options name; of others those that Hudi's tool or skep made are dropped. OptionError for a
+        column that is no partition key."""
+        keys = tuple(key.name.lower() for key in table.partition_keys)
+        if self._settings.indexes is None or not keys:
+            return None
+        wanted = self._settings.indexes or (keys,)
+        for column in (name for index in wanted for name in index):
+            if column not in keys:
+                raise OptionError(
+                    f"option {INDEX_FIELDS.key}: {column} is no partition key of {table.full_name}: {', '.join(keys)}",
+                    option=INDEX_FIELDS.key,
+                    found=column,
+                    expected=keys,
+                )
+        there: dict[str, tuple[str, ...]] = {}
+        of = {"DatabaseName": table.database.lower(), "TableName": table.name.lower()}
+        with suppress(NoSuchTableError):  # it is about to be made
+            found = self._all("get_partition_indexes", "PartitionIndexDescriptorList", table.full_name, **of)
+            there = {raw["IndexName"]: tuple(key["Name"].lower() for key in raw["Keys"]) for raw in found}
+        add = tuple(index for index in wanted if index not in there.values())
+        drop = tuple(name for name, index in there.items() if name.startswith(_INDEX) and index not in wanted)
+        return PartitionIndexes(add, drop) if add or drop else None
+
+    def change_indexes(self, table: TableEntry, changes: PartitionIndexes) -> None:
+        of = {"DatabaseName": table.database.lower(), "TableName": table.name.lower()}
+        for name in changes.drop:
+            self._call("delete_partition_index", table.full_name, **of, IndexName=name)
+        for index in changes.add:
+            wanted = {"Keys": list(index), "IndexName": f"{_INDEX}[{', '.join(index)}]"}
+            self._call("create_partition_index", table.full_name, **of, PartitionIndex=wanted)
 
     # -- how
 

@@ -13,6 +13,7 @@ from skep_format.options import Options, Status, at_least, boolean, comma_list, 
 
 _GLUE: Final = "hoodie.datasource.meta.sync.glue."
 _AWS: Final = "hoodie.aws."
+_MOST_INDEXES: Final = 3  # of a table, by Glue
 
 
 def _segments(text: str) -> int:
@@ -32,6 +33,14 @@ def _tags(text: str) -> Mapping[str, str]:
     return found
 
 
+def _indexes(text: str) -> tuple[tuple[str, ...], ...]:
+    found = tuple(tuple(name.strip().lower() for name in index.split(";")) for index in comma_list(text))
+    if len(found) > _MOST_INDEXES or not all(name for index in found for name in index):
+        raise ValueError("up to three lists of columns: a;b;c,b;c")
+    return found
+
+
+_no_indexes: tuple[tuple[str, ...], ...] = ()
 _optional: Callable[[str], str | None] = str
 _no_tags: Mapping[str, str] = {}
 
@@ -67,14 +76,15 @@ option(
     "tables are altered in place, never dropped",
     status=Status.NO_EFFECT,
 )
-option(
-    _GLUE + "partition_index_fields.enable",
-    str,
-    "false",
-    "partition indexes are made by `aws glue create-partition-index`, and syncs leave them as they are",
-    status=Status.PLANNED,
+INDEXED = option(
+    _GLUE + "partition_index_fields.enable", boolean, False, "Make partition indexes; without it they stay as they are."
 )
-option(_GLUE + "partition_index_fields", str, "", "only with partition_index_fields.enable", status=Status.NO_EFFECT)
+INDEX_FIELDS = option(
+    _GLUE + "partition_index_fields",
+    _indexes,
+    _no_indexes,
+    "Columns of up to three: a;b,b is one of both and one of b; else one of all partition keys.",
+)
 
 ACCESS_KEY = option(_AWS + "access.key", _optional, None, "AWS access key; else as boto3 finds it.")
 SECRET_KEY = option(_AWS + "secret.key", _optional, None, "Its secret.", secret=True)
@@ -103,6 +113,7 @@ class GlueSettings:
     role_external_id: str | None = None
     skip_archive: bool = True
     file_listing: bool = False
+    indexes: tuple[tuple[str, ...], ...] | None = None  # None: they are left alone
     segments: int = 1
     reads_at_once: int = 1
     changes_at_once: int = 1
@@ -136,6 +147,7 @@ class GlueSettings:
             role_external_id=options.value(ROLE_EXTERNAL_ID),
             file_listing=options.value(FILE_LISTING),
             skip_archive=options.value(SKIP_ARCHIVE),
+            indexes=options.value(INDEX_FIELDS) if options.value(INDEXED) else None,
             segments=options.value(READ_SEGMENTS),
             reads_at_once=options.value(READ_AT_ONCE),
             changes_at_once=options.value(CHANGES_AT_ONCE),

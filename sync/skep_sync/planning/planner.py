@@ -32,7 +32,7 @@ from skep_sync.planning.plan import (
     partition_steps,
     refusals,
 )
-from skep_sync.planning.steps import AddDatabase, AddPartitions, DropEntry, Step, SyncPlan
+from skep_sync.planning.steps import AddDatabase, AddPartitions, ChangeIndexes, DropEntry, Step, SyncPlan
 from skep_sync.values import Extractor, is_number
 from skep_table.table import HudiTable
 
@@ -89,6 +89,10 @@ class Planner:
                 self._check_same(entry, found)
             entry_plan, entry_complete = self._entry(entry, found, history)
             steps += entry_plan
+            if found is not None or entry_plan:
+                # After the marker: an index that can't be made now holds up no partition, and is planned again.
+                indexes = self.metastore.lacking_indexes(found or entry.table)
+                steps += [] if indexes is None else [ChangeIndexes(entry.table, indexes)]
             complete |= entry_complete
         if (steps or self.full) and self.table.config.is_mor:
             steps += self._earlier_views(actual)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from skep_catalog.entities import TableEntry
+from skep_catalog.entities import PartitionIndexes, TableEntry
 from skep_catalog.entries import COMPLETION_MARKER, MARKER
 from skep_format.errors import SyncError
 from skep_sync.planning.changes import Files, SyncPoint
@@ -253,6 +253,23 @@ class AlterEntry:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class ChangeIndexes:
+    """Indexes of an entry's partitions that are missing, or not asked for any more."""
+
+    table: TableEntry
+    changes: PartitionIndexes
+
+    def summary(self) -> str:
+        adds = [f"add one of {', '.join(index)}" for index in self.changes.add]
+        drops = [f"drop {name}" for name in self.changes.drop]
+        return f"partition indexes of {self.table.full_name}: {'; '.join([*drops, *adds])}"
+
+    def to_json(self) -> dict[str, Any]:
+        add = [list(index) for index in self.changes.add]
+        return {"step": "change_indexes", "table": self.table.full_name, "add": add, "drop": list(self.changes.drop)}
+
+
 Step = (
     AddDatabase
     | CreateEntry
@@ -264,6 +281,7 @@ Step = (
     | DropEntry
     | WriteManifests
     | AlterEntry
+    | ChangeIndexes
 )
 
 
