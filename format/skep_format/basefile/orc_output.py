@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -36,16 +37,24 @@ class _HeldEnd:
         self.closed = False
         self.dropped = False
         """What is written from now on is not kept."""
+        self.failure: BaseException | None = None
+        """Of the sink, which pyarrow's ORC writer raises as another one."""
 
     def write(self, data: bytes) -> int:
         """As files have it, like what follows."""
         if not self.dropped:
             self._held += data
             if len(self._held) > _LARGEST_WRITE:
-                end = len(self._held) - LONGEST_POSTSCRIPT - 1
-                self._passed += self._sink.write(bytes(self._held[:end]))
-                del self._held[:end]
+                self._pass(len(self._held) - LONGEST_POSTSCRIPT - 1)
         return len(data)
+
+    def _pass(self, count: int) -> None:
+        try:
+            self._passed += self._sink.write(bytes(self._held[:count]))
+        except BaseException as error:
+            self.failure = error
+            raise
+        del self._held[:count]
 
     def tell(self) -> int:
         """Where the next byte is written."""
@@ -92,14 +101,16 @@ class OrcOutput:
         if not self._given_bytes:
             self._sample = rows.slice(0, _SAMPLED_ROWS)
         file, before = self._writer(), self._end.tell()
-        file.write(rows)
+        with self._errors_of_sink():
+            file.write(rows)
         self._given_bytes += rows.nbytes
         if self._end.tell() > before:
             self._striped_bytes, self._sample = self._given_bytes, None
 
     def close(self, entries: Mapping[str, str]) -> None:
         """Writes the rest, and the footer with these entries."""
-        self._writer().close()
+        with self._errors_of_sink():
+            self._writer().close()
         self._end.end(entries)
 
     def drop(self) -> None:
@@ -107,6 +118,15 @@ class OrcOutput:
         self._end.dropped = True
         if self._file is not None:
             self._file.close()
+
+    @contextmanager
+    def _errors_of_sink(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception:
+            if self._end.failure is not None:
+                raise self._end.failure from None
+            raise
 
     def _writer(self) -> ORCWriter:
         from pyarrow import orc

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
 import random
 from decimal import Decimal
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from pyarrow import orc
 
 from skep_format.basefile import BaseFileOptions, BaseFileWriter, can_copy, open_base, read_base, read_footer
+from skep_format.basefile.orc_output import OrcOutput
 from skep_format.basefile.pages import damaged_pages
 from skep_format.errors import CorruptFileError, SkepError, UnsupportedError
 from skep_format.names import BaseFormat
@@ -206,6 +208,33 @@ def test_an_abandoned_file_is_deleted(tmp_path: Path) -> None:
     with pytest.raises(KeyError):
         abandon()
     assert not (tmp_path / NAME).exists()
+
+
+class FullError(Exception):
+    """The error of a storage."""
+
+
+class Full(io.BytesIO):
+    """A sink that takes no more than its first bytes."""
+
+    def write(self, data: Any) -> int:
+        if self.tell() > 100:
+            raise FullError("no space left")
+        return super().write(data)
+
+
+def test_the_error_of_a_storage_is_raised_as_it_is() -> None:
+    noise = random.Random(1)
+    rows = pa.table({"v": [noise.random() for _ in range(400_000)]})
+    output = OrcOutput(Full(), NAME, rows.schema, BaseFileOptions(format=BaseFormat.ORC, stripe_bytes=1000))
+
+    def write() -> None:
+        output.write(rows.to_batches(max_chunksize=10_000))
+        output.close({})
+
+    with pytest.raises(FullError):
+        write()
+    output.drop()
 
 
 def test_times_count_in_the_time_zone_of_their_writer(tmp_path: Path) -> None:
