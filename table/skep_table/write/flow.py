@@ -243,10 +243,10 @@ class TableWriter:
         return self._run(WriteOperation.DELETE_PREPPED, Computed(self._engine, compute, deletes=True), **how)
 
     def replace_computed(
-        self, partition: str, compute: Callable[[HudiTable], pa.Table], **how: Unpack[How]
+        self, partitions: Collection[str], compute: Callable[[HudiTable], pa.Table], **how: Unpack[How]
     ) -> WriteResult:
-        """Replaces the rows of a partition by those that `compute` makes of the table as the write finds it."""
-        return self._run(WriteOperation.INSERT_OVERWRITE, Recomputed(self._engine, compute, partition), **how)
+        """Replaces the rows of these partitions by those that `compute` makes of the table as the write finds it."""
+        return self._run(WriteOperation.INSERT_OVERWRITE, Recomputed(self._engine, compute, partitions), **how)
 
     def write(
         self,
@@ -404,7 +404,7 @@ class TableWriter:
                     return self._complete(transaction, plan, results, label, found=found_by_tasks(context, results))
             rows, former = source.rows(plan, transaction.table), None
             while True:
-                written = self._write_rows(transaction, plan, rows, former)
+                written = self._write_rows(transaction, plan, rows, former, source.replaces)
                 try:
                     return self._complete(transaction, plan, written.results, label, written.replaced, written.found)
                 except CommitConflictError as error:
@@ -422,7 +422,12 @@ class TableWriter:
         return Kept(written, changed)
 
     def _write_rows(
-        self, transaction: Transaction, plan: WritePlan, rows: KeyedRows, former: Kept | None
+        self,
+        transaction: Transaction,
+        plan: WritePlan,
+        rows: KeyedRows,
+        former: Kept | None,
+        replaces: frozenset[str],
     ) -> AttemptFiles:
         table, events = transaction.table, self._table.context.events
         with events.step("write.tag") as found, _whole_indexes(table):
@@ -433,7 +438,7 @@ class TableWriter:
             tagged = rows.tag(tagging)
             profiles = profiles_of(table, files, tagged, plan)
             found.update(partitions=len(profiles), files=sum(map(len, files.values())), index=plan.uses_index)
-            replaced = self._replaced(table, plan, rows.partitions())
+            replaced = self._replaced(table, plan, {*rows.partitions(), *replaces})
         context = plan.context(table, transaction.instant)
         sizing = sizing_of(table, plan, profiles, context, rows)
         buckets = plan_buckets(
