@@ -135,6 +135,14 @@ class HashingMetadata:
                 ring[child.value] = HashNode(child.value, child.prefix)
         return replace(self, instant=instant, nodes=_ring(ring.values()), seq_no=self.seq_no + 1)
 
+    def renewed(self, instant: InstantTime) -> HashingMetadata:
+        """That of a commit that replaces the partition's file groups: the same ranges, with other groups.
+
+        Their ids follow from those before, so that whoever knows this ring finds them.
+        """
+        nodes = (HashNode(node.value, str(uuid.uuid5(uuid.NAMESPACE_OID, node.prefix))) for node in self.nodes)
+        return replace(self, instant=instant, nodes=_ring(nodes), seq_no=self.seq_no + 1)
+
     def split(self, node: HashNode) -> tuple[HashNode, ...]:
         """The nodes of the two halves of a range; none for a range that can't be cut."""
         former = self.before(node).value

@@ -94,6 +94,7 @@ _KINDS: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
     "str": (_is_text, "a text"),
     "int": (_is_whole, "a whole number"),
     "Text": (_are_texts, "a text, or several"),
+    "Version": (lambda value: _is_whole(value) or isinstance(value, str), "a table version, or newest"),
     "str | os.PathLike[str]": (_is_path, "a path"),
     "Mapping[str, object]": (_is_mapping, "a mapping of texts"),
     "Mapping[str, str]": (_is_mapping, "a mapping of texts"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from skep.base.schemas import SchemaLike, schema_of
 from skep_format.errors import InputError, OptionError, TableMismatchError
@@ -33,6 +33,8 @@ from skep_table.write.planning.settings import (
 )
 
 Text = str | Sequence[str]
+Version = int | Literal["newest"]
+"""A table version, or the newest one with what Hudi makes of a new table by default."""
 _ARGUMENTS: Final = {
     TABLE_NAME.key: "the table's name",
     DATABASE_NAME.key: "the table's database",
@@ -69,8 +71,8 @@ def table_spec(
     columns = schema_of(schema, name, drop_untyped=options.value(DROP_UNTYPED))
     given = _joined(stated, {TABLE_NAME: name, DATABASE_NAME: database, **_described(**arguments)})
     if not given.is_set(TABLE_VERSION):
-        given = given.with_values({TABLE_VERSION.key: options.value(TABLE_VERSION)})
-    spec = spec_of(given, name, columns)
+        given = given.with_values({TABLE_VERSION.key: options.get(TABLE_VERSION.key, TABLE_VERSION.default)})
+    spec = spec_of(given, name, columns, options)
     return with_merging(
         replace(spec, database=database, properties={**stored_settings(given), **spec.properties}), given
     )
@@ -101,7 +103,7 @@ def _described(
     type: str | None = None,
     hive_style: bool | None = None,
     url_encode: bool | None = None,
-    table_version: int | None = None,
+    table_version: Version | None = None,
     changes: str | None = None,
 ) -> dict[Option[Any], object]:
     """Arguments as options; None and an empty text for what is not given."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import pyarrow as pa
 
 from skep.base.names import is_path
-from skep.base.specs import Text
+from skep.base.specs import Text, Version
 from skep.flows.stream_target import DescribedTarget
 from skep.handles.by_path import open_table
 from skep.handles.destination import Destination
@@ -41,7 +41,7 @@ CHANGES: Final = "<SRC>"
 ALL: Final = "<ALL>"
 _CHANGES_NAME, _ALL_NAME = "HOODIE_SRC_TMP_TABLE", "SKEP_SOURCE_TABLE"
 _FROM_THE_START: Final = "0"
-_LISTS, _NUMBERS = ("key", "ordering", "partition_by"), ("max_commits", "table_version")
+_LISTS: Final = ("key", "ordering", "partition_by")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class PipelineSpec:
     ordering: Text | None = None
     partition_by: Text = ()
     type: str | None = None
-    table_version: int | None = None
+    table_version: Version | None = None
     max_commits: int | None = None
     start: str = _FROM_THE_START
     cleaned: str = CleanedAway.FAIL.value
@@ -102,7 +102,8 @@ class PipelineSpec:
         if transforms:
             values["transform"] = _transform(transforms[0], values.pop(transforms[0]))
         values.update({each: comma_list(values[each]) for each in _LISTS if each in values})
-        values.update({each: _number(name, each, values[each]) for each in _NUMBERS if each in values})
+        if "max_commits" in values:
+            values["max_commits"] = _number(name, "max_commits", values["max_commits"])
         return cls(**values)
 
     @property
@@ -183,7 +184,8 @@ class Pipeline:
 
     @property
     def _version(self) -> int:
-        return self.spec.table_version or self._options.value(TABLE_VERSION)
+        stated = self.spec.table_version
+        return (self._options if stated is None else Options({TABLE_VERSION.key: stated})).value(TABLE_VERSION)
 
     def _named_lake(self, name: str) -> LakeTables:
         if self._lake is None:

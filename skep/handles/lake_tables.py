@@ -16,7 +16,7 @@ from skep.base.keywords import takes_options
 from skep.base.names import TableName
 from skep.base.schemas import SchemaLike
 from skep.base.shared_calls import SharedCalls
-from skep.base.specs import Text, check_same, table_spec
+from skep.base.specs import Text, Version, check_same, table_spec
 from skep.handles.new_tables import SIGN, is_left_over, new_table, remove_unwritten
 from skep.handles.snapshots import Snapshots
 from skep.handles.table import Table
@@ -196,7 +196,7 @@ class LakeTables:
         location: str | None = None,
         hive_style: bool | None = None,
         url_encode: bool | None = None,
-        table_version: int | None = None,
+        table_version: Version | None = None,
         changes: str | None = None,
         if_not_exists: bool = False,
         properties: Mapping[str, str] | None = None,
@@ -207,10 +207,11 @@ class LakeTables:
         row; of two rows with one key the one with the greater `ordering` value wins, without it the last one written.
         Of several `ordering` columns (table version 9) the first that differs decides.
         `partition_by` names the columns whose values make the folders; `type` is cow (the default) or mor, and
-        `table_version` Hudi's table version, 6 (the default), 8 or 9 (docs/versions.md). `changes` is what the table
-        keeps of each change for CDC queries: data_before_after, data_before or op_key_only (docs/cdc.md). With
-        `if_not_exists` a table that is there is taken as it is; TableMismatchError when it has another key, ordering,
-        partitioning, type, version or location than the one described. Nothing is left behind when this fails.
+        `table_version` Hudi's table version, 6 (the default), 8 or 9, or newest: 9 with a metadata table
+        (docs/versions.md). `changes` is what the table keeps of each change for CDC queries: data_before_after,
+        data_before or op_key_only (docs/cdc.md). With `if_not_exists` a table that is there is taken as it is;
+        TableMismatchError when it has another key, ordering, partitioning, type, version or location than the one
+        described. Nothing is left behind when this fails.
         `hive_style` names folders `column=value`, `url_encode` encodes what is special in them. `properties` are
         Hudi's, or words of SQL (`primaryKey`); those with other names are the metastore entry's.
         """
@@ -246,7 +247,7 @@ class LakeTables:
         location: str | None = None,
         hive_style: bool | None = None,
         url_encode: bool | None = None,
-        table_version: int | None = None,
+        table_version: Version | None = None,
         properties: Mapping[str, str] | None = None,
         **options: object,
     ) -> list[Done]:

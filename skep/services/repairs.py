@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from skep_table.services.repairs.cleans import UnreadableClean
     from skep_table.services.repairs.duplicates import DuplicateRows
     from skep_table.services.repairs.metafiles import PartitionMetafile
+    from skep_table.services.repairs.partitions import MovedPartition
     from skep_table.services.repairs.settings import SettingsChange
     from skep_table.write.flow import TableWriter
     from skep_table.write.result import WriteResult
@@ -142,6 +143,25 @@ class RepairMethods:
                 table, found, DedupeType(keep), lambda change, more: self.commit(change, {**options, **more})
             )
         return found
+
+    @takes_options
+    def rename_partition(self, partition: str, to: str, *, dry_run: bool = False, **options: object) -> MovedPartition:
+        """Brings all rows of a partition to the path `to`, by one commit; their partition columns get its values.
+
+        InputError where rows are there already.
+        """
+        from skep_table.services.repairs.partitions import rename_partition
+
+        table = self._locked(options).reload()
+        return rename_partition(table, partition, to, None if dry_run else lambda change: self.commit(change, options))
+
+    @takes_options
+    def move_deprecated_partitions(self, *, dry_run: bool = False, **options: object) -> list[MovedPartition]:
+        """Brings the rows of partitions named `default`, the partition of nulls before Hudi 0.12, to that of today."""
+        from skep_table.services.repairs.partitions import move_deprecated
+
+        table = self._locked(options).reload()
+        return move_deprecated(table, None if dry_run else lambda change: self.commit(change, options))
 
     @takes_options
     def validate_compaction(self, instant: Moment, **options: object) -> list[PlannedSlice]:

@@ -7,10 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from benchmarks.peers.jvm import HudiRefused, Jvm
+from skep.handles.destination import create_at
 from skep_format.properties import parse_properties
+from skep_table.table import HudiTable
 
 FILE = Path(__file__).parents[1] / "format" / "timeline" / "new_tables.json"
 HUDI: dict[str, Any] = json.loads(FILE.read_text())
@@ -79,3 +82,30 @@ def test_hudi_writes_these_properties(version: str, name: str, jvm: Callable[[st
     assert {key: text for key, text in found.items() if key not in OTHERS} == {
         key: text for key, text in expected.items() if text is not None
     }
+
+
+@pytest.mark.peer("hudi-1.2.0")
+@pytest.mark.parametrize("partition", ["part", pytest.param("", marks=pytest.mark.slow)], ids=["partitioned", "plain"])
+def test_the_newest_has_the_metadata_table_that_hudi_makes(
+    partition: str, jvm: Callable[[str], Jvm], tmp_path: Path
+) -> None:
+    """Hudi's table is made without an option of versions, the metadata table or its indexes."""
+    hudi, ours = jvm("1.2.0"), tmp_path / "t"
+    options = {
+        "hoodie.table.name": "t",
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.datasource.write.partitionpath.field": partition,
+        "hoodie.datasource.write.precombine.field": "ts",
+        "hoodie.embed.timeline.server": "false",
+    }
+    hudi.write(tmp_path / "theirs", [ROW], DDL, options, mode="overwrite")
+    rows = pa.Table.from_pylist([ROW])
+    made = create_at(str(ours), rows, {}, key="id", ordering="ts", partition_by=partition or (), table_version="newest")
+    made.upsert(rows)
+    found, expected = (HudiTable.open(str(tmp_path / name)).config for name in ("t", "theirs"))
+    assert (found.version, found.metadata_partitions) == (expected.version, expected.metadata_partitions)
+    hudi.write(ours, [{**ROW, "id": "b"}], DDL, options)
+    made.upsert(pa.Table.from_pylist([{**ROW, "id": "c"}]))
+    ids = sorted(row["id"] for row in hudi.read(ours).rows)
+    assert ids == sorted(made.read().to_arrow()["id"].to_pylist()) == ["a", "b", "c"]
+    assert made.validate_metadata().differences == ()

@@ -65,6 +65,16 @@ def test_hudi_reads_a_table_after_each_repair(golden: Path, jvm: Callable[[str],
     )
     reads_the_same(deduplicated)
 
+    table.rename_partition(partition, "renamed")
+    renamed = rows(path, names)
+    assert {row["_hoodie_partition_path"] for row in renamed} == {
+        "renamed",
+        *(row["_hoodie_partition_path"] for row in deduplicated),
+    } - {partition}
+    reads_the_same(renamed)
+    table.rename_partition("renamed", partition)
+    deduplicated = rows(path, names)
+
     table.change_table_type("COW")
     reads_the_same(deduplicated)
     hudi.sql(f"CREATE TABLE repaired USING hudi LOCATION '{path}'")

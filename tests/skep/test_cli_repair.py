@@ -8,13 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
 from skep.cli.main import app
 from skep.handles.by_path import open_table
 from skep.handles.table import Table
+from skep.lake import Lake
 from skep_format.errors import InputError
+from skep_format.timeline.instant import Action
 
 Copy = Callable[..., Path]
 
@@ -257,3 +260,53 @@ def test_methods_name_what_they_do_not_know(copy: Copy) -> None:
         table.change_table_type("x")
     with pytest.raises(InputError, match="dedupe type 'x'"):
         table.deduplicate("p", keep="x")
+
+
+def test_a_partition_gets_another_path(copy: Copy) -> None:
+    folder = copy("cow_upsert")
+    rows = rows_of(folder)
+    before = rows[0]["_hoodie_partition_path"]
+    count = sum(row["_hoodie_partition_path"] == before for row in rows)
+    (planned,) = run("repair", "rename-partition", folder, before, "another", "--plan")
+    assert planned == {"partition": before, "to": "another", "rows": count, "action": "move"}
+    assert rows_of(folder) == rows
+    (done,) = run("repair", "rename-partition", folder, before, "another")
+    assert done == {**planned, "action": "moved"}
+    paths = [row["_hoodie_partition_path"] for row in rows_of(folder)]
+    assert (paths.count("another"), paths.count(before), len(paths)) == (count, 0, len(rows))
+    run("repair", "rename-partition", folder, before, "third", code=2)
+    assert run("repair", "deprecated-partition", folder, "--plan") == []
+
+
+def test_restores_are_shown_with_what_they_rolled_back(copy: Copy) -> None:
+    folder = copy("cow_upsert")
+    table = open_table(str(folder))
+    assert run("commits", "restores", folder) == []
+    first, *later = [each.requested_time for each in table.hudi.timeline.data().completed()]
+    table.savepoint(first)
+    table.restore(first)
+    (restore,) = open_table(str(folder)).hudi.timeline.of(Action.RESTORE)
+    shown = run("commits", "restores", folder)
+    assert [(row["instant"], row["rolled_back"], row["state"]) for row in shown] == [
+        (restore.requested_time, time, "completed") for time in reversed(later)
+    ]
+    assert all(row["milliseconds"] >= 0 for row in shown)
+    assert len(run("commits", "restores", folder, "--limit", 1)) == 1
+    run("commits", "restores", folder, "--instant", first, code=2)
+    layout = open_table(str(folder)).hudi.layout
+    (folder / layout.path(restore)).unlink()
+    assert run("commits", "restores", folder) == []
+    pending = [{**row, "state": "inflight", "milliseconds": None} for row in shown]
+    assert run("commits", "restores", folder, "--inflight") == pending
+    assert run("commits", "restores", folder, "--instant", restore.requested_time) == pending
+
+
+@pytest.mark.metastore
+def test_a_partition_under_another_path_is_so_in_the_metastore(
+    lake: Lake, database: str, orders: Callable[..., pa.Table]
+) -> None:
+    table = lake.create_table("t", orders(1), key="id", partition_by="day")
+    table.upsert(pa.concat_tables([orders(1), orders(2, day="2026-01-02")]))
+    table.rename_partition("2026-01-01", "2026-02-03")
+    assert sorted(lake.metastore.partition_names(database, "t")) == ["day=2026-01-02", "day=2026-02-03"]
+    assert lake.table("t").read(where="day = '2026-02-03'").to_arrow()["id"].to_pylist() == [1]

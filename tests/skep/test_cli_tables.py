@@ -44,6 +44,7 @@ MORE: dict[str, tuple[str, ...]] = {
     "compaction unschedule": ("20260101000000000",),
     "compaction validate": ("20260101000000000",),
     "repair deduplicate": ("p",),
+    "repair rename-partition": ("p", "q"),
     "repair overwrite-hoodie-props": ("new.properties",),
     "rollback": ("20260101000000000",),
     "savepoint": ("20260101000000000",),

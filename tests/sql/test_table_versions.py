@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from skep.lake import Lake
-from skep_format.errors import InputError, OptionError, TableMismatchError
+from skep_format.errors import OptionError, TableMismatchError
 
 pytestmark = pytest.mark.metastore
 
@@ -47,7 +47,7 @@ def test_a_location_is_registered_where_the_version_fits(lake: Lake) -> None:
 
 @pytest.mark.parametrize(
     ("text", "error", "message"),
-    [("7", OptionError, "one of 6, 8, 9"), ("nine", InputError, "must be a number, found 'nine'")],
+    [("7", OptionError, "one of 6, 8, 9"), ("nine", OptionError, "'nine' is not one of 6, 8, 9, newest")],
 )
 def test_what_is_no_version_is_refused(
     lake: Lake, tmp_path: Path, text: str, error: type[Exception], message: str

@@ -404,6 +404,14 @@ def test_later_table_versions_have_the_keys_of_their_releases(job: Job, version:
     assert job.streamer(conf, table_type=kind).run_once().result is None
 
 
+def test_a_new_table_of_the_newest_version_has_a_metadata_table(job: Job) -> None:
+    job.put("a.json", row("a", 1))
+    job.streamer({"hoodie.write.table.version": "newest"}).run_once()
+    table = HudiTable.open(job.table)
+    assert (table.config.version, set(table.config.metadata_partitions)) == (9, {"files", "column_stats"})
+    assert job.rows() == [row("a", 1)]
+
+
 def test_a_table_source_gives_its_commits_one_after_another(job: Job) -> None:
     conf = {"hoodie.streamer.source.hoodieincr.path": job.table, "hoodie.streamer.source.hoodieincr.num_instants": "1"}
     for at in range(3):

@@ -30,6 +30,7 @@ _PARTITION_COLUMNS = (
     *("requested_time", "action", "partition", "files_added", "files_updated", "inserts", "updates"),
     *("bytes", "errors"),
 )
+_RESTORE_COLUMNS = ("instant", "rolled_back", "milliseconds", "state")
 _SIZE_COLUMNS = ("commit", "files", "smallest", "at_10", "at_50", "average", "at_95", "greatest", "deviation")
 
 
@@ -116,6 +117,34 @@ def compare(
     ]
     given.print(rows, ("state", "requested_time", "action"))
     typer.echo(str(compared), err=True)
+
+
+@app.command()
+def restores(
+    table: TableTarget,
+    instant: Annotated[
+        str | None, typer.Option(metavar="INSTANT", help="Only this restore, also a pending one.")
+    ] = None,
+    inflight: Annotated[bool, typer.Option("--inflight", help="Restores that are not complete, too.")] = False,
+    limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Only the first N rows.")] = None,
+    *,
+    given: ReadGiven,
+) -> None:
+    """Print each instant that a restore has rolled back, oldest restore first."""
+    from skep_table.reports.restores import restored_instants
+
+    opened, _ = given.read_only(table)
+    found = restored_instants(opened, _time(opened, instant), pending=inflight)
+    rows = [
+        {
+            "instant": each.restore.requested_time,
+            "rolled_back": each.rolled_back,
+            "milliseconds": each.milliseconds,
+            "state": each.restore.state.name.lower(),
+        }
+        for each in islice(found, limit)
+    ]
+    given.print(rows, _RESTORE_COLUMNS)
 
 
 @app.command()

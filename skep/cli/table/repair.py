@@ -18,6 +18,7 @@ from skep_format.errors import InputError
 if TYPE_CHECKING:
     from skep_table.services.compaction.planned import PlannedSlice
     from skep_table.services.repairs.metafiles import PartitionMetafile
+    from skep_table.services.repairs.partitions import MovedPartition
     from skep_table.services.repairs.settings import SettingsChange
 
 app = App(no_args_is_help=True, help="Repairs by the names of Hudi's shell; skep fsck finds what needs one.")
@@ -27,6 +28,7 @@ _METAFILE_COLUMNS = ("partition", "text", "base_format", "action")
 _SETTING_COLUMNS = ("property", "before", "after")
 _DUPLICATE_COLUMNS = ("key", "commit_time", "partition", "file_id", "action")
 _CLEAN_COLUMNS = ("requested_time", "state", "problem", "action")
+_MOVED_COLUMNS = ("partition", "to", "rows", "action")
 _SLICE_COLUMNS = ("partition", "file_id", "base_instant", "base_file", "log_files")
 
 
@@ -84,6 +86,29 @@ def deduplicate(
         for row in done.rows.to_pylist()
     ]
     given.print(rows, _DUPLICATE_COLUMNS)
+
+
+@app.command("rename-partition")
+def rename_partition(
+    table: TableTarget,
+    partition: Annotated[str, typer.Argument(metavar="PARTITION", help="Its path.")],
+    to: Annotated[str, typer.Argument(metavar="PATH", help="The path that its rows get; one without rows.")],
+    plan: PlanOption = False,
+    *,
+    given: Given,
+) -> None:
+    """Bring all rows of a partition to another path, by one commit."""
+    with given.running(table) as found:
+        done = found.rename_partition(partition, to, dry_run=plan)
+    _print_moved([done], given)
+
+
+@app.command("deprecated-partition")
+def deprecated_partition(table: TableTarget, plan: PlanOption = False, *, given: Given) -> None:
+    """Bring rows of partitions named default, where Hudi before 0.12 put nulls, to where these are now."""
+    with given.running(table) as found:
+        done = found.move_deprecated_partitions(dry_run=plan)
+    _print_moved(done, given)
 
 
 @app.command("corrupted-clean-files")
@@ -176,6 +201,19 @@ def print_settings(change: SettingsChange, given: Given) -> None:
         if before != after
     ]
     given.print(rows, _SETTING_COLUMNS)
+
+
+def _print_moved(done: Sequence[MovedPartition], given: Given) -> None:
+    rows = [
+        {
+            "partition": each.before,
+            "to": each.after,
+            "rows": each.rows,
+            "action": "moved" if each.moved else "move",
+        }
+        for each in done
+    ]
+    given.print(rows, _MOVED_COLUMNS)
 
 
 def _print_metafiles(

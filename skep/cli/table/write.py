@@ -68,7 +68,11 @@ HiveStyleOption = Annotated[
     bool | None, typer.Option(help="Of a new table: folders named column=value.", show_default=False)
 ]
 VersionOption = Annotated[
-    int | None, typer.Option(metavar="6|8|9", help="Of a new table: Hudi's table version.  [default: 6]")
+    str | None,
+    typer.Option(
+        metavar="6|8|9|newest",
+        help="Of a new table: Hudi's table version; newest: with a metadata table, too.  [default: 6]",
+    ),
 ]
 _COLUMNS = ("instant", "operation", "inserted", "updated", "deleted", "files", "bytes", "replaced_groups", "seconds")
 
@@ -188,7 +192,7 @@ def described_by(
     partition_by: str | None,
     kind: str | None,
     hive_style: bool | None,
-    table_version: int | None,
+    table_version: str | None,
     **more: object,
 ) -> dict[str, Any]:
     """A new table by the options of a command, as `Lake.create_table` takes it."""

@@ -169,12 +169,9 @@ def _described(statement: CreateTable) -> dict[str, Any]:
     }
 
 
-def _version(properties: Mapping[str, str]) -> int | None:
-    """InputError for a text that is no number; which versions there are is the catalog's matter."""
-    text = _property(properties, _VERSION)
-    if text is None or text.isdecimal():
-        return None if text is None else int(text)
-    raise InputError(f"{_VERSION[0]} must be a number, found {text!r}", option=_VERSION[0], found=text)
+def _version(properties: Mapping[str, str]) -> str | None:
+    """As it is stated; which versions there are is the catalog's matter."""
+    return _property(properties, _VERSION)
 
 
 def _spec(statement: CreateTable, schema: pa.Schema) -> dict[str, Any]:

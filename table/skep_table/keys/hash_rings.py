@@ -1,7 +1,8 @@
 """The hash rings of a table's partitions: loaded, made, and what a resize does to them (format guide 17.3, 17.4).
 
 The first file of a partition belongs to no commit: it is made by whichever writer comes first, and stays when its write
-fails, as in Hudi. That of a resize is written before its clustering completes, and counts from then on.
+fails, as in Hudi. That of a resize, or of a commit that replaces the partition's file groups, is written before its
+instant completes, and counts from then on.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from skep_format.errors import AlreadyExistsError, CommitConflictError, CorruptFileError
@@ -28,7 +30,7 @@ from skep_format.hashing_metadata import (
 from skep_format.instant_time import InstantTime
 from skep_format.names import FileGroupId
 from skep_format.timeline.instant import Action, Instant, State
-from skep_format.timeline.metadata import WriteStat
+from skep_format.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
 from skep_format.timeline.plans import ClusteringGroup, RequestedReplaceMetadata
 from skep_table.table import HudiTable
 
@@ -92,6 +94,50 @@ def is_copy(table: HudiTable, stat: WriteStat) -> bool:
     pending = table.timeline.pending()
     counted = (_load(table, stat.partition_path, time) for time in files if not pending.contains(time))
     return all(ring.node_of(stat.file_id) is None for ring in counted)
+
+
+def with_groups_of_rings(
+    table: HudiTable, replaced: Mapping[str, tuple[str, ...]], partitions: Iterable[str]
+) -> Mapping[str, tuple[str, ...]]:
+    """The groups that a commit replaces in some partitions, and with them all groups of their rings, of which some may
+    not be there yet: whatever writes to one at the same time conflicts with the commit."""
+    if not has_rings(table):
+        return replaced
+    found = dict(replaced)
+    paths = sorted({*partitions, *replaced})
+    for path, ring in zip(paths, table.context.threads.map(partial(ring_of, table), paths), strict=True):
+        if ring is not None:
+            ids = (node.file_id for node in ring.nodes)
+            found[path] = tuple(dict.fromkeys((*found.get(path, ()), *ids)))
+    return found
+
+
+def renewed_rings(table: HudiTable, metadata: CommitMetadata) -> dict[str, HashingMetadata]:
+    """The rings of which a commit other than a clustering replaces all groups, as they are before it."""
+    replaced = metadata.partition_to_replace_file_ids
+    if not replaced or metadata.operation_type is WriteOperation.CLUSTER or not has_rings(table):
+        return {}
+    paths = list(replaced)
+    rings = zip(paths, table.context.threads.map(partial(ring_of, table), paths), strict=True)
+    return {
+        path: ring
+        for path, ring in rings
+        if ring is not None and {node.file_id for node in ring.nodes} <= set(replaced[path])
+    }
+
+
+def files_of_rings(table: HudiTable, instant: InstantTime) -> list[str]:
+    """The rings of an instant and their markers, in whatever partitions: each ring behind its markers."""
+    if not has_rings(table):
+        return []
+    found = []
+    for file in table.storage.list_prefix(FOLDER, recursive=True):
+        folder, _, name = file.path.rpartition("/")
+        if instant in instants_of([name])[0]:
+            partition = folder.removeprefix(FOLDER).strip("/")
+            places = (marker_path(partition, instant, in_partition=inside) for inside in (False, True))
+            found += [*places, file.path]
+    return found
 
 
 def mark(table: HudiTable, instant: InstantTime, partitions: Iterable[str]) -> None:

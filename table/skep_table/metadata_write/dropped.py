@@ -1,7 +1,8 @@
-"""The indexes that had to be dropped and are to be rebuilt, as the table's settings name them meanwhile.
+"""The indexes that are missing and that the next write makes: dropped ones to be rebuilt, and those of a new table.
 
-They are named by the update that has readers trust the metadata table no more, until they are there: a process that
-dies between leaves them to the next writer. Hudi keeps a property that it does not know.
+The table's settings name them meanwhile. Dropped ones are named by the update that has readers trust the metadata
+table no more, until they are there: a process that dies between leaves them to the next writer. Hudi keeps a property
+that it does not know.
 """
 
 from __future__ import annotations

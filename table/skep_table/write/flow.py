@@ -28,12 +28,13 @@ from skep_table.commit.plaintext import check_plaintext, marks_of
 from skep_table.commit.transaction import Transaction
 from skep_table.commit.writable import check_writable
 from skep_table.hooks import CommitHook, Committed
+from skep_table.keys.hash_rings import mark, renewed_rings, with_groups_of_rings
 from skep_table.metadata_write import NOTHING_FOUND, FoundByTasks
 from skep_table.query.cleaned import has_lost_indexes
 from skep_table.slices.history import ids_of_commit, schema_with_ids
 from skep_table.table import HudiTable
 from skep_table.write.conflict_retry import AttemptFiles, ConflictRetries, Kept
-from skep_table.write.indexes import index_of, refuse_other_buckets, refuse_replacing
+from skep_table.write.indexes import index_of, refuse_other_buckets
 from skep_table.write.input.source import Computed, Frame, FrameEngine, Recomputed, RowSource, deleting, matching
 from skep_table.write.output.bucket import BucketResult
 from skep_table.write.output.replaced import (
@@ -244,10 +245,10 @@ class TableWriter:
         return self._run(WriteOperation.DELETE_PREPPED, Computed(self._engine, compute, deletes=True), **how)
 
     def replace_computed(
-        self, partition: str, compute: Callable[[HudiTable], pa.Table], **how: Unpack[How]
+        self, partitions: Collection[str], compute: Callable[[HudiTable], pa.Table], **how: Unpack[How]
     ) -> WriteResult:
-        """Replaces the rows of a partition by those that `compute` makes of the table as the write finds it."""
-        return self._run(WriteOperation.INSERT_OVERWRITE, Recomputed(self._engine, compute, partition), **how)
+        """Replaces the rows of these partitions by those that `compute` makes of the table as the write finds it."""
+        return self._run(WriteOperation.INSERT_OVERWRITE, Recomputed(self._engine, compute, partitions), **how)
 
     def write(
         self,
@@ -408,7 +409,7 @@ class TableWriter:
                     return self._complete(transaction, plan, results, label, found=found_by_tasks(context, results))
             rows, former = source.rows(plan, transaction.table), None
             while True:
-                written = self._write_rows(transaction, plan, rows, former)
+                written = self._write_rows(transaction, plan, rows, former, source.replaces)
                 try:
                     return self._complete(transaction, plan, written.results, label, written.replaced, written.found)
                 except CommitConflictError as error:
@@ -426,18 +427,25 @@ class TableWriter:
         return Kept(written, changed)
 
     def _write_rows(
-        self, transaction: Transaction, plan: WritePlan, rows: KeyedRows, former: Kept | None
+        self,
+        transaction: Transaction,
+        plan: WritePlan,
+        rows: KeyedRows,
+        former: Kept | None,
+        replaces: frozenset[str],
     ) -> AttemptFiles:
         table, events = transaction.table, self._table.context.events
+        replaced = self._replaced(table, plan, rows, replaces)  # first: a look-up may make hash rings
         with events.step("write.tag") as found, _whole_indexes(table):
             files = candidate_files(table, self._searched(table, plan, rows))
+            if plan.traits.replaces is not Replaces.NOTHING and plan.index.places_new_keys:
+                files = CandidateFiles(dict.fromkeys(rows.partitions(), ()))
             if plan.index.finds_in_base_files and plan.looks_up(all_named=rows.all_named):
                 _warn_of_keys_in_logs(table, files)
             tagging = tagging_of(table, plan, files, all_named=rows.all_named) if plan.uses_index else None
             tagged = rows.tag(tagging)
             profiles = profiles_of(table, files, tagged, plan)
             found.update(partitions=len(profiles), files=sum(map(len, files.values())), index=plan.uses_index)
-            replaced = self._replaced(table, plan, rows.partitions())
         context = plan.context(table, transaction.instant)
         sizing = sizing_of(table, plan, profiles, context, rows)
         buckets = plan_buckets(
@@ -478,29 +486,31 @@ class TableWriter:
         return rows.partitions() if plan.uses_index or plan.fills_small_files else ()
 
     def _replaced(
-        self, table: HudiTable, plan: WritePlan, partitions: Iterable[str]
+        self, table: HudiTable, plan: WritePlan, rows: KeyedRows, others: frozenset[str]
     ) -> Mapping[str, tuple[str, ...]] | None:
+        """The groups of the partitions of the rows, and of others, where the operation replaces them."""
         if plan.traits.replaces is Replaces.NOTHING:
             return None
-        view = table.view()
+        view, partitions = table.view(), (*rows.partitions(), *others)
         if plan.replaced is not None:
             check_within(partitions, plan.replaced, table.config.name)
-            partitions = plan.replaced.of_paths(view.partitions())
+            partitions = tuple(plan.replaced.of_paths(view.partitions()))
         elif plan.traits.replaces is Replaces.TABLE:
-            partitions = view.partitions()
+            partitions = tuple(view.partitions())
         replaced = live_groups(view, partitions, self._table.context.runner)
         settle_clusterings(table, clusterings_met(replaced, view))
-        return replaced
+        return with_groups_of_rings(table, replaced, partitions)
 
     def _drop(self, table: HudiTable, label: CommitLabel, partitions: Sequence[str]) -> WriteResult:
         operation = WriteOperation.DELETE_PARTITION
         request = RequestedReplaceMetadata(operation_type=operation.value, extra_metadata={}, version=1)
         with Transaction.begin(table, TRAITS[operation].action(data_action(table)), label, request) as transaction:
             table = transaction.table
-            refuse_replacing(table, operation)
             view = table.view()
-            replaced = live_groups(view, matching_partitions(partitions, view.partitions()), self._table.context.runner)
-            settle_clusterings(table, clusterings_met(replaced, view))
+            named = matching_partitions(partitions, view.partitions())
+            live = live_groups(view, named, self._table.context.runner)
+            settle_clusterings(table, clusterings_met(live, view))
+            replaced = with_groups_of_rings(table, live, named)
             transaction.inflight(CommitMetadata(operation_type=operation))
             schema = table.schema()
             metadata = CommitMetadata(
@@ -514,6 +524,7 @@ class TableWriter:
             )
             self._check(transaction, metadata, schema)
             instant = transaction.complete(metadata)
+            _mark_rings(transaction, metadata)
             return WriteResult(instant, transaction.committed or metadata, schema, table=transaction.after)
 
     def _complete(
@@ -539,6 +550,7 @@ class TableWriter:
         self._check(transaction, metadata, plan.schema)
         with self._table.context.events.step("write.commit"):
             instant = transaction.complete(metadata, found)
+        _mark_rings(transaction, metadata)
         try:
             plan.index.after_commit(transaction.after or transaction.table, instant.requested_time)
         except Exception:
@@ -601,6 +613,17 @@ def _whole_indexes(table: HudiTable) -> Iterator[None]:
         raise
     if has_lost_indexes(table):
         raise _PlanOutdated
+
+
+def _mark_rings(transaction: Transaction, metadata: CommitMetadata) -> None:
+    """Marks the hash rings that a completed commit has renewed."""
+    time = transaction.instant.requested_time
+    if not metadata.partition_to_replace_file_ids:
+        return
+    try:
+        mark(transaction.table, time, renewed_rings(transaction.table, metadata))
+    except OSError:  # the next writer does it
+        log.exception("table %s: %s has no markers of its hash rings", transaction.table.config.name, time)
 
 
 def _plan_is_outdated(before: HudiTable, now: HudiTable) -> bool:

@@ -64,6 +64,8 @@ CHANGES: dict[str, tuple[Change, dict[str, str]]] = {
     "upsert_in_buckets": (lambda w: w.upsert(rows(("a", "p", 2), ("x", "new", 1))), BUCKET),
     "upsert_in_rings": (lambda w: w.upsert(rows(("a", "p", 2), ("x", "new", 1))), RINGS),
     "upsert_in_orc": (lambda w: w.upsert(rows(("a", "p", 2), ("x", "new", 1))), {}),
+    "overwrite_in_rings": (lambda w: w.insert_overwrite(rows(("a", "p", 2), ("x", "new", 1))), RINGS),
+    "delete_partition_in_rings": (lambda w: w.delete_partitions(["p"]), RINGS),
     "upsert_that_moves": (lambda w: w.upsert(rows(("a", "q", 2), ("b", "p", 2))), GLOBAL),
 }
 QUICK = {
@@ -73,13 +75,14 @@ QUICK = {
     ("change", "mor"),
     ("upsert_in_rings", "mor"),
     ("upsert_in_orc", "cow"),
+    ("overwrite_in_rings", "mor"),
 }
 
 
 def cases() -> list[Any]:
     found = []
     for kind, name in itertools.product(("cow", "mor"), CHANGES):
-        if (name, kind) != ("upsert_in_rings", "cow"):
+        if not (name.endswith("in_rings") and kind == "cow"):
             for dies in (False, True):
                 marks = [] if (name, kind) in QUICK and dies else [pytest.mark.slow]
                 found.append(

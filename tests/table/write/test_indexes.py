@@ -16,7 +16,14 @@ from hypothesis import strategies as st
 from own_record_index import KEPT, MadeRecordIndex
 
 from skep_format.bucket_rules import BucketRules, rules_path
-from skep_format.errors import CorruptFileError, DuplicateKeyError, OptionError, TableMismatchError, UnsupportedError
+from skep_format.errors import (
+    CommitConflictError,
+    CorruptFileError,
+    DuplicateKeyError,
+    OptionError,
+    TableMismatchError,
+    UnsupportedError,
+)
 from skep_format.hashing_metadata import FIRST, GREATEST_HASH, HashingMetadata, metadata_path
 from skep_format.instant_time import InstantTime
 from skep_format.options import Options
@@ -27,17 +34,20 @@ from skep_format.timeline.instant import Action, Instant, State
 from skep_table import plug_ins
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.keys.buckets import BUCKETS_BY_PARTITION, bucket_numbers, ring_hashes
-from skep_table.keys.hash_rings import ring_for_writing
+from skep_table.keys.hash_rings import ring_for_writing, ring_of
 from skep_table.keys.xxhash32 import xxhash32
 from skep_table.merge.rows import DELETED
 from skep_table.metadata_table import java_hashes
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
 from skep_table.services.compaction.compact import compact
+from skep_table.services.fsck import fsck_at
+from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.table import HudiTable
 from skep_table.write.indexes import Index, registry
 from skep_table.write.indexes.bloom_lookup import BloomIndex
 from skep_table.write.indexes.bucket import BucketIndex, newest_rules
+from skep_table.write.indexes.consistent import ConsistentIndex
 from skep_table.write.local import LocalWriter
 from skep_table.write.planning.candidates import CandidateFiles
 from skep_table.write.planning.options import RECORD_INDEX_MOVES
@@ -463,17 +473,73 @@ class TestConsistentHashing(LocalContract):
             self.writer(make(), **blocking).insert(rows(("a", "p", 1, 1)))
 
     @pytest.mark.parametrize("operation", ["insert_overwrite", "insert_overwrite_table", "delete_partitions"])
-    def test_groups_are_not_replaced_as_they_have_no_other_names(self, make: Make, operation: str) -> None:
+    def test_groups_are_replaced_with_their_ring(self, make: Make, operation: str) -> None:
+        table = make()
+        keys = [f"k{at}" for at in range(20)]
+        self.writer(table).upsert(rows(*[(key, "p", 1, 1) for key in keys], ("b", "q", 1, 1)))
+        before = ring_of(table.reload(), "p")
+        given: Any = ["p"] if operation == "delete_partitions" else rows(*[(key, "p", 2, 2) for key in keys[:10]])
+        result = getattr(self.writer(table), operation)(given)
+        now, ring = table.reload(), ring_of(table.reload(), "p")
+        assert before is not None
+        assert ring == before.renewed(result.instant.requested_time)
+        assert [node.value for node in ring.nodes] == [node.value for node in before.nodes]
+        assert ring.seq_no == 1
+        # the groups that nobody has written to yet, too: a write to one beside conflicts
+        assert set(result.metadata.partition_to_replace_file_ids["p"]) == {node.file_id for node in before.nodes}
+        slices = now.view().slices("p")
+        assert {each.file_id for each in slices} <= {node.file_id for node in ring.nodes}
+        assert all(each.base_file is not None and not each.log_files for each in slices)
+        kept = [] if operation == "insert_overwrite_table" else [("b", "q", 1)]
+        written = [] if operation == "delete_partitions" else [(key, "p", 2) for key in keys[:10]]
+        assert content(table) == sorted([*written, *kept])
+        assert (ring_of(now, "q") == HashingMetadata.initial("q", 4)) == bool(kept)
+        self.writer(table).upsert(rows(*[(key, "p", 3, 3) for key in keys], ("b", "q", 3, 3)))
+        assert content(table) == sorted([*[(key, "p", 3) for key in keys], ("b", "q", 3)])
+        assert fsck_at(table.reload().context)[1] == []
+
+    def test_a_first_write_may_overwrite(self, make: Make) -> None:
+        table = make()
+        self.writer(table).insert_overwrite(rows(("a", "p", 1, 1)))
+        self.writer(table).upsert(rows(("a", "p", 2, 2)))
+        assert content(table) == [("a", "p", 2)]
+        assert len(table.reload().view().slices("p")) == 1
+
+    @pytest.mark.parametrize("operation", ["insert_overwrite", "delete_partitions"])
+    def test_a_rollback_brings_the_ring_back(self, make: Make, operation: str) -> None:
         table = make()
         self.writer(table).upsert(rows(("a", "p", 1, 1)))
-        given: Any = ["p"] if operation == "delete_partitions" else rows(("b", "p", 1, 1))
-        with pytest.raises(UnsupportedError, match="consistent hashing"):
-            getattr(self.writer(table), operation)(given)
-        assert content(table) == [("a", "p", 1)]
+        result = getattr(self.writer(table), operation)(
+            ["p"] if operation == "delete_partitions" else rows(("b", "p", 1, 1))
+        )
+        roll_back_instant(table.reload(), result.instant.requested_time)
+        assert ring_of(table.reload(), "p") == HashingMetadata.initial("p", 4)
+        assert not list(Path(table.storage.root).rglob(f"{result.instant.requested_time}.*"))
+        self.writer(table).upsert(rows(("a", "p", 2, 2)))
+        assert content(table) == [("a", "p", 2)]
 
-    def test_the_first_write_overwrites_nothing_either(self, make: Make) -> None:
-        with pytest.raises(UnsupportedError, match="consistent hashing"):
-            self.writer(make()).insert_overwrite(rows(("a", "p", 1, 1)))
+    @pytest.mark.parametrize("operation", ["insert_overwrite", "delete_partitions"])
+    def test_a_write_beside_that_makes_a_group_conflicts(self, make: Make, operation: str) -> None:
+        """By the ring of before, of which the new group is in no range any more."""
+        table = make()
+        self.writer(table).upsert(rows(("a", "p", 1, 1)))
+        other = {"hoodie__write__concurrency__mode": "optimistic_concurrency_control"}
+        beside = self.writer(table, **other)
+        found: list[type[Exception]] = []
+
+        def overwritten(table: HudiTable, *_: Any) -> None:
+            if not found:
+                found.append(CommitConflictError)
+                given = ["p"] if operation == "delete_partitions" else rows(("b", "p", 1, 1))
+                getattr(self.writer(table, **other), operation)(given)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ConsistentIndex, "before_writing", lambda _self, table, _time: overwritten(table))
+            with pytest.raises(CommitConflictError):
+                beside.upsert(rows(*[(f"k{at}", "p", 1, 1) for at in range(20)]))
+        assert content(table) == ([] if operation == "delete_partitions" else [("b", "p", 1)])
+        self.writer(table).upsert(rows(*[(f"k{at}", "p", 1, 1) for at in range(20)]))
+        assert len(content(table)) == (20 if operation == "delete_partitions" else 21)
 
     def test_part_of_the_key_decides(self, make: Make) -> None:
         table = make(record_key=("id", "v"))

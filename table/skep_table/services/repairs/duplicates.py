@@ -123,7 +123,9 @@ def remove_duplicates(table: HudiTable, found: DuplicateRows, keep: DedupeType, 
 
     with _without_record_index(table):
         if found.within_group:
-            commit(lambda writer: writer.replace_computed(partition, partial(_staying, partition, keep)), _NO_KEY_INDEX)
+            commit(
+                lambda writer: writer.replace_computed([partition], partial(_staying, partition, keep)), _NO_KEY_INDEX
+            )
             return
         commit(lambda writer: writer.delete_computed(deleted), _NO_KEY_INDEX)
         if table.config.is_mor:

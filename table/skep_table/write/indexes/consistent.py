@@ -7,7 +7,7 @@ too, as Hudi writes them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from skep_format.errors import TableMismatchError, UnsupportedError
-from skep_format.hashing_metadata import HashingMetadata
+from skep_format.hashing_metadata import FIRST, INDEX_FOLDER, HashingMetadata
 from skep_format.options import Options
 from skep_format.table_config import TableConfig
 from skep_table.commit.options import CONCURRENCY_MODE, Concurrency
@@ -38,15 +38,18 @@ from skep_table.write.tags import tag_of_new_group
 
 @dataclass(frozen=True)
 class ConsistentIndex(Index):
-    """`hash_fields`: the record key fields whose values are hashed; `buckets`: the nodes of a new ring."""
+    """`hash_fields`: the record key fields whose values are hashed; `buckets`: the nodes of a new ring.
+
+    `renews`: the write replaces the groups of the rings, and its rows go to those that the rings get with it.
+    """
 
     buckets: int
     hash_fields: tuple[str, ...]
+    renews: bool = False
     finds_log_keys = True
     places_new_keys = True
     finds_keys = False
     opens_base_files = False
-    replaces_groups = False
 
     @classmethod
     def of(cls, config: TableConfig, options: Options) -> ConsistentIndex:
@@ -64,6 +67,9 @@ class ConsistentIndex(Index):
                 table=config.name,
             )
         return cls(options.value(BUCKETS), hash_fields(config, options))
+
+    def replacing(self) -> ConsistentIndex:
+        return replace(self, renews=True)
 
     @property
     def names(self) -> GroupNames:
@@ -90,6 +96,9 @@ class ConsistentIndex(Index):
         return RingLookUp(hash_fields_of_key(table.config, table.options), rings)
 
     def _ring(self, table: HudiTable, files: CandidateFiles, path: str) -> HashingMetadata:
+        before = ring_of(table, path) if self.renews and table.may_have_folder(INDEX_FOLDER) else None
+        if before is not None:
+            return before.renewed(FIRST)
         ring = ring_for_writing(table, path, self.buckets, has_groups=bool(files[path]))
         if ring is None:
             raise _foreign(path, files[path][0].file_id)

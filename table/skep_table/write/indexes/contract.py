@@ -157,8 +157,6 @@ class Index(ABC):
     """Whether it finds keys in base files. Of one that does not, no positions are looked up there unless asked for."""
     finds_in_base_files: bool = False
     """Whether each key that it finds was read in the base file of its file group."""
-    replaces_groups: bool = True
-    """Whether an operation may replace the file groups of a partition by others."""
     keeps_keys: bool = False
     """Whether it stores keys outside of the table's files: `on_written` is called with the new ones."""
 
@@ -171,6 +169,10 @@ class Index(ABC):
     def recorded(self) -> Mapping[str, str]:
         """Settings that `hoodie.properties` must hold, so that all writers use the same index."""
         return {}
+
+    def replacing(self) -> Index:
+        """The same for a write that replaces the file groups of the partitions that it writes to."""
+        return self
 
     @abstractmethod
     def look_up(self, table: HudiTable, files: CandidateFiles) -> KeyLookUp:

@@ -8,9 +8,7 @@ from skep_format.errors import TableMismatchError, UnsupportedError
 from skep_format.hashing_metadata import INDEX_FOLDER
 from skep_format.options import Option, Options
 from skep_format.table_config import TableConfig
-from skep_format.timeline.metadata import WriteOperation
 from skep_table.keys.buckets import BUCKET_FIELDS, BUCKETS
-from skep_table.keys.hash_rings import has_rings
 from skep_table.plug_ins import needed_plug_in
 from skep_table.table import HudiTable
 from skep_table.write.indexes.bloom_lookup import BloomIndex
@@ -127,18 +125,6 @@ def refuse_other_buckets(table: HudiTable, index: Index) -> None:
                 table=table.config.name,
                 path=table.storage.root,
             )
-
-
-def refuse_replacing(table: HudiTable, operation: WriteOperation, index: Index | None = None) -> None:
-    """UnsupportedError where partitions have hash rings, or get them by the index: their groups have no other names."""
-    if (index is not None and not index.replaces_groups) or has_rings(table):
-        raise UnsupportedError(
-            f"table {table.config.name} is written by consistent hashing: {operation.value.lower()} would leave its"
-            " hash rings with file groups that are replaced, and later rows in them would be lost",
-            hint="delete the rows (delete_where), and insert others",
-            table=table.config.name,
-            path=table.storage.root,
-        )
 
 
 def _with_recorded(config: TableConfig, options: Options) -> Options:

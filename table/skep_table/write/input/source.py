@@ -73,6 +73,8 @@ class RowSource(ABC):
     is_steady = True  # whether every try has the same rows
     sets: SetColumns | None = None
     """The columns that count, where others stay as they are in the table; None for whole rows."""
+    replaces: frozenset[str] = frozenset()
+    """The partitions whose rows a write that replaces also replaces where it has no row for them."""
 
     def __init__(self, engine: FrameEngine) -> None:
         self._engine = engine
@@ -207,17 +209,19 @@ class Computed(RowSource):
 
 
 class Recomputed(RowSource):
-    """Whole rows that are computed from the table as each try finds it, and replace those of one partition.
+    """Whole rows that are computed from the table as each try finds it, and replace those of some partitions.
 
     `compute` returns an Arrow table with the data columns. InputError where a row belongs to another partition.
     """
 
     is_steady = False
 
-    def __init__(self, engine: FrameEngine, compute: Callable[[HudiTable], pa.Table], partition: str) -> None:
+    def __init__(
+        self, engine: FrameEngine, compute: Callable[[HudiTable], pa.Table], partitions: Collection[str]
+    ) -> None:
         super().__init__(engine)
         self._compute = compute
-        self._partition = partition
+        self.replaces = frozenset(partitions)
 
     def schema(self, table: HudiTable) -> pa.Schema:
         """The data columns of the table."""
@@ -226,13 +230,14 @@ class Recomputed(RowSource):
     def rows(self, plan: WritePlan, table: HudiTable) -> KeyedRows:
         self.release()
         self._rows = rows = self._engine.rows(self._compute(table), plan.keyer)
-        others = sorted(set(rows.partitions()) - {self._partition})
+        others = sorted(set(rows.partitions()) - self.replaces)
         if others:
+            expected = ", ".join(sorted(map(repr, self.replaces)))
             raise InputError(
-                f"table {table.config.name}: rows of partition {self._partition!r} belong to {others[0]!r} by their"
+                f"table {table.config.name}: rows of partition {expected} belong to {others[0]!r} by their"
                 " columns, and can't replace it",
                 found=others[0],
-                expected=self._partition,
+                expected=expected,
             )
         return rows
 

@@ -14,6 +14,7 @@ from skep_format.timeline.metadata import BaseFilesWritten
 from skep_table.table import HudiTable
 from skep_table.write.context import WriteContext
 from skep_table.write.output.files import MetaColumns
+from skep_table.write.planning.operation import Replaces
 from skep_table.write.planning.plan import WritePlan
 from skep_table.write.planning.profile import LogSizing, PartitionProfile, Sizing
 from skep_table.write.rows import KeyedRows
@@ -56,7 +57,9 @@ def _newest_first(table: HudiTable) -> Iterator[BaseFilesWritten]:
 
 def _log_sizing(table: HudiTable, plan: WritePlan, context: WriteContext, record_size: int | None) -> LogSizing:
     """`record_size`: the bytes of an inserted row; None when there are no inserts, and no commit need be read."""
-    most_rewritten, keeps_in_logs = None, plan.index.finds_log_keys
+    # Groups that replace others begin with base files: once a resize is archived, Hudi knows it by those of its groups.
+    keeps_in_logs = plan.index.finds_log_keys and plan.traits.replaces is Replaces.NOTHING
+    most_rewritten = None
     if record_size is not None and not plan.settings.small_groups_given and not keeps_in_logs:
         size = record_bytes(_newest_first(table), threshold_bytes=_LEAST_MEASURED, files=context.files)
         most_rewritten = _MOST_REWRITTEN * (size or record_size)

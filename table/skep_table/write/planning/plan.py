@@ -24,7 +24,7 @@ from skep_table.metadata_write import ColumnReader, with_building
 from skep_table.metadata_write.definitions import stats_columns
 from skep_table.table import HudiTable
 from skep_table.write.context import WriteContext
-from skep_table.write.indexes import Index, index_of, refuse_other_buckets, refuse_replacing
+from skep_table.write.indexes import Index, index_of, refuse_other_buckets
 from skep_table.write.input.columns import Arriving, columns_of_deletes, columns_of_rows
 from skep_table.write.keyed import Keyer
 from skep_table.write.output.held import names_positions
@@ -181,7 +181,7 @@ def plan_write(
     index = index_of(config, options)
     refuse_other_buckets(table, index)
     if traits.replaces is not Replaces.NOTHING:
-        refuse_replacing(table, operation, index)
+        index = index.replacing()
     generator = generator_as_stored(table, options)
     rule = MergeRule.of(merged_by(config, options), options)
     rule.check()

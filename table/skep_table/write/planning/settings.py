@@ -95,14 +95,25 @@ KEY_GENERATOR = option(
 )
 
 
+NEWEST: Final = "newest"
+"""In place of a table version: the newest one, with what Hudi's writers make of a new table by default."""
+
+
 def _known_version(text: str) -> int:
-    if int(text) not in known_versions():
-        raise ValueError(f"one of {', '.join(map(str, known_versions()))}")
-    return int(text)
+    word, known = text.strip().lower(), known_versions()
+    if word == NEWEST:
+        return max(known)
+    if not word.isdecimal() or int(word) not in known:
+        raise ValueError(f"one of {', '.join(map(str, known))}, {NEWEST}")
+    return int(word)
 
 
 TABLE_VERSION = option(
-    "hoodie.write.table.version", _known_version, DEFAULT.version, "The version of new tables", "hoodie.table.version"
+    "hoodie.write.table.version",
+    _known_version,
+    DEFAULT.version,
+    f"The version of new tables; {NEWEST}: the newest one, with a metadata table as Hudi makes it by default",
+    "hoodie.table.version",
 )
 AUTO_UPGRADE = option(
     "hoodie.write.auto.upgrade",
@@ -235,8 +246,11 @@ def stored_settings(options: Options) -> dict[str, str]:
     }
 
 
-def spec_of(options: Options, name: str, schema: Schema) -> TableSpec:
-    """A new table. OptionError for settings that don't go together."""
+def spec_of(options: Options, name: str, schema: Schema, others: Options | None = None) -> TableSpec:
+    """A new table. OptionError for settings that don't go together.
+
+    `others` are options of writes that decide about its metadata table where `options` do not.
+    """
     _check_written(options)
     if deletes_rows(options):
         raise OptionError(
@@ -249,6 +263,8 @@ def spec_of(options: Options, name: str, schema: Schema) -> TableSpec:
         *(CHANGES.key, CHANGES_HOLD.key),
     )
     kept = {key: value for key, value in options.items() if ".keygen." in key or key in properties}
+    if options.is_set(TABLE_VERSION) and options[TABLE_VERSION.key].strip().lower() == NEWEST:
+        kept |= _metadata_of_newest((others or Options()).with_values(options))
     spec = TableSpec(
         name=name,
         database=options.value(DATABASE_NAME) or None,
@@ -264,6 +280,26 @@ def spec_of(options: Options, name: str, schema: Schema) -> TableSpec:
         properties=kept,
     )
     return with_merging(spec, options)
+
+
+def _metadata_of_newest(options: Options) -> dict[str, str]:
+    """The setting by which the first write makes the metadata table that Hudi 1.1 and later make on Spark."""
+    from skep_table.metadata_table.partitions import COLUMN_STATS, FILES, PARTITION_STATS  # other tables need none
+    from skep_table.metadata_write import naming_dropped
+    from skep_table.metadata_write.options import COLUMN_STATS_ENABLE, PARTITION_STATS_ENABLE
+    from skep_table.table import METADATA_ENABLE
+
+    def is_refused(known: Option[bool]) -> bool:
+        return options.is_set(known) and not options.value(known)
+
+    if is_refused(METADATA_ENABLE):
+        return {}
+    partitions = {FILES}
+    if not is_refused(COLUMN_STATS_ENABLE):
+        partitions.add(COLUMN_STATS)
+        if options.value(PARTITION_FIELDS) and not is_refused(PARTITION_STATS_ENABLE):
+            partitions.add(PARTITION_STATS)
+    return {key: text for key, text in naming_dropped(dict.fromkeys(partitions)).items() if text is not None}
 
 
 def check_settings(config: TableConfig, root: str, options: Options, names: Mapping[str, str] = _own_names) -> None:
