@@ -32,7 +32,7 @@ def without(table: HudiTable, *keys: str) -> HudiTable:
     return HudiTable.with_settings(table.context, type(config).parse(kept))
 
 
-@pytest.mark.parametrize("case", ["v2_mor", "v3_mor", "v5_mor", "v4_cow"])
+@pytest.mark.parametrize("case", ["v0_mor", "v2_mor", "v3_mor", "v5_mor", "v0_cow", "v4_cow"])
 def test_entries_and_partitions_of_an_older_table(older_golden: Path, case: str) -> None:
     steps = planned(HudiTable.open(older_golden / case / "table"))
     entries = [step.table for step in steps if isinstance(step, CreateEntry)]
@@ -44,7 +44,7 @@ def test_entries_and_partitions_of_an_older_table(older_golden: Path, case: str)
 
 
 def test_folders_whose_columns_nothing_states_are_refused(older_golden: Path) -> None:
-    table = without(HudiTable.open(older_golden / "v2_cow" / "table"), "hoodie.table.partition.fields")
+    table = without(HudiTable.open(older_golden / "v1_cow" / "table"), "hoodie.table.partition.fields")
     with pytest.raises(TableMismatchError, match="lies in folders such as '2021-03-0") as caught:
         planned(table)
     assert caught.value.fields["option"] == "hoodie.datasource.hive_sync.partition_fields"

@@ -23,6 +23,9 @@ upgrade or downgrade, to the same version too, deletes them. A step between neig
 settings (`settings.py`); several are taken at once, with one copy and one switch. Between 8 and 9 the layout is the
 same, and nothing is copied. Writers of an older snapshot are refused at their commit
 (`commit/writable.check_version`).
+
+A table of a version before 6 is only read. It becomes one of version 6 first, by a switch of its own (`older.py`), and
+from there what it is to become.
 """
 
 from skep_table.upgrade.change import change_version, upgrade_to

@@ -31,7 +31,7 @@ def past(tables: Tables) -> dict[str, object]:
     return found
 
 
-@pytest.mark.parametrize("case", ["v2_mor_long", "v3_mor", "v4_cow", "v5_mor", "v5_cow_long"])
+@pytest.mark.parametrize("case", ["v0_mor", "v1_cow", "v2_mor_long", "v3_mor", "v4_cow", "v5_mor", "v5_cow_long"])
 @pytest.mark.parametrize("to", [6, pytest.param(8, marks=pytest.mark.slow), 9])
 def test_an_older_table_keeps_its_rows(older_table: Callable[[str], Tables], case: str, to: int) -> None:
     tables = older_table(case)
