@@ -77,6 +77,7 @@ def hudi(no_jvm: None) -> Iterator[Jvm]:
         yield hudi
 
 
+@pytest.mark.peer("hudi-0.15.0")
 def test_hudi_and_skep_read_and_write_each_others_encrypted_files(hudi: Jvm, tmp_path: Path) -> None:
     for number, encrypted in enumerate((UNIFORM, COLUMNS, COMPLETE)):
         shared = Encrypted.make(tmp_path / str(number), Shape("encrypted", partition_by=()))
