@@ -77,6 +77,7 @@ def hudi(no_jvm: None) -> Iterator[Jvm]:
         yield hudi
 
 
+@pytest.mark.peer("hudi-0.15.0")
 def test_hudi_and_skep_read_and_write_each_others_encrypted_files(hudi: Jvm, tmp_path: Path) -> None:
     for number, encrypted in enumerate((UNIFORM, COLUMNS, COMPLETE)):
         shared = Encrypted.make(tmp_path / str(number), Shape("encrypted", partition_by=()))
@@ -84,13 +85,12 @@ def test_hudi_and_skep_read_and_write_each_others_encrypted_files(hudi: Jvm, tmp
         with with_keys(hudi, shared.keys):
             source = shared.source
             shared.ours("bulk_insert", source.new(30))
-            agree(shared, hudi)
-            shared.theirs(hudi, "upsert", source.mixed(10, 5))
-            assert shared.magic() == {b"PAR1" if encrypted is COLUMNS else b"PARE"}
-            agree(shared, hudi)
-            shared.ours("upsert", source.mixed(5, 5))
             if encrypted is COMPLETE:
                 cluster(shared.open())
+            else:
+                shared.theirs(hudi, "upsert", source.mixed(10, 5))
+                assert shared.magic() == {b"PAR1" if encrypted is COLUMNS else b"PARE"}
+                shared.ours("upsert", source.mixed(5, 5))  # of rows of Hudi, which then reads them
             agree(shared, hudi)
     with pytest.raises(HudiRefused, match="encrypted"):
         hudi.read(shared.path)

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from skep_format.basefile import keys
 from skep_format.basefile import parquet_metadata as parquet
 from skep_format.basefile.encoding import ENCODED_TEXT, constant, dictionary_columns, leaves, row_group
-from skep_format.basefile.encryption import ParquetKeys, keys_of
+from skep_format.basefile.encryption import ParquetKeys, encryption_of, keys_of
 from skep_format.basefile.footer import BaseFileFooter, damage_named
 from skep_format.basefile.options import CODECS, BaseFileOptions
 from skep_format.basefile.orc_output import OrcOutput, orc_bytes, orc_schema
@@ -262,10 +262,14 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
 
     def column_statistics(self) -> dict[str, ColumnRange]:
         """Of each column that holds values, by dotted name, after `close`; none of an ORC file."""
-        if self._output.footer is not None:
+        footer = self._output.footer
+        if footer is not None:
             properties = None if self._keys is None else self._keys.reading()
             with damage_named(self._path):
-                metadata = pq.read_metadata(pa.BufferReader(self._output.footer), decryption_properties=properties)
+                metadata = pq.read_metadata(pa.BufferReader(footer), decryption_properties=properties)
+                hidden = encryption_of(lambda length: footer[-length:], metadata, self._keys, self._path)
+                if hidden is not None:
+                    hidden.check(None, self._path)
         else:
             metadata = self._file.writer.metadata if self._file is not None else None
         groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)] if metadata is not None else []

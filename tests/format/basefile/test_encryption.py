@@ -212,3 +212,12 @@ def test_a_kms_that_fails_ends_no_process_and_is_called_once(
             with pytest.raises(EncryptedFileError, match="TimeoutError: no answer") as error:
                 read_footer(storage, PATH)
             assert error.value.fields["path"] == PATH
+
+
+def test_a_kms_that_only_wraps_ends_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Failing, "fails", True)
+    options = Options({**_options("k1,k2"), "parquet.encryption.footer.key": "k1"})
+    keys = replace(ParquetKeys.of(options, Failing), column_keys=(("k2", ("b",)),), plaintext_footer=True)
+    writer = write(keyed(LocalStorage(str(tmp_path)), keys))
+    with pytest.raises(EncryptedFileError, match="no answer"):
+        writer.column_statistics()
