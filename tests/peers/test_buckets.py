@@ -100,6 +100,32 @@ def test_both_write_by_one_ring_which_each_splits_and_merges(release: str, jvm: 
     agree(shared, hudi)
 
 
+def forgotten(shared: Shared, rows: list[Any]) -> None:
+    shared.source.forget(rows)
+    for row in rows:
+        del shared.rows[row["id"]]
+
+
+@peers(sampled=(("0.15.0", 6), ("1.2.0", 9)))
+def test_hudi_goes_on_by_the_ring_that_an_overwrite_leaves(release: str, jvm: Start, tmp_path: Path) -> None:
+    """And behind a dropped partition. Else it appends to groups that are replaced, and nobody sees the rows."""
+    hudi, shared = jvm(release), Shared.make(tmp_path / "shared", SHAPE)
+    ours(shared, shared.source.new(20))
+    theirs(shared, hudi, shared.source.mixed(10, 10))
+    north = [row for row in shared.rows.values() if row["part"] == "north"]
+    forgotten(shared, north[4:])
+    ours(shared, north[:4], "insert_overwrite")
+    agree(shared, hudi)
+    theirs(shared, hudi, shared.source.mixed(20, 8))
+    agree(shared, hudi)
+    forgotten(shared, [row for row in shared.rows.values() if row["part"] != "north"])
+    LocalWriter(shared.open().with_context(options=options())).delete_partitions(["x%2Fy"])
+    theirs(shared, hudi, shared.source.mixed(20, 4))
+    ours(shared, shared.source.mixed(10, 4))
+    agree(shared, hudi)
+    assert {ring.seq_no for ring in rings(shared).values()} == {1}
+
+
 @peers(sampled=())
 def test_both_write_twice_beside_a_resize(release: str, jvm: Start, tmp_path: Path) -> None:
     """Each puts its rows into the old and the new groups of plans that the other has made."""

@@ -48,8 +48,9 @@ from skep_table.commit.states import (
     CommitState,
 )
 from skep_table.commit.undo.rollback import roll_back, rollbacks_of
-from skep_table.metadata_write import has_metadata_table
-from skep_table.metrics.options import LOG_BLOCKS, METRICS_ON
+from skep_table.metadata_write import has_metadata_table, open_own
+from skep_table.metadata_write.sizes import size_metrics
+from skep_table.metrics.options import LOG_BLOCKS, METADATA_METRICS, METRICS_ON
 from skep_table.metrics.values import commit_metrics, service_action, timeline_metrics
 from skep_table.table import HudiTable
 
@@ -255,7 +256,10 @@ class PendingCommit(CommitMachine, ABC):
         began_ms = milliseconds_of(self.instant.requested_time, table.config.timezone)
         blocks = table.options.value(LOG_BLOCKS)
         of_commit = commit_metrics(self.instant, metadata, began_ms, seconds, log_blocks=blocks)
-        return {**of_commit, **timeline_metrics(after.timeline)}
+        found = {**of_commit, **timeline_metrics(after.timeline)}
+        if table.options.value(METADATA_METRICS) and after.config.metadata_partitions:
+            found |= size_metrics(after, open_own(after))
+        return found
 
     def _report_complete(self, what: str) -> None:
         name, time = self.table.config.name, self.instant.requested_time

@@ -245,7 +245,6 @@ for _key, (_anyway, _doc) in {
     "hoodie.metadata.auto.delete.partitions": ("false", "an index that is there is kept, whatever the options"),
     "hoodie.metadata.index.drop": ("", "skep metadata drops an index"),
     "hoodie.metadata.populate.meta.fields": ("false", "records of the metadata table have no meta columns"),
-    "hoodie.metadata.metrics.enable": ("false", "events have what is measured"),
     "hoodie.metadata.dir.filter.regex": ("", "partitions are the folders with a partition metafile"),
     "hoodie.assume.date.partitioning": ("false", "partitions are the folders with a partition metafile"),
     "hoodie.metadata.clean.async": ("false", _SERVICES),

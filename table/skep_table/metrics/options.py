@@ -54,6 +54,9 @@ LOG_BLOCKS = option(
     False,
     "Damaged and rolled back blocks that compactions met, too",
 )
+METADATA_METRICS = option(
+    "hoodie.metadata.metrics.enable", boolean, False, "Sizes of the metadata table's partitions, too, after each commit"
+)
 PROMETHEUS_PORT = option(f"{_METRICS}prometheus.port", at_least(0), 9090, "Where they are scraped; 0: any port")
 
 _GRAPHITE: Final = f"{_METRICS}graphite."

@@ -18,6 +18,8 @@ from skep_table.lock import InProcessLock
 from skep_table.metrics import observed, traced
 from skep_table.metrics.observing import spans
 from skep_table.metrics.spans import Spans
+from skep_table.services.undo.restore import restore
+from skep_table.services.undo.savepoint import create_savepoint, delete_savepoint
 from skep_table.write.local import LocalWriter
 
 ROWS = pa.table({"id": ["a", "b"]})
@@ -55,6 +57,23 @@ def test_the_steps_of_a_write_are_nested(tmp_path: Path, sdk: tuple[Spans, Any])
         assert found[f"skep.{name}"].parent.span_id == found[f"skep.{parent}"].context.span_id
     assert "skep.commit.transition" in {event.name for event in found["skep.write.commit"].events}
     assert {span.context.trace_id for span in found.values()} == {write.context.trace_id}
+
+
+def test_savepoints_and_restores_are_steps(tmp_path: Path, sdk: tuple[Spans, Any]) -> None:
+    listener, exporter = sdk
+    table = create_table(LocalStorage(str(tmp_path)), TableSpec(name="t", schema=ROWS.schema, record_key=("id",)))
+    table = table.with_context(events=Events(listener), lock=InProcessLock(str(tmp_path)))
+    time = LocalWriter(table).upsert(ROWS).instant.requested_time
+    create_savepoint(table.reload(), time)
+    LocalWriter(table.reload()).upsert(ROWS)
+    done = restore(table.reload(), time)
+    delete_savepoint(table.reload(), time)
+    found = {span.name: span for span in exporter.get_finished_spans()}
+    assert done is not None
+    assert found["skep.restore"].attributes["skep.savepoint"] == time
+    assert found["skep.restore"].attributes["skep.instants"] == 1
+    assert found["skep.savepoint"].attributes["skep.instant"] == time
+    assert found["skep.savepoint.delete"].attributes["skep.instant"] == time
 
 
 def test_a_step_that_fails_has_its_error(tmp_path: Path, sdk: tuple[Spans, Any]) -> None:

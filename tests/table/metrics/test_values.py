@@ -19,6 +19,7 @@ from skep_table.metrics.channels import end_metrics, metrics
 from skep_table.services.cleaning.archive import archive
 from skep_table.services.cleaning.clean import clean
 from skep_table.services.compaction.compact import compact
+from skep_table.services.metadata.admin import show_metadata_table
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 
@@ -137,3 +138,22 @@ def test_a_table_without_the_option_has_none(tmp_path: Path) -> None:
     LocalWriter(table).upsert(rows("a1"))
     assert not metrics()
     assert table.context.events is table.with_context(options={}).context.events
+
+
+def test_partitions_of_the_metadata_table_have_sizes_where_that_is_on(tmp_path: Path) -> None:
+    kept = {"hoodie.metadata.enable": True, "hoodie.metadata.index.column.stats.enable": True}
+    table = made(tmp_path, **kept)
+    LocalWriter(table).upsert(rows("a1", "b1"))
+    assert not of("shop_visits.files.")
+    measured = table.with_options({"hoodie.metadata.metrics.enable": True}).reload()
+    LocalWriter(measured).upsert(rows("a1", ts=2))
+    shown = {each.name: each for each in show_metadata_table(table.reload()).partitions}
+    assert {"files", "column_stats"} <= shown.keys()
+    for name, each in shown.items():
+        assert of(f"shop_visits.{name}.") == {
+            "totalBaseFileSizeInBytes": each.base_bytes,
+            "totalLogFileSizeInBytes": each.log_bytes,
+            "baseFileCount": each.base_files,
+            "logFileCount": each.log_files,
+        }
+        assert each.log_files > 0

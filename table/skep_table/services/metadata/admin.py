@@ -37,22 +37,10 @@ from skep_table.metadata_write.definitions import (
     index_types,
     write_definitions,
 )
+from skep_table.metadata_write.sizes import MetadataPartition, partition_sizes
 from skep_table.table import HudiTable
 
 log = logging.getLogger("skep.services")
-
-
-@dataclass(frozen=True, slots=True)
-class MetadataPartition:
-    """A partition of the metadata table. `state`: ready, or building while another process fills it."""
-
-    name: str
-    state: str
-    file_groups: int
-    base_files: int
-    log_files: int
-    base_bytes: int
-    log_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,22 +99,12 @@ class Rebuilt:
 def show_metadata_table(table: HudiTable) -> MetadataSummary:
     """Partitions, file groups and files. InputError where the table has no metadata table."""
     own = _own(table)
-    view = own.view(metadata=False)
-    ready = table.config.metadata_partitions
-    found = []
-    for name in (*ready, *building_partitions(table.config)):
-        slices = view.slices(name)
-        bases = [each.base_file for each in slices if each.base_file is not None]
-        logs = [log for each in slices for log in each.log_files]
-        sizes = sum(base.size_bytes for base in bases), sum(log.size_bytes for log in logs)
-        state = "ready" if name in ready else "building"
-        found.append(MetadataPartition(name, state, len(slices), len(bases), len(logs), *sizes))
     last = own.timeline.completed().instants
     compacted = last_compaction(own)
     return MetadataSummary(
         table=table.config.name,
         is_current=table.metadata_table() is not None,
-        partitions=tuple(found),
+        partitions=tuple(partition_sizes(table, own)),
         last_instant=last[-1].requested_time if last else None,
         last_compaction=compacted.requested_time if compacted else None,
         delta_commits=len(delta_commits_to_compact(own)),

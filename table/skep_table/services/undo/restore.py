@@ -24,7 +24,7 @@ def restore(table: HudiTable, savepoint: InstantTime) -> RestoreMetadata | None:
     InputError, and nothing has changed, where there is no such savepoint or a later one. CommitConflictError while
     another writer is active.
     """
-    with table.context.locked():
+    with table.context.events.step("restore", savepoint=savepoint) as found, table.context.locked():
         table = prepared(table)
         plan_restore(table, savepoint)
         finish_cleans(table)
@@ -35,6 +35,7 @@ def restore(table: HudiTable, savepoint: InstantTime) -> RestoreMetadata | None:
         refuse_active(table, table.timeline.pending().of(*WRITE_ACTIONS))
         table.context.lock.ensure_held()
         instant = request_plan(table, Action.RESTORE, plan)
+        found.update(instant=instant.requested_time, instants=len(plan.instants_to_rollback))
         return finish_restore(table.reload(), instant)
 
 

@@ -29,7 +29,7 @@ def create_savepoint(
 
     InputError where there is no such commit, it has a savepoint, or its files are cleaned already.
     """
-    with table.context.locked():
+    with table.context.events.step("savepoint") as found, table.context.locked():
         table = prepared(table)
         if table.timeline.pending().of(Action.CLEAN, Action.ROLLBACK, Action.RESTORE).instants:
             check_savepoint(table, time)
@@ -45,7 +45,7 @@ def create_savepoint(
         with contextlib.suppress(AlreadyExistsError):  # an interrupted one is finished
             transition_to_inflight(table, savepoint)
         complete(table, savepoint, metadata, timeline_clock(table))
-    table.context.events.emit("savepoint", instant=instant.requested_time)
+        found.update(instant=instant.requested_time)
     return metadata
 
 
@@ -56,7 +56,7 @@ def plan_savepoint(table: HudiTable, time: InstantTime | None = None) -> Savepoi
 
 def delete_savepoint(table: HudiTable, time: InstantTime) -> None:
     """Deletes a savepoint: its commit may be cleaned and archived again. InputError when there is no such savepoint."""
-    with table.context.locked():
+    with table.context.events.step("savepoint.delete", instant=time), table.context.locked():
         table = prepared(table)
         savepoint = next((i for i in table.timeline.of(Action.SAVEPOINT) if i.requested_time == time), None)
         if savepoint is None:
