@@ -200,6 +200,16 @@ SERVICES: Final[dict[str, Service]] = {
             plugins=("hive", "hudi"),
             port=8080,
         ),
+        Service(
+            name="hbase-2.6.1",
+            profiles=("hbase",),
+            main="StandaloneHBase",
+            arguments=("--port", "@PORT@", "--bind", "@HOST@", "--infoport", "-1", "start"),
+            settings="hbase",
+            java_options=("-XX:TieredStopAtLevel=1",),
+            values={"ZOOKEEPER": "2181"},
+            port=9090,
+        ),
     )
 }
 
@@ -229,7 +239,7 @@ def parts_of(service: Service) -> Parts:
             _replace_asm(home, jars)
         if home is not None and (home / "lib").is_dir():
             jars = sorted((home / "lib").glob("*.jar"))
-        if service.setup or service.through_launcher:
+        if service.setup or service.through_launcher or service.main in _COMPILED:
             jars.append(_compiled(tuple(jars)))
         return Parts(tuple(jars), home)
 
@@ -289,10 +299,14 @@ def _replace_asm(home: Path, jars: list[Path]) -> None:
                     shutil.copyfile(jar, folder / jar.name)
 
 
+_COMPILED: Final = {"LockTables": r"hive-metastore-2\.3\.\d+\.jar", "StandaloneHBase": r"hbase-thrift-.*\.jar"}
+"""The classes below java/ that use others, and the jar that has these."""
+
+
 def _compiled(jars: tuple[Path, ...]) -> Path:
-    """The folder of the classes below java/: the launcher, and the lock tables where Hive 2.3 is on the class path."""
-    hive2 = any(re.fullmatch(r"hive-metastore-2\.3\.\d+\.jar", jar.name) for jar in jars)
-    sources = [HERE / "java" / f"{name}.java" for name in ("Launcher", *(("LockTables",) if hive2 else ()))]
+    """The folder of the classes below java/: the launcher, and those whose jars are on the class path."""
+    fitting = [name for name, jar in _COMPILED.items() if any(re.fullmatch(jar, each.name) for each in jars)]
+    sources = [HERE / "java" / f"{name}.java" for name in ("Launcher", *fitting)]
     stamp = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
     folder = cache() / f"classes-{stamp}"
     if not folder.exists():

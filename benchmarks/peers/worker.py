@@ -330,7 +330,8 @@ def serve(start: Callable[[], object]) -> None:
 
 def main() -> None:
     folder, jar, settings = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
-    serve(lambda: Peer(session(folder, {"spark.driver.extraClassPath": jar, **HUDI, **settings})))
+    path = os.pathsep.join((jar, str(Path(__file__).with_name("conf"))))
+    serve(lambda: Peer(session(folder, {"spark.driver.extraClassPath": path, **HUDI, **settings})))
 
 
 if __name__ == "__main__":

@@ -97,10 +97,14 @@ def found_source(options: Options, keys: Collection[str], events: Events = NO_EV
 
 
 def written(
-    table: Table, source: SourceData, options: Options, extra_metadata: Mapping[str, str] | None = None
+    table: Table,
+    source: SourceData,
+    options: Options,
+    extra_metadata: Mapping[str, str] | None = None,
+    frame: object = None,
 ) -> list[WriteResult]:
-    """The commits. Written in this process, whatever session there is."""
-    writer = writer_for(None, table.snapshot.with_options(options), table.services(), in_process=True)
+    """The commits. By the executors of the session of `frame`, or of the one that the caller gave."""
+    writer = writer_for(frame, table.snapshot.with_options(options), table.services())
     return writer.bootstrap(source, extra_metadata=extra_metadata)
 
 

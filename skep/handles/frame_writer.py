@@ -181,10 +181,10 @@ class FrameWriter:
             storage = found.snapshot.storage
             storage.delete_folder("")
             with made_at(storage, spec, options) as made:
-                return written(made, source, options)[-1]
+                return written(made, source, options, frame=self._frame)[-1]
         with there.for_rows(to_arrow(source.columns)) as made:
             check_settings(made.snapshot.config, made.path, options)
-            return written(made, source, options)[-1]
+            return written(made, source, options, frame=self._frame)[-1]
 
     def _overwrite(self, storage: Storage, services: Services, options: Options, batch_id: str | None) -> WriteResult:
         """The old table is deleted when settings and rows were checked against the new one."""

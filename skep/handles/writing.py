@@ -33,13 +33,11 @@ def writer_for(
     table: HudiTable,
     services: Services,
     create: Callable[[], object] | None = None,
-    *,
-    in_process: bool = False,
 ) -> TableWriter:
     """A writer for one call, with a lock of its own and the services and hooks that follow its commit.
 
-    Spark writes Spark frames, and all frames where the caller gave a session; others are written in this process, and
-    what is to be written `in_process` always. `create`: see TableWriter.
+    Spark writes Spark frames, and all frames where the caller gave a session; others are written in this process.
+    `create`: see TableWriter.
     """
     from skep_writer.session import is_spark_frame
 
@@ -52,7 +50,7 @@ def writer_for(
 
         table = upgrade_to(services.on(table), options.value(TABLE_VERSION)).in_context_of(table)
     locked = table.with_context(lock=services.lock(options), queries=Queries(services.spark).query)
-    if session is None or in_process:
+    if session is None:
         return LocalWriter(locked, hooks, create)
     from skep_writer import SparkWriter
 

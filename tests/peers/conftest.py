@@ -25,6 +25,8 @@ def _load(name: str, path: Path) -> None:
         spec.loader.exec_module(sys.modules[name])
 
 
+_load("engine_services", HERE.parents[1] / "docker" / "engine_services.py")
+_load("engine_launch", HERE.parent / "engines" / "launch.py")
 _load("peer_rows", HERE / "rows.py")
 _load("peer_arrow", HERE / "arrow_rows.py")
 _load("peer_cases", HERE / "cases.py")

@@ -16,7 +16,7 @@ from log_positions import blocks_with_positions
 from own_record_index import KEPT, MadeRecordIndex
 from pyspark import cloudpickle
 
-from skep_format.errors import RowsChangedError
+from skep_format.errors import RowsChangedError, StorageError, UnsupportedError
 from skep_format.storage import LocalStorage
 from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
@@ -204,3 +204,13 @@ def test_rows_that_change_between_two_evaluations_are_not_written(
         writer.upsert(changes(spark, 50, ts=2, modulo=50))
     assert {row["ts"] for row in snapshot(table).values()} == {1}
     assert not table.reload().timeline.pending().instants
+
+
+def test_one_rate_of_puts_for_all_tasks_is_refused(spark: Any, many_files: Path) -> None:
+    """They are processes of their own. What the driver's threads write has it."""
+    given = {"hoodie.index.type": "HBASE", "hoodie.index.hbase.table": "keys", "skep.hbase.thrift": "127.0.0.1:9"}
+    table = HudiTable.open(many_files, {**given, "hoodie.index.hbase.put.batch.size.autocompute": "true"})
+    with pytest.raises(UnsupportedError, match="share no rate"):
+        SparkWriter(table, spark).upsert(changes(spark, 8))
+    with pytest.raises(StorageError, match="Thrift gateway"):
+        SparkWriter(table, spark).upsert(changes(spark, 8).toPandas())

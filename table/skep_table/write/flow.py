@@ -70,7 +70,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Unpack
 
+    from skep_format.runner import Runner
     from skep_table.query.request import Where
+    from skep_table.write.bootstrap.run import SourceRows
     from skep_table.write.bootstrap.source import SourceData
 
 _RECENT_SECONDS: Final = 5.0
@@ -193,7 +195,7 @@ class TableWriter:
         """
         from skep_table.write.bootstrap.run import Bootstrap, OfRows, OfSkeletons
 
-        work = Bootstrap(source, self._settings, self._complete)
+        work = Bootstrap(source, self._settings, self._complete, self._executors)
         self._table = work.prepared(self._table.reload())
         results = []
         if work.makes_skeletons(self._table):
@@ -203,7 +205,7 @@ class TableWriter:
             results.append(self._run(kind, write, extra_metadata=extra, labelled=OfSkeletons, is_last=alone))
         if work.makes_rows:
             self._table = self._table.reload()
-            frame = Frame(self._engine, work.rows(self._table))
+            frame = Frame(self._engine, self._read(work.rows(self._table)))
             try:
                 kind = WriteOperation.BULK_INSERT
                 results.append(self._run(kind, frame, extra_metadata=extra_metadata, labelled=OfRows))
@@ -211,6 +213,15 @@ class TableWriter:
                 work.undo(self._table.reload())
                 raise
         return results
+
+    @property
+    def _executors(self) -> Runner | None:
+        """What runs tasks on other machines, where something does."""
+        return None
+
+    def _read(self, rows: SourceRows) -> object:
+        """A frame of the rows."""
+        return rows.read()
 
     def partitions_of(self, frame: object) -> list[str]:
         """The paths of the partitions that the rows of `frame` belong to."""

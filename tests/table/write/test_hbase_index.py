@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from socket import create_connection as connect
 from typing import Any
@@ -12,9 +15,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from skep_format.errors import OptionError, StorageError, TableMismatchError
+from skep_format.clock import SystemClock
+from skep_format.errors import OptionError, StorageError, TableMismatchError, UnsupportedError
 from skep_format.instant_time import InstantTime
-from skep_format.options import Options
+from skep_format.options import IneffectiveOptionWarning, Options
 from skep_format.storage import LocalStorage
 from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
@@ -23,6 +27,7 @@ from skep_table.query.read import read
 from skep_table.services.cleaning.archive import archive
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.table import HudiTable
+from skep_table.write.indexes.hbase_gateway import Entry, Gateway
 from skep_table.write.local import LocalWriter
 
 happybase = pytest.importorskip("happybase")
@@ -30,38 +35,77 @@ thriftpy2 = pytest.importorskip("thriftpy2")
 
 
 class Handler:
-    """The calls that the index makes."""
+    """The calls that the index makes. `fails` is called with the name of each first."""
 
     def __init__(self, interface: Any) -> None:
         self._interface = interface
         self.rows: dict[bytes, dict[bytes, bytes]] = {}
+        self.times: dict[bytes, int] = {}
         self.calls: list[tuple[str, int]] = []
+        self.servers = (b"one", b"two", b"one")
+        self.family = b"_s:"
+        self.fails: Callable[[str], object] = lambda _: None
+        self.error = interface.IOError
+        self._found: list[Any] = []
 
     def getTableNames(self) -> list[bytes]:
         return [b"keys"]
 
+    def getColumnDescriptors(self, _table: bytes) -> dict[bytes, Any]:
+        return {self.family: self._interface.ColumnDescriptor(name=self.family)}
+
+    def getTableRegions(self, _table: bytes) -> list[Any]:
+        return [self._interface.TRegionInfo(serverName=name, port=1) for name in self.servers]
+
     def getRowsWithColumns(self, _table: bytes, rows: list[bytes], columns: list[bytes], _attributes: Any) -> list[Any]:
         self.calls.append(("get", len(rows)))
-        found = [(_bytes(row), self.rows.get(_bytes(row))) for row in rows]
+        self.fails("get")
         wanted = {_bytes(column) for column in columns}
-        return [
-            self._interface.TRowResult(
-                row=key,
-                columns={
-                    name: self._interface.TCell(value=value, timestamp=1)
-                    for name, value in entry.items()
-                    if name in wanted
-                },
-            )
-            for key, entry in found
-            if entry is not None
-        ]
+        return [self._result(_bytes(row), wanted) for row in rows if _bytes(row) in self.rows]
 
     def mutateRows(self, _table: bytes, batches: list[Any], _attributes: Any) -> None:
         self.calls.append(("put", len(batches)))
+        self.fails("put")
+        self._mutate(batches, max(self.times.values(), default=0) + 1)
+
+    def mutateRowsTs(self, _table: bytes, batches: list[Any], time: int, _attributes: Any) -> None:
+        self.fails("replace")
+        self._mutate(batches, time)
+
+    def _mutate(self, batches: list[Any], time: int) -> None:
         for batch in batches:
-            entry = self.rows.setdefault(_bytes(batch.row), {})
-            entry.update({_bytes(each.column): _bytes(each.value) for each in batch.mutations})
+            key = _bytes(batch.row)
+            if self.times.get(key, 0) > time:
+                continue
+            entry = self.rows.setdefault(key, {})
+            for each in batch.mutations:
+                if each.isDelete:
+                    entry.pop(_bytes(each.column), None)
+                else:
+                    entry[_bytes(each.column)] = _bytes(each.value)
+            self.times[key] = time
+            if not entry:
+                del self.rows[key]
+
+    def scannerOpenWithScan(self, _table: bytes, scan: Any, _attributes: Any) -> int:
+        commits = set(re.findall(rb"binary:(\d+)'", _bytes(scan.filterString)))
+        self._found = [self._result(key) for key, cells in self.rows.items() if cells.get(b"_s:commit_ts") in commits]
+        return 1
+
+    def scannerGetList(self, _scanner: int, count: int) -> list[Any]:
+        found, self._found = self._found[:count], self._found[count:]
+        return found
+
+    def scannerClose(self, _scanner: int) -> None:
+        """Nothing is held."""
+
+    def _result(self, key: bytes, wanted: set[bytes] | None = None) -> Any:
+        cells = {
+            name: self._interface.TCell(value=value, timestamp=self.times.get(key, 0))
+            for name, value in self.rows[key].items()
+            if wanted is None or name in wanted
+        }
+        return self._interface.TRowResult(row=key, columns=cells)
 
     def entry(self, key: str) -> tuple[str, str, str]:
         """Commit, file group, partition."""
@@ -184,27 +228,190 @@ def test_a_deleted_key_can_come_back(table: HudiTable, gateway: tuple[str, Handl
     assert content(table) == [("a", "p", 2), ("b", "p", 1)]
 
 
-def test_keys_are_looked_up_and_stored_in_batches(table: HudiTable, gateway: tuple[str, Handler]) -> None:
+class Clock(SystemClock):
+    """Sleeps take no time, and are counted."""
+
+    def __init__(self) -> None:
+        self.slept = 0.0
+
+    def monotonic(self) -> float:
+        return self.slept
+
+    def sleep(self, seconds: float) -> None:
+        self.slept += seconds
+
+
+def gateway_of(address: str, **more: Any) -> Gateway:
+    given = {"skep.hbase.thrift": address, "hoodie.index.hbase.table": "keys"}
+    given |= {f"hoodie.index.hbase.{key.replace('__', '.')}": value for key, value in more.items()}
+    return replace(Gateway.of(Options(given)), clock=Clock())
+
+
+def slept(gateway: Gateway) -> float:
+    assert isinstance(gateway.clock, Clock)
+    return gateway.clock.slept
+
+
+KEYS = [f"k{at}" for at in range(10)]
+ENTRY = Entry("20260101000000000", "group", "p")
+
+
+def test_keys_are_looked_up_and_stored_in_batches(gateway: tuple[str, Handler]) -> None:
     address, hbase = gateway
-    batches = {"hoodie__index__hbase__get__batch__size": 4, "hoodie__index__hbase__put__batch__size": 3}
-    many = rows(*[(f"k{at}", "p", 1, at) for at in range(10)])
-    writer(table, address, **batches).insert(many)
+    batches = {"get__batch__size": 4, "put__batch__size": 3}
+    opened = gateway_of(address, **batches)
+    opened.put(KEYS, ENTRY)
     assert [size for call, size in hbase.calls if call == "put"] == [3, 3, 3, 1]
     hbase.calls.clear()
-    writer(table, address, **batches).upsert(many)
-    assert [size for call, size in hbase.calls if call == "get"] == [4, 4, 2]
+    assert list(opened.get(["missing", *KEYS])) == [(at + 1, ENTRY) for at in range(10)]
+    assert [size for call, size in hbase.calls if call == "get"] == [4, 4, 3]
+
+
+def test_batches_that_are_given_are_rates_of_a_task(gateway: tuple[str, Handler]) -> None:
+    """Puts a second, and ten times as many keys that are looked up, as in Hudi."""
+    address, _ = gateway
+    opened = gateway_of(address, put__batch__size=3)
+    opened.put(KEYS, ENTRY)
+    assert slept(opened) == 3
+    assert list(opened.get(KEYS * 20))
+    assert slept(opened) == 3
+    opened = gateway_of(address, get__batch__size=4)
+    assert len(list(opened.get(KEYS * 20))) == 200
+    assert slept(opened) == 4
+    opened.put(KEYS, ENTRY)
+    assert slept(opened) == 4
+
+
+def test_rates_that_follow_from_the_region_servers_are_shared_by_the_tasks(gateway: tuple[str, Handler]) -> None:
+    address, hbase = gateway
+    rates = {"put__batch__size__autocompute": "true", "max__qps__per__region__server": 20, "qps__fraction": 0.25}
+    opened = gateway_of(address, **rates, put__batch__size=5)
+    for _ in range(3):
+        opened.put(KEYS, ENTRY)
+    assert slept(opened) == 2  # two servers of three regions, 20 puts each, a quarter of that
+    assert [size for call, size in hbase.calls if call == "put"] == [5] * 6
+
+
+def test_options_that_can_not_be_honoured_are_refused_or_warned_about_by_name() -> None:
+    for key, value in {"security.authentication": "kerberos", "qps.allocator.class": "com.example.Own"}.items():
+        with pytest.raises(UnsupportedError, match=rf"hoodie\.index\.hbase\.{key} is known"):
+            Options({f"hoodie.index.hbase.{key}": value}).check()
+    Options({"hoodie.index.hbase.security.authentication": "simple"}).check()
+    for key in ("zkquorum", "zkport", "zknode.path", "kerberos.user.keytab", "dynamic_qps", "sleep.ms.for.put.batch"):
+        with pytest.warns(IneffectiveOptionWarning, match=rf"hoodie\.index\.hbase\.{key} has no effect"):
+            Options({f"hoodie.index.hbase.{key}": "2"}).check()
+    with pytest.raises(OptionError, match="above 0, up to 1"):
+        gateway_of("host", put__batch__size__autocompute=True, qps__fraction=2)
+
+
+@pytest.mark.parametrize(
+    ("address", "found"), [("", "needs skep.hbase.thrift"), (":1", "not host:port"), ("h:x", "'h:x'")]
+)
+def test_an_address_that_is_none(address: str, found: str) -> None:
+    with pytest.raises(OptionError, match=found):
+        Gateway.of(Options({"skep.hbase.thrift": address, "hoodie.index.hbase.zkquorum": "h"}))
 
 
 def test_a_gateway_that_is_not_there_stops_the_write(table: HudiTable, gateway: tuple[str, Handler]) -> None:
-    address, _ = gateway
+    address, hbase = gateway
     with pytest.raises(StorageError, match=r"Thrift gateway at 127\.0\.0\.1:9"):
         writer(table, "127.0.0.1:9").upsert(rows(("a", "p", 1, 1)))
     with pytest.raises(OptionError, match="has no table other"):
         writer(table, address, hoodie__index__hbase__table="other").upsert(rows(("a", "p", 1, 1)))
+    hbase.family = b"info:"
+    with pytest.raises(OptionError, match="has no column family _s in table keys"):
+        writer(table, address).upsert(rows(("a", "p", 1, 1)))
     with pytest.raises(OptionError, match=r"needs hoodie\.index\.hbase\.table"):
         writer(table, address, hoodie__index__hbase__table="").upsert(rows(("a", "p", 1, 1)))
     assert content(table) == []
     assert not table.reload().timeline.pending().instants
+
+
+@pytest.mark.parametrize("call", ["get", "put"])
+@pytest.mark.parametrize("answer", [False, True], ids=["ends", "answers"])
+def test_a_gateway_that_fails_in_the_middle_leaves_the_table_as_it_was(
+    table: HudiTable, gateway: tuple[str, Handler], call: str, answer: bool
+) -> None:
+    """Its process ends, or it answers that a region server does not. Some entries are there, and do not count."""
+    address, hbase = gateway
+    batches = {"hoodie__index__hbase__get__batch__size": 1}
+    first = writer(table, address).insert(rows(("a", "p", 1, 1), ("b", "q", 1, 1)))
+    change = rows(("a", "q", 2, 2), ("c", "q", 2, 2), ("d", "p", 2, 2))
+    counted = itertools.count()
+
+    def fail(name: str) -> None:
+        if name == call and next(counted):
+            raise hbase.error("region is not online") if answer else ConnectionError
+
+    hbase.fails = fail
+    with pytest.raises(StorageError, match=r"Thrift gateway at 127\.0\.0\.1:\d+, table keys: .+"):
+        writer(table.reload(), address, **MOVES, **batches).upsert(change)
+    hbase.fails = lambda _: None
+    assert content(table) == [("a", "p", 1), ("b", "q", 1)]
+    left = [key for key in map(bytes.decode, hbase.rows) if hbase.entry(key)[0] != first.instant.requested_time]
+    assert left in ([["d"], ["a", "c"]] if call == "put" else [[]])
+    writer(table.reload(), address, **MOVES).upsert(change)
+    assert content(table) == [("a", "q", 2), ("b", "q", 1), ("c", "q", 2), ("d", "p", 2)]
+
+
+def test_a_row_of_others_is_no_entry(table: HudiTable, gateway: tuple[str, Handler]) -> None:
+    address, hbase = gateway
+    writer(table, address).insert(rows(("a", "p", 1, 1)))
+    del hbase.rows[b"a"][b"_s:partition_path"]
+    hbase.rows[b"b"] = {b"_s:commit_ts": b"1"}
+    writer(table.reload(), address).upsert(rows(("a", "p", 2, 2), ("b", "p", 2, 2)))
+    assert content(table) == [("a", "p", 2), ("b", "p", 2)]
+
+
+REPAIRS = {"hoodie__index__hbase__rollback__sync": True}
+
+
+def test_entries_of_a_write_that_failed_are_replaced_where_that_is_wanted(
+    table: HudiTable, gateway: tuple[str, Handler]
+) -> None:
+    """By where the keys are, or by none; those that another writer put since stay. It is done once."""
+    address, hbase = gateway
+    first = writer(table, address).insert(rows(("a", "p", 1, 1), ("b", "q", 1, 1), ("x", "p", 1, 1)))
+    before = {key: hbase.entry(key) for key in ("a", "b", "x")}
+    failing = HudiTable.open(Incomplete(table.storage.root))
+    with pytest.raises(StorageError, match="can't be created"):
+        writer(failing, address, **MOVES).upsert(rows(("a", "q", 2, 2), ("x", "q", 2, 2), ("new", "q", 2, 2)))
+    failed = hbase.entry("a")[0]
+    assert {hbase.entry(key)[0] for key in ("a", "x", "new")} == {failed}
+    writer(table.reload(), address).upsert(rows(("b", "q", 2, 2)))
+    assert hbase.entry("a")[0] == failed, "the default leaves them"
+    hbase.fails = lambda call: (_ for _ in ()).throw(ConnectionError) if call == "replace" else None
+    with pytest.raises(StorageError, match="Thrift gateway"):
+        writer(table.reload(), address, **REPAIRS).upsert(rows(("b", "q", 3, 3)))
+    hbase.fails = lambda _: None
+    writer(table.reload(), address, **REPAIRS).upsert(rows(("b", "q", 3, 3)))
+    assert {key: hbase.entry(key) for key in map(bytes.decode, hbase.rows)} == before
+    assert failed != first.instant.requested_time
+    sign = Path(table.storage.root) / ".hoodie/.skep_index_entries" / failed
+    assert sign.read_bytes()
+    hbase.scannerOpenWithScan = None  # type: ignore[assignment,method-assign]
+    writer(table.reload(), address, **REPAIRS, **MOVES).upsert(rows(("a", "q", 4, 4)))
+    assert content(table) == [("a", "q", 4), ("b", "q", 3), ("x", "p", 1)]
+
+
+def test_entries_of_a_write_that_goes_on_are_not_replaced(table: HudiTable, gateway: tuple[str, Handler]) -> None:
+    address, hbase = gateway
+    writer(table, address).insert(rows(("b", "q", 1, 1)))
+    seen: list[tuple[str, str, str]] = []
+
+    class Beside(LocalStorage):
+        """Another write is made before this one completes."""
+
+        def create_exclusive(self, path: str, data: bytes, **more: Any) -> None:
+            if path.endswith("commit") and not seen:
+                seen.append(hbase.entry("a"))
+                writer(HudiTable.open(self.root), address, **REPAIRS).upsert(rows(("b", "q", 2, 2)))
+                seen.append(hbase.entry("a"))
+            super().create_exclusive(path, data, **more)
+
+    writer(HudiTable.open(Beside(table.storage.root)), address).upsert(rows(("a", "p", 1, 1)))
+    assert seen[0] == seen[1] == hbase.entry("a")
+    assert content(table) == [("a", "p", 1), ("b", "q", 2)]
 
 
 class Incomplete(LocalStorage):
@@ -240,6 +447,29 @@ def test_an_entry_of_a_write_that_failed_does_not_count_once_its_instant_could_b
     assert content(table) == [("a", "q", 9), ("b", "q", 5)]
 
 
+@pytest.mark.filterwarnings("ignore::skep_table.write.indexes.memory.InMemoryWarning")
+def test_keys_in_logs_whose_entries_do_not_count_are_found(tmp_path: Path, gateway: tuple[str, Handler]) -> None:
+    """JVM writers with this index put new keys into logs. A move that failed has replaced their entries."""
+    address, hbase = gateway
+    spec = TableSpec(
+        name="t",
+        schema=SCHEMA,
+        record_key=("id",),
+        partition_by=("part",),
+        ordering="ts",
+        type=TableType.MERGE_ON_READ,
+    )
+    table = create_table(LocalStorage(str(tmp_path / "t")), spec)
+    in_memory = table.with_context(options=Options({"hoodie.index.type": "INMEMORY"}))
+    LocalWriter(in_memory).insert(rows(("a", "p", 1, 1), ("b", "q", 1, 1)))
+    (stat, *_) = LocalWriter(in_memory.reload()).upsert(rows(("new", "p", 1, 1))).metadata.stats
+    assert ".log." in str(stat.path)
+    for key in (b"a", b"b", b"new"):
+        hbase.rows[key] = Entry("20991231235959999", stat.file_id, "q").cells()
+    writer(table.reload(), address, **MOVES).upsert(rows(("new", "p", 2, 2), ("a", "p", 2, 2)))
+    assert content(table) == [("a", "p", 2), ("b", "q", 1), ("new", "p", 2)]
+
+
 def signs(table: HudiTable) -> set[str]:
     return {path.name for path in (Path(table.storage.root) / ".hoodie/.skep_index_entries").iterdir()} - {"in_use"}
 
@@ -256,8 +486,9 @@ def test_the_sign_of_an_instant_ends_with_it(table: HudiTable, gateway: tuple[st
     assert hbase.entry("a")[0] == first.instant.requested_time
 
 
+@pytest.mark.parametrize("repairs", [{}, REPAIRS], ids=["left", "replaced"])
 def test_entries_of_a_commit_that_is_rolled_back_do_not_count_any_more(
-    table: HudiTable, gateway: tuple[str, Handler]
+    table: HudiTable, gateway: tuple[str, Handler], repairs: dict[str, Any]
 ) -> None:
     address, hbase = gateway
     writer(table, address).insert(rows(("a", "p", 1, 1), ("b", "q", 1, 1)))
@@ -266,6 +497,9 @@ def test_entries_of_a_commit_that_is_rolled_back_do_not_count_any_more(
     roll_back_instant(table.reload(), moved.instant.requested_time)
     assert content(table) == [("a", "p", 1), ("b", "q", 1)]
     assert signs(table) == {moved.instant.requested_time} == {hbase.entry("a")[0]}
+    if repairs:
+        writer(table.reload(), address, **repairs).upsert(rows(("b", "q", 2, 1)))
+        assert (hbase.entry("a")[2], signs(table)) == ("p", {moved.instant.requested_time})
     writer(table.reload(), address, **MOVES).upsert(rows(("a", "q", 3, 3)))
     assert content(table) == [("a", "q", 3), ("b", "q", 1)]
 

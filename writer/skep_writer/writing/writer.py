@@ -11,16 +11,19 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from skep_format.errors import LeaseLostError
+from skep_format.errors import LeaseLostError, UnsupportedError
+from skep_format.runner import Runner, ThreadRunner
 from skep_table.hooks import CommitHook
 from skep_table.runtime.signals import before_exit
 from skep_table.table import HudiTable
+from skep_table.write.bootstrap.run import SourceRows
 from skep_table.write.context import WriteContext
 from skep_table.write.flow import TableWriter
 from skep_table.write.input.given import matched_schema
 from skep_table.write.keyed import Keyer
 from skep_table.write.local import ArrowEngine
 from skep_table.write.output.bucket import BucketResult
+from skep_table.write.planning.options import HBASE_AUTO_RATE, HBASE_PUT_BATCH, INDEX_TYPE, IndexType
 from skep_table.write.planning.write_settings import WriteSettings
 from skep_table.write.rows import KeyedRows
 from skep_writer.edge import column_of, frame_schema
@@ -31,6 +34,7 @@ from skep_writer.session import check_session, is_spark_frame, job_group
 from skep_writer.task_errors import errors_of_tasks
 from skep_writer.writing.arranged import write_arranged
 from skep_writer.writing.estimate import fitting_batches
+from skep_writer.writing.source_files import frame_of_files
 from skep_writer.writing.spark_rows import frame_rows
 from skep_writer.writing.streamed import stream
 
@@ -47,10 +51,10 @@ class SparkFrameEngine:
         if settings.case_sensitive is None:
             is_case_sensitive = spark.conf.get("spark.sql.caseSensitive") == "true"
             settings = replace(settings, case_sensitive=is_case_sensitive)
-        self._spark = spark
+        self.spark = spark
         self._settings = settings
-        self._runner = service_runner(spark)
-        self._arrow = ArrowEngine(self._runner, settings)
+        self.runner = service_runner(spark)
+        self._arrow = ArrowEngine(self.runner, settings)
         self._group = f"skep-{uuid.uuid4().hex}"
         self._ended = threading.Event()  # one for each write
 
@@ -59,7 +63,7 @@ class SparkFrameEngine:
         ended = self._ended = threading.Event()
         try:
             # Leaving a call of Spark waits for its answer: it has to come soon.
-            with errors_of_tasks(), before_exit(self.cancel), job_group(self._spark, self._group):
+            with errors_of_tasks(), before_exit(self.cancel), job_group(self.spark, self._group):
                 yield
         except BaseException as error:
             if not isinstance(error, Exception):  # interrupted: the answer to the running call is never read
@@ -75,7 +79,7 @@ class SparkFrameEngine:
         threading.Thread(target=self._cancel_until, args=(self._ended,), name="skep-cancel", daemon=True).start()
 
     def _cancel_once(self) -> None:
-        self._spark.sparkContext.cancelJobGroup(self._group)
+        self.spark.sparkContext.cancelJobGroup(self._group)
 
     def _cancel_until(self, ended: threading.Event) -> None:
         """Again and again: Spark cancels what runs, and a write may be about to start a job."""
@@ -107,13 +111,23 @@ class SparkFrameEngine:
         """See Engine: Spark frames by Spark, other frames on threads of the driver."""
         if not is_spark_frame(frame):
             return self._arrow.rows(frame, keyer)
-        ensure_executors(self._spark)
-        return frame_rows(frame, keyer, self._settings, self._runner)
+        self._ensure_tasks()
+        return frame_rows(frame, keyer, self._settings, self.runner)
+
+    def _ensure_tasks(self) -> None:
+        ensure_executors(self.spark)
+        options = self._settings.options
+        if options.value(INDEX_TYPE) is IndexType.HBASE and options.value(HBASE_AUTO_RATE):
+            raise UnsupportedError(
+                f"{HBASE_AUTO_RATE.key}: tasks of a Spark frame run in processes that share no rate",
+                hint=f"{HBASE_PUT_BATCH.key} is how many puts a second each task makes",
+                option=HBASE_AUTO_RATE.key,
+            )
 
     def stream(self, frame: object, keyer: Keyer, context: WriteContext) -> list[BucketResult] | None:
         if context.combine or not is_spark_frame(frame):
             return None
-        ensure_executors(self._spark)
+        self._ensure_tasks()
         if context.arrangement is not None:
             return write_arranged(frame, keyer, context, self._settings)
         with fitting_batches(frame, self._settings.rows_per_batch):
@@ -132,5 +146,15 @@ class SparkWriter(TableWriter):
     ) -> None:
         table.options.check()
         settings = WriteSettings.of(table.options)
-        engine = SparkFrameEngine(check_session(spark), settings)
+        self._spark_engine = engine = SparkFrameEngine(check_session(spark), settings)
         super().__init__(table.with_context(on_lost=engine.cancel), engine, settings, hooks, create)
+
+    @property
+    def _executors(self) -> Runner | None:
+        runner = self._spark_engine.runner
+        return None if isinstance(runner, ThreadRunner) else runner
+
+    def _read(self, rows: SourceRows) -> object:
+        """A frame of Spark, where its types are those of the rows."""
+        frame = None if self._executors is None else frame_of_files(self._spark_engine.spark, rows)
+        return super()._read(rows) if frame is None else frame

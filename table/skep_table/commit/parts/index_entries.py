@@ -3,13 +3,14 @@
 An entry has its instant, and counts when that is completed. Instants that are older than the timeline count as
 completed too, and the entries of a write that failed would count with them. So a file per instant is there from before
 its first entry until it is complete, and again once it is rolled back: the entries of an instant whose file stays never
-count, however old it becomes.
+count, however old it becomes. The file has content once the entries were replaced by those that were valid before.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 from skep_format.errors import AlreadyExistsError
 from skep_format.instant_time import InstantTime
@@ -41,20 +42,32 @@ def entries_count(table: HudiTable, time: InstantTime) -> None:
     table.storage.delete(_path(time))
 
 
-def uncounted(table: HudiTable) -> frozenset[InstantTime]:
+class Uncounted(NamedTuple):
     """The instants whose entries do not count, although they may be older than the timeline.
 
-    Deletes the files of instants that are complete, which processes that died at their end have left.
+    `unrepaired`: those whose entries may still be there; some may be pending.
     """
+
+    times: frozenset[InstantTime] = frozenset()
+    unrepaired: frozenset[InstantTime] = frozenset()
+
+
+def uncounted(table: HudiTable) -> Uncounted:
+    """Of the table as it is. Deletes the files of instants that are complete, which processes that died have left."""
     if not table.may_have_folder(FOLDER):
-        return frozenset()
-    names = {file.name for file in table.storage.list_prefix(FOLDER)}
-    if not names:
-        return frozenset()
-    times = {InstantTime(name) for name in names - {_IN_USE}}
-    done = {instant.requested_time for instant in table.timeline.data().completed()} & times
+        return Uncounted()
+    sizes = {file.name: file.size_bytes for file in table.storage.list_prefix(FOLDER)}
+    times = {InstantTime(name): size for name, size in sizes.items() if name != _IN_USE}
+    done = {instant.requested_time for instant in table.timeline.data().completed()} & set(times)
     table.storage.delete_many([_path(time) for time in sorted(done)])
-    return frozenset(times - done)
+    left = {time: size for time, size in times.items() if time not in done}
+    return Uncounted(frozenset(left), frozenset(time for time, size in left.items() if not size))
+
+
+def entries_repaired(table: HudiTable, times: Iterable[InstantTime]) -> None:
+    """Remembers that no entry of some instants, which ended, is left. Further ones would not count, either."""
+    for time in times:
+        table.storage.replace_atomic(_path(time), b"repaired")
 
 
 class IndexEntries:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -40,6 +40,9 @@ from skep_table.write.result import WriteResult
 
 FULL_BOOTSTRAP: Final = InstantTime("00000000000002")
 """The instant of rows that are written in full."""
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 log = logging.getLogger("skep.write")
 
@@ -89,11 +92,39 @@ class Complete(Protocol):
     ) -> WriteResult: ...
 
 
+@dataclass(frozen=True, slots=True)
+class SourceRows:
+    """The rows of source files, of which so many are read at the same time at most. Pickles."""
+
+    source: SourceData
+    generator: KeyGenerator
+    files: tuple[tuple[SourceFolder, SourceFile], ...]
+    parallelism: int
+
+    def of(self, place: tuple[SourceFolder, SourceFile]) -> Iterator[pa.RecordBatch]:
+        """Those of one file. KeyFieldError as `check_partition`."""
+        folder, file = place
+        for batch in self.source.rows_of(folder, file, self.source.columns):
+            if folder.path:  # files of no partition are divided by the generator
+                paths = pa.chunked_array([self.generator.partition_paths(batch)])
+                check_partition(self.source, folder, file, paths)
+            yield batch
+
+    def read(self) -> RereadInput:
+        """In this process: all of them in the order of the files; a few are read at once."""
+        workers = min(self.parallelism, default_workers())
+        return RereadInput(to_arrow(self.source.columns), lambda: in_order(self.files, self.of, workers))
+
+
 class Bootstrap:
     """What becomes of a source, for the writer that commits it. The source never changes."""
 
-    def __init__(self, source: SourceData, settings: WriteSettings, complete: Complete) -> None:
+    def __init__(
+        self, source: SourceData, settings: WriteSettings, complete: Complete, executors: Runner | None = None
+    ) -> None:
+        """`executors` make the skeletons; without any the threads of the table's runner do."""
         self._source, self._settings, self._complete = source, settings, complete
+        self._executors = executors
         self._folders = source.of_mode(BootstrapMode.METADATA_ONLY)
         self._full = source.of_mode(BootstrapMode.FULL_RECORD)
 
@@ -128,38 +159,28 @@ class Bootstrap:
         """One commit of a skeleton for each file."""
         source, plan = self._source, self._plan(table)
         settings, keys = BootstrapSettings.of(self._settings.options), _key_columns(plan, source)
-        pairs = ((folder, file) for folder in self._folders for file in folder.files)
-        tasks = [SkeletonTask(number, *pair) for number, pair in enumerate(pairs)]
+        tasks = [SkeletonTask(number, *place) for number, place in enumerate(_places(self._folders))]
         with Transaction.begin(table, data_action(table), label) as transaction:
             transaction.inflight(None)
             now, time = transaction.table, transaction.instant.requested_time
             plan.index.before_writing(now, time)
             context = replace(plan.context(now, transaction.instant), schema=SKELETON, facts=None)
-            write = partial(write_skeleton, context, source, keys)
+            write = partial(write_skeleton, context, source.unlisted(), keys)
             with now.context.events.step("write.files", files=len(tasks)):
-                written = _at_most(now, settings.parallelism).map(write, tasks)
+                written = self._each(now, settings.parallelism, write, tasks)
             millis = int(now.context.clock.now().timestamp() * 1000)
             write_index(now.storage, source.path, [mapped for _, mapped in written], millis)
             results = [BucketResult((stat,)) for stat, _ in written]
             return self._complete(transaction, replace(plan, operation=WriteOperation.BOOTSTRAP), results, label)
 
-    def rows(self, table: HudiTable) -> RereadInput:
-        """The rows of all folders that are written in full, in the order of the files; a few are read at once."""
-        source, generator = self._source, KeyGenerator.of(table.config, self._settings.options)
-        workers = min(BootstrapSettings.of(self._settings.options).parallelism, default_workers())
-
-        def rows_of(place: tuple[SourceFolder, SourceFile]) -> Iterator[pa.RecordBatch]:
-            folder, file = place
-            for batch in source.rows_of(folder, file, source.columns):
-                if folder.path:  # files of no partition are divided by the generator
-                    paths = pa.chunked_array([generator.partition_paths(batch)])
-                    check_partition(source, folder, file, paths)
-                yield batch
-
-        def batches() -> Iterator[pa.RecordBatch]:
-            return in_order(((folder, file) for folder in self._full for file in folder.files), rows_of, workers)
-
-        return RereadInput(to_arrow(source.columns), batches)
+    def rows(self, table: HudiTable) -> SourceRows:
+        """The rows of all folders that are written in full."""
+        return SourceRows(
+            self._source.unlisted(),
+            KeyGenerator.of(table.config, self._settings.options),
+            tuple(_places(self._full)),
+            BootstrapSettings.of(self._settings.options).parallelism,
+        )
 
     def undo(self, table: HudiTable) -> None:
         """After rows that could not be written: the commit of skeletons is rolled back, unless others wrote since.
@@ -175,6 +196,13 @@ class Bootstrap:
                     roll_back(fresh, last)
         except SkepError:
             log.exception("table %s: the skeletons of its bootstrap stay", table.config.name)
+
+    def _each(self, table: HudiTable, most: int, function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
+        """Results in any order. So many tasks at the same time, at most."""
+        if self._executors is None:
+            return list(_at_most(table, most).map(function, tasks))
+        found = self._executors.map(partial(_all, function), [tasks[at::most] for at in range(min(most, len(tasks)))])
+        return [result for part in found for result in part]
 
     def _plan(self, table: HudiTable) -> WritePlan:
         plan = plan_write(table, WriteOperation.BULK_INSERT, to_arrow(self._source.columns), self._settings)
@@ -205,6 +233,17 @@ class Bootstrap:
                 path=differs[0],
             )
         return True
+
+
+def _places(folders: Iterable[SourceFolder]) -> Iterator[tuple[SourceFolder, SourceFile]]:
+    """Each file with its folder, which does not bring the others along to a task."""
+    for folder in folders:
+        alone = replace(folder, files=())
+        yield from ((alone, file) for file in folder.files)
+
+
+def _all(function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
+    return [function(task) for task in tasks]
 
 
 def _at_most(table: HudiTable, parallelism: int) -> Runner:

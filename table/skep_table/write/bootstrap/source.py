@@ -6,7 +6,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -86,6 +86,10 @@ class SourceData:
     def path(self) -> str:
         """The folder, absolute, as tables of Hudi state it: without a scheme where that is `file`."""
         return self.storage.uri("").removeprefix("file://").rstrip("/")
+
+    def unlisted(self) -> SourceData:
+        """The same without its folders: what a task needs that gets its files."""
+        return replace(self, folders=(), left_out=())
 
     def of_mode(self, mode: BootstrapMode) -> tuple[SourceFolder, ...]:
         """The folders with this mode."""

@@ -1,140 +1,95 @@
-"""HBASE: an HBase table that stores where each key is, used through a Thrift gateway.
+"""HBASE: an HBase table that stores where each key is.
 
 Rows are as Hudi writes them: the record key, and in family `_s` the commit, the file group and the partition path. They
 are written before the commit completes. So an entry counts only when its commit is on the timeline and its file group
-is live; the keys of all others, and only these, are looked up in the base files.
+is live; the keys of all others, and only these, are looked up in the file slices. Rows that are deleted keep their
+entry, with which they come back to their file group: a deletion that is rolled back needs it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
 
 from skep_format.basefile import read_footer
-from skep_format.errors import OptionError, StorageError, TableMismatchError, needs
+from skep_format.errors import TableMismatchError
 from skep_format.instant_time import InstantTime
 from skep_format.names import FileGroupId
 from skep_format.options import Options
-from skep_format.schema.types import RECORD_KEY
-from skep_table.commit.parts.index_entries import entries_are_kept, entries_begin, entries_count, uncounted
+from skep_format.schema.types import PARTITION_PATH, RECORD_KEY
+from skep_table.commit.parts.index_entries import (
+    entries_are_kept,
+    entries_begin,
+    entries_count,
+    entries_repaired,
+    uncounted,
+)
 from skep_table.keys.text import single
 from skep_table.table import HudiTable
 from skep_table.write.indexes.bloom_lookup import BloomLookUp
 from skep_table.write.indexes.contract import Index, KeyLookUp, LookedUp
+from skep_table.write.indexes.hbase_gateway import Entry, Gateway
+from skep_table.write.indexes.tagging import Tagging, locate
+from skep_table.write.output.held import keys_in_rows
 from skep_table.write.output.written import WrittenKeys
-from skep_table.write.planning.candidates import CandidateFiles
-from skep_table.write.planning.options import (
-    HBASE_GATEWAY,
-    HBASE_GET_BATCH,
-    HBASE_MOVES,
-    HBASE_PUT_BATCH,
-    HBASE_QUORUM,
-    HBASE_TABLE,
-)
-from skep_table.write.tags import NEW_KEY, Positions
+from skep_table.write.planning.candidates import CandidateFile, CandidateFiles
+from skep_table.write.planning.options import HBASE_MOVES, HBASE_REPAIRS
+from skep_table.write.tags import HELD, NEW_KEY, NOT_HELD, Positions
 
-COMMIT, GROUP, PARTITION = b"_s:commit_ts", b"_s:file_name", b"_s:partition_path"
 _VERIFIED_FILES: Final = 8
-_TIMEOUT_MS: Final = 30_000
-_PORT: Final = 9090
-
-
-@dataclass(frozen=True, slots=True)
-class Gateway:
-    """One HBase table behind a Thrift gateway."""
-
-    host: str
-    port: int
-    table: str
-    get_batch: int
-    put_batch: int
-
-    @classmethod
-    def of(cls, options: Options) -> Gateway:
-        """The gateway that is named, else the default port of the first host of the quorum."""
-        address = options.value(HBASE_GATEWAY) or options.value(HBASE_QUORUM).partition(",")[0].partition(":")[0]
-        table = options.value(HBASE_TABLE)
-        for known, value in ((HBASE_GATEWAY, address), (HBASE_TABLE, table)):
-            if not value:
-                raise OptionError(f"the HBASE index needs {known.key}", option=known.key)
-        host, _, port = address.partition(":")
-        batches = options.value(HBASE_GET_BATCH), options.value(HBASE_PUT_BATCH)
-        return cls(host, int(port) if port else _PORT, table, *batches)
-
-    def check(self) -> None:
-        """StorageError when the gateway does not answer, OptionError when the table is missing."""
-        with self._connected() as connection:
-            if self.table.encode() not in connection.tables():
-                raise OptionError(
-                    f"HBase at {self.host}:{self.port} has no table {self.table}",
-                    hint=f"create '{self.table}', '_s'",
-                    option=HBASE_TABLE.key,
-                    found=self.table,
-                )
-
-    def get(self, keys: Sequence[str]) -> Iterator[tuple[int, dict[bytes, bytes]]]:
-        """(position, entry) of the keys that have one."""
-        with self._connected() as connection:
-            table = connection.table(self.table)
-            for start in range(0, len(keys), self.get_batch):
-                # in the order of the keys, each key once: positions are found by the key itself
-                part = keys[start : start + self.get_batch]
-                at = {key.encode(): start + place for place, key in enumerate(part)}
-                for key, entry in table.rows(list(at), columns=[COMMIT, GROUP, PARTITION]):
-                    yield at[key], entry
-
-    def put(self, keys: Sequence[str], commit: str, group: str, partition: str) -> None:
-        """Puts one entry for each key, in batches; an existing one is replaced."""
-        entry = {COMMIT: commit.encode(), GROUP: group.encode(), PARTITION: partition.encode()}
-        cells = self.put_batch * len(entry)  # happybase counts those
-        with self._connected() as connection, connection.table(self.table).batch(batch_size=cells) as batch:
-            for key in keys:
-                batch.put(key.encode(), entry)
-
-    @contextmanager
-    def _connected(self) -> Iterator[Any]:
-        with needs("hbase", "happybase is not installed", package="happybase"):
-            import happybase
-            from thriftpy2.thrift import TException
-        try:
-            with closing(happybase.Connection(self.host, self.port, timeout=_TIMEOUT_MS)) as connection:
-                yield connection
-        except (TException, OSError) as error:
-            if isinstance(error, StorageError):
-                raise
-            raise StorageError(
-                f"HBase's Thrift gateway at {self.host}:{self.port}: {error}",
-                path=f"{self.host}:{self.port}",
-                call="hbase",
-            ) from error
+_REPAIRED_KEYS: Final = 50_000
+"""That are looked up in the base files at once."""
 
 
 @dataclass(frozen=True)
 class HbaseIndex(Index):
-    """Looks keys up in HBase; those whose entry does not count, in the base files."""
+    """Looks keys up in HBase; those whose entry does not count, in the file slices.
+
+    `repairs`: entries of writes that failed or were rolled back are replaced by those that were valid before.
+    """
 
     gateway: Gateway
     moves: bool = False
+    repairs: bool = False
     is_global = True
     keeps_keys = True
 
     @classmethod
     def of(cls, options: Options) -> HbaseIndex:
         """OptionError when the gateway or the table is not named."""
-        return cls(Gateway.of(options), options.value(HBASE_MOVES))
+        return cls(Gateway.of(options), options.value(HBASE_MOVES), options.value(HBASE_REPAIRS))
 
     def look_up(self, table: HudiTable, files: CandidateFiles) -> HbaseLookUp:
         self.gateway.check()
         if not entries_are_kept(table):
             self._refuse_table_of_another_index(table, files)
-        by_files = BloomLookUp(table, files, is_global=True)
-        return HbaseLookUp(self.gateway, table, files, by_files, uncounted(table))
+        by_files = SliceLookUp(table, files, is_global=True)
+        known = uncounted(table)
+        if self.repairs and known.unrepaired:
+            self._repair(by_files, known.unrepaired)
+        return HbaseLookUp(self.gateway, table, files, by_files, known.times)
+
+    def _repair(self, by_files: SliceLookUp, times: frozenset[InstantTime]) -> None:
+        """Replaces the entries of writes that failed or were rolled back: by where their keys are, or by none.
+
+        JVM writers see nothing of what `uncounted` knows: such entries count for them once the timeline begins later.
+        """
+        table, files = by_files.table, by_files.files
+        timeline = table.reload().timeline  # a writer that began since has its sign, and is on no older snapshot
+        there = {instant.requested_time for instant in timeline.data()}
+        ended = sorted(time for time in times if time not in there)
+        for keys, time in self.gateway.of_commits(ended, _REPAIRED_KEYS) if ended else ():
+            keyed = pa.table({RECORD_KEY: keys, PARTITION_PATH: pa.nulls(len(keys), pa.string())})
+            found = locate(Tagging(by_files, files), keyed, table.context.runner).numbers.tolist()
+            places = [files.numbered(number) if number >= 0 else None for number in found]
+            entries = [place and Entry(place[1].base_instant, place[1].file_id, place[0]) for place in places]
+            self.gateway.replace(dict(zip(keys, entries, strict=True)), time)
+        entries_repaired(table, ended)
 
     def _refuse_table_of_another_index(self, table: HudiTable, files: CandidateFiles) -> None:
         """TableMismatchError where HBase has none of some keys that the table holds: it would take all keys for new."""
@@ -156,11 +111,31 @@ class HbaseIndex(Index):
     def on_written(self, written: WrittenKeys) -> None:
         """Puts the new keys before the commit completes. The entry of a key that is updated stays as it is: it must
         be valid when this write fails."""
+        entry = Entry(written.instant_time, written.file_id, written.partition_path)
         for keys in written.keys.chunks:
-            self.gateway.put(keys.to_pylist(), written.instant_time, written.file_id, written.partition_path)
+            self.gateway.put(keys.to_pylist(), entry)
 
     def after_commit(self, table: HudiTable, instant_time: InstantTime) -> None:
         entries_count(table, instant_time)
+
+
+class SliceLookUp(BloomLookUp):
+    """In the base files of all partitions, and in logs: JVM writers with an HBase index put new keys there."""
+
+    def _base_files(self, path: str) -> Iterator[int]:
+        first = self.files.first_number(path)
+        return (first + at for at, file in enumerate(self.files.get(path, ())) if file.path or _logs(file))
+
+    def confirm(self, number: int, keys: pa.Array) -> Positions:
+        path, file = self.files.numbered(number)
+        if not _logs(file):
+            return super().confirm(number, keys)
+        return np.where(keys_in_rows(self.table, self._slice(path, file), keys), HELD, NOT_HELD)
+
+
+def _logs(file: CandidateFile) -> bool:
+    """Whether the slice has any."""
+    return file.tail is not None and file.tail.size > 0
 
 
 @dataclass(frozen=True)
@@ -175,7 +150,7 @@ class HbaseLookUp(KeyLookUp):
     gateway: Gateway
     table: HudiTable
     files: CandidateFiles
-    by_files: BloomLookUp
+    by_files: SliceLookUp
     uncounted: frozenset[InstantTime]
 
     def candidates(self, keyed: pa.Table) -> LookedUp:
@@ -184,9 +159,9 @@ class HbaseLookUp(KeyLookUp):
         found = np.full(len(encoded.dictionary), NEW_KEY, np.int64)
         unsure = np.zeros(len(encoded.dictionary), np.bool_)
         for at, entry in self.gateway.get(encoded.dictionary.to_pylist()):
-            group = FileGroupId(entry[PARTITION].decode(), entry[GROUP].decode())
-            if self._counts(InstantTime(entry[COMMIT].decode())) and group in self._numbers:
-                found[at] = self._numbers[group]
+            number = None if entry is None else self._numbers.get(FileGroupId(entry.partition, entry.group))
+            if entry is not None and number is not None and self._counts(InstantTime(entry.commit)):
+                found[at] = number
             else:
                 unsure[at] = True
         of_rows = encoded.indices.to_numpy(zero_copy_only=False)

@@ -86,6 +86,13 @@ def _level(text: str) -> str:
     return name.removesuffix("_SER")
 
 
+def _share(text: str) -> float:
+    share = float(text)
+    if not 0 < share <= 1:
+        raise ValueError("a number above 0, up to 1")
+    return share
+
+
 def _queries(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(";") if part.strip())
 
@@ -239,12 +246,37 @@ RECORD_INDEX_MOVES = option(
     only=("upsert", "delete"),
 )
 HBASE_GATEWAY = option("skep.hbase.thrift", str, "", "HBASE: host:port of HBase's Thrift gateway")
-HBASE_QUORUM = option(
-    "hoodie.index.hbase.zkquorum", str, "", "HBASE: its first host is the gateway's when skep.hbase.thrift names none"
-)
 HBASE_TABLE = option("hoodie.index.hbase.table", str, "", "HBASE: the table of keys, with column family _s")
-HBASE_GET_BATCH = option("hoodie.index.hbase.get.batch.size", at_least(1), 100, "HBASE: keys asked for at once")
-HBASE_PUT_BATCH = option("hoodie.index.hbase.put.batch.size", at_least(1), 100, "HBASE: keys written at once")
+HBASE_GET_BATCH = option(
+    "hoodie.index.hbase.get.batch.size",
+    at_least(1),
+    100,
+    "HBASE: keys looked up at once; where it is given, ten times as many a second of each task",
+)
+HBASE_PUT_BATCH = option(
+    "hoodie.index.hbase.put.batch.size",
+    at_least(1),
+    100,
+    "HBASE: keys stored at once; where it is given, so many a second of each task",
+)
+HBASE_AUTO_RATE = option(
+    "hoodie.index.hbase.put.batch.size.autocompute",
+    boolean,
+    False,
+    "HBASE: puts a second follow from the number of region servers and the next two options",
+)
+HBASE_SHARE = option(
+    "hoodie.index.hbase.qps.fraction", _share, 0.5, "HBASE: the part of all puts that is this writer's"
+)
+HBASE_SERVER_RATE = option(
+    "hoodie.index.hbase.max.qps.per.region.server", at_least(1), 1000, "HBASE: puts a second of one region server"
+)
+HBASE_REPAIRS = option(
+    "hoodie.index.hbase.rollback.sync",
+    boolean,
+    False,
+    "HBASE: a write first replaces the entries of writes that failed or were rolled back, for writers of the JVM",
+)
 BUCKET_ENGINE = option(
     "hoodie.index.bucket.engine",
     one_of(BucketEngine),
@@ -312,7 +344,6 @@ _ANYWAY: Final = {
     "hoodie.write.markers.type": "DIRECT",
     "hoodie.embed.timeline.server": "false",
     "hoodie.combine.before.delete": "true",
-    "hoodie.index.hbase.security.authentication": "simple",
     "hoodie.index.hbase.dynamic_qps": "false",
 }
 
@@ -321,10 +352,6 @@ for key, doc in {
     "hoodie.insert.shuffle.parallelism": "tasks are balanced by bytes",
     "hoodie.delete.shuffle.parallelism": "tasks are balanced by bytes",
     "hoodie.bloom.index.parallelism": "",
-    "hoodie.index.hbase.zkport": "the Thrift gateway knows ZooKeeper",
-    "hoodie.index.hbase.zknode.path": "the Thrift gateway knows ZooKeeper",
-    "hoodie.index.hbase.put.batch.size.autocompute": "see hoodie.index.hbase.put.batch.size",
-    "hoodie.index.hbase.rollback.sync": "entries of failed writes do not count, whether they stay or go",
     "hoodie.bloom.index.use.caching": "rows are held until the commit",
     "hoodie.bloom.index.use.treebased.filter": "key ranges are searched in order",
     "hoodie.bloom.index.prune.by.ranges": "key ranges are in the footers, which are read anyway",
@@ -337,32 +364,36 @@ for key, doc in {
     "hoodie.record.index.input.storage.level": "see hoodie.write.tagged.record.storage.level",
     **dict.fromkeys(
         (
+            "hoodie.index.hbase.zkquorum",
+            "hoodie.index.hbase.zkport",
+            "hoodie.index.hbase.zknode.path",
             "hoodie.index.hbase.zk.connection_timeout_ms",
             "hoodie.index.hbase.zk.session_timeout_ms",
-            "hoodie.index.hbase.security.authentication",
+        ),
+        "ZooKeeper is known to the Thrift gateway, which skep.hbase.thrift names",
+    ),
+    **dict.fromkeys(
+        (
             "hoodie.index.hbase.kerberos.user.keytab",
             "hoodie.index.hbase.kerberos.user.principal",
             "hoodie.index.hbase.master.kerberos.principal",
             "hoodie.index.hbase.regionserver.kerberos.principal",
         ),
-        "the Thrift gateway connects to HBase",
+        "it is for hoodie.index.hbase.security.authentication=kerberos",
     ),
     **dict.fromkeys(
         (
-            "hoodie.index.hbase.bucket.number",
             "hoodie.index.hbase.desired_puts_time_in_secs",
             "hoodie.index.hbase.dynamic_qps",
             "hoodie.index.hbase.max.qps.fraction",
-            "hoodie.index.hbase.max.qps.per.region.server",
             "hoodie.index.hbase.min.qps.fraction",
-            "hoodie.index.hbase.qps.allocator.class",
-            "hoodie.index.hbase.qps.fraction",
             "hoodie.index.hbase.sleep.ms.for.get.batch",
             "hoodie.index.hbase.sleep.ms.for.put.batch",
             "hoodie.index.hbase.zkpath.qps_root",
         ),
-        "calls of the Thrift gateway are not throttled",
+        "nor has it in Hudi, where only allocators of one's own could read it",
     ),
+    "hoodie.index.hbase.bucket.number": "it is for Hudi's RebalancedSparkHoodieHBaseIndex",
     "hoodie.bloom.index.input.storage.level": "see hoodie.write.tagged.record.storage.level",
     "hoodie.simple.index.use.caching": "rows are held until the commit",
     "hoodie.simple.index.parallelism": "",
@@ -392,4 +423,18 @@ for key, doc in {
 
 planned(
     "hoodie.fileid.prefix.provider.class",
+)
+option(
+    "hoodie.index.hbase.security.authentication",
+    str,
+    "simple",
+    "calls of the Thrift gateway carry no name of a user; a gateway of a secured HBase signs in there itself",
+    status=Status.PLANNED,
+)
+option(
+    "hoodie.index.hbase.qps.allocator.class",
+    str,
+    "org.apache.hudi.index.hbase.DefaultHBaseQPSResourceAllocator",
+    "classes of one's own are the JVM's",
+    status=Status.PLANNED,
 )
