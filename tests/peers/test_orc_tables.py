@@ -149,7 +149,7 @@ class Pair:
 @pytest.mark.filterwarnings("ignore::skep_format.options.IneffectiveOptionWarning")
 @pytest.mark.parametrize(("release", "version", "table_type"), list(cases()))
 def test_both_writers_make_and_keep_the_same_orc_table(
-    release: str, version: int, table_type: str, by_rows: Start, tmp_path: Path
+    release: str, version: int, table_type: str, by_rows: Start, tmp_path: Path, is_thorough: bool
 ) -> None:
     columns = COLUMNS if release == "1.2.0" else COLUMNS.with_(day=("date", date))
     columns = columns.with_(amount=("decimal(12,3)", decimal(12, 3)))
@@ -166,8 +166,9 @@ def test_both_writers_make_and_keep_the_same_orc_table(
     if table_type == MOR:
         pair.compact()
         pair.agree("compactions")
-        pair.write("upsert", pair.source.mixed(6, 2), crossed=True)
-        pair.agree("writes after them")
+        if is_thorough:
+            pair.write("upsert", pair.source.mixed(6, 2), crossed=True)
+            pair.agree("writes after them")
 
 
 def check_footers(pair: Pair) -> None:
