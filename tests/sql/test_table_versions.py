@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from skep.lake import Lake
-from skep_format.errors import OptionError, TableMismatchError
+from skep_format.errors import OptionError, TableMismatchError, TableVersionError
 
 pytestmark = pytest.mark.metastore
 
@@ -36,6 +36,24 @@ def test_a_table_like_another_has_its_version(lake: Lake) -> None:
     lake.sql("create table b like a using hudi")
     lake.sql("create table c like a using hudi tblproperties (hoodie.write.table.version = '8')")
     assert [lake.table(name).hudi.config.version for name in "bc"] == [9, 8]
+
+
+def test_a_table_of_an_older_version_is_upgraded_by_a_call_or_a_write(lake: Lake) -> None:
+    for name in "ab":
+        lake.sql(f"create table {name} (id int, v string) using hudi tblproperties (primaryKey = 'id')")
+        lake.sql(f"insert into {name} values (1, 'x')")
+        settings = Path(lake.table(name).path.removeprefix("file:")) / ".hoodie/hoodie.properties"
+        settings.write_text(settings.read_text().replace("hoodie.table.version=6", "hoodie.table.version=4"))
+    lake.sql("create table c like a using hudi")
+    assert [lake.table(name).hudi.config.version for name in "abc"] == [4, 4, 6]
+    for statement in ("insert into a values (2, 'y')", "update a set v = 'y'", "delete from a"):
+        with pytest.raises(TableVersionError, match="has version 4, which is read"):
+            lake.sql(statement)
+    lake.sql("call upgrade_table(table => 'a', to_version => 'SIX')")
+    lake.sql("set hoodie.write.auto.upgrade = true")
+    lake.sql("update b set v = 'y'")
+    assert [lake.table(name).hudi.config.version for name in "ab"] == [6, 6]
+    assert lake.sql("select v from b").to_arrow().to_pylist() == [{"v": "y"}]
 
 
 def test_a_location_is_registered_where_the_version_fits(lake: Lake) -> None:

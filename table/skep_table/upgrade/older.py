@@ -26,8 +26,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_format.errors import KeyFieldError, VersionChangeError
-from skep_format.names import META_FOLDER, LogFileName
+from skep_format.errors import KeyFieldError, UnsupportedError, VersionChangeError
+from skep_format.names import DEFAULT_PARTITION, META_FOLDER, LogFileName
 from skep_format.options import boolean, option
 from skep_format.schema.types import PARTITION_PATH, RECORD_KEY
 from skep_format.table_config import KEY_GENERATOR_CLASS, TableConfig, update_table_config, with_checksum
@@ -205,11 +205,17 @@ def _check_rows(table: HudiTable, written: TableConfig) -> None:
     if not written.populate_meta_fields or not table.timeline.data().completed().instants:
         return
     rows = read(table, ReadRequest(limit=_COMPARED_ROWS)).to_arrow().combine_chunks()
-    generator = generator_as_stored(table.with_config(written), table.options)
+    try:
+        generator = generator_as_stored(table.with_config(written), table.options)
+    except UnsupportedError:
+        if table.config.raw.get(KEY_GENERATOR_CLASS):
+            return  # of somebody's own: the table states it, and writes need it
+        raise
     try:
         made = {RECORD_KEY: generator.record_keys(rows)}
         if generator.lacks is None and not generator.timestamps and not written.dropped_columns:
-            made[PARTITION_PATH] = generator.partition_paths(rows)
+            paths = generator.partition_paths(rows)
+            made[PARTITION_PATH] = pc.replace_substring(paths, DEFAULT_PARTITION, table.format.null_partition)
     except KeyFieldError as error:
         raise _unfit(table, written, error.message) from error
     for name, texts in made.items():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from faulty_storage import KilledAtChanges
 
@@ -201,6 +203,35 @@ def test_the_folder_of_rows_without_partition_value_is_refused_before_version_5(
             )
     upgraded(tables, 6)
     assert sum(tables.rows().values()) == 2
+
+
+def test_rows_of_that_folder_have_no_value(tables: Tables) -> None:
+    make(tables, TableType.MERGE_ON_READ)
+    rows = pa.table([["1", "2"], [None, "a"], [1, 1]], schema=SCHEMA)
+    LocalWriter(tables.opened()).upsert(rows)
+    (folder,) = tables.folder.glob("__HIVE*")
+    (base,) = folder.glob("*.parquet")
+    held = pq.read_table(base)
+    at = held.schema.get_field_index("_hoodie_partition_path")
+    pq.write_table(held.set_column(at, held.schema.field(at), pa.array(["default"])), base)
+    (commit,) = (tables.folder / ".hoodie").glob("*.deltacommit")
+    stated = json.loads(commit.read_text().replace(folder.name, "default"))
+    for stat in stated["partitionToWriteStats"]["default"]:
+        stat["fileSizeInBytes"] = base.stat().st_size
+    commit.write_text(json.dumps(stated))
+    folder.rename(folder.with_name("default"))
+    aged(tables, 4)
+    found = tables.rows()
+    upgraded(tables, 6, **{"hoodie.skip.default.partition.validation": True})
+    assert tables.rows() == found
+    assert "'part': None" in str(found)
+
+
+def test_a_key_generator_of_somebodys_own_stays(tables: Tables) -> None:
+    filled(tables, TableType.COPY_ON_WRITE, 5)
+    put(tables, {**settings(tables), "hoodie.table.keygenerator.class": "com.example.Keys"})
+    tables.to(6)
+    assert settings(tables)["hoodie.table.keygenerator.class"] == "com.example.Keys"
 
 
 def test_a_default_below_another_folder_is_like_others(tables: Tables) -> None:
