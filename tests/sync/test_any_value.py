@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from skep_catalog.client import Metastore
 from skep_catalog.entries import MARKER
+from skep_catalog.lengths import Lengths
 from skep_catalog.partition_names import values_of_name
 from skep_format.errors import SyncError
 from skep_format.names import DEFAULT_PARTITION
@@ -136,7 +137,7 @@ def test_partitions_that_a_metastore_refuses_are_found_one_by_one(
     metastore: Metastore, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For whatever reason: here values that only the server knows to be too long, of a path in two folders."""
-    monkeypatch.setattr("skep_catalog.lengths.PARTITION_VALUE", 1000)
+    monkeypatch.setattr(Metastore, "lengths", Lengths(partition_value=1000))
     long = [f"{letter * 200}/{letter * 200}" for letter in "wy"]
     table = written(tmp_path / "t", [*(f"{i:03}" for i in range(9)), *long, "x"], hive_style=True)
     with pytest.raises(SyncError, match=r"registered: partition 'p=www.*; partition 'p=yyy.*refused add_partitions"):

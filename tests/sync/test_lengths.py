@@ -11,6 +11,7 @@ import pytest
 
 from skep_catalog.client import Metastore
 from skep_catalog.entries import MARKER
+from skep_catalog.lengths import Lengths
 from skep_format.errors import SyncError
 from skep_format.storage import open_storage
 from skep_sync.check import check_table
@@ -88,7 +89,7 @@ def test_a_partition_that_does_not_fit_is_named_and_the_others_come(
     metastore: Metastore, database: str, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Object stores have longer names than a metastore; local folders hold 255 bytes, so the limit is moved here."""
-    monkeypatch.setattr("skep_catalog.lengths.PARTITION_VALUE", 100)
+    monkeypatch.setattr(Metastore, "lengths", Lengths(partition_value=100))
     write("t", 1, day="a")
     table = write("t", 2, day="b" * 101)
     with pytest.raises(SyncError, match=r"a value of partition day=bbb.* has 101 characters of at most 100"):
