@@ -138,7 +138,7 @@ class HashingMetadata:
     def renewed(self, instant: InstantTime) -> HashingMetadata:
         """That of a commit that replaces the partition's file groups: the same ranges, with other groups.
 
-        Their ids follow from those before: all writers that know this ring make the same ones.
+        Their ids follow from those before, so that each process that has this ring finds them.
         """
         nodes = (HashNode(node.value, str(uuid.uuid5(uuid.NAMESPACE_OID, node.prefix))) for node in self.nodes)
         return replace(self, instant=instant, nodes=_ring(nodes), seq_no=self.seq_no + 1)

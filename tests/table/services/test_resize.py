@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ringed_tables import MERGES, SPLITS, upsert
+from ringed_tables import MERGES, SPLITS, ring_writer, upsert
 
 from skep_format.errors import CommitConflictError, TableMismatchError, UnsupportedError
 from skep_format.hashing_metadata import FIRST, FOLDER, HashingMetadata, HashNode, metadata_path
@@ -17,6 +17,8 @@ from skep_format.table_config import TableType
 from skep_format.timeline.instant import Action, Instant
 from skep_format.timeline.metadata import WriteOperation
 from skep_table.keys.hash_rings import ring_of
+from skep_table.services.cleaning.archive import archive
+from skep_table.services.cleaning.clean import clean
 from skep_table.services.clustering.cluster import (
     cluster,
     execute_clustering,
@@ -28,7 +30,7 @@ from skep_table.services.clustering.plan import plan_clustering
 from skep_table.services.compaction.compact import compact
 from skep_table.services.undo.restore import restore
 from skep_table.services.undo.rollback import roll_back_instant
-from skep_table.services.undo.savepoint import create_savepoint
+from skep_table.services.undo.savepoint import create_savepoint, delete_savepoint
 from skep_table.upgrade.change import change_version
 
 pytestmark = pytest.mark.parametrize("table_version", [6, 9], indirect=True)
@@ -325,3 +327,30 @@ def test_a_rollback_of_a_resize_that_fails_at_any_call_is_finished(
         where = storage.calls[-1] if storage.hit else "no fault"
         assert copy.rows() == before | dict.fromkeys(KEYS[:9], 2) | {"p/new": 2}, where
         assert live(copy) <= {node.file_id for node in ring(copy).nodes}, where
+
+
+def test_a_replaced_ring_survives_cleans_archives_and_restores(mor_maker: Any) -> None:
+    keys = [f"a/{at}" for at in range(8)]
+    upsert(mor_maker, 1, *keys, "b/1")
+    ring_writer(mor_maker).insert_overwrite(mor_maker.frame(2, *keys[:4]))
+    kept = ring_writer(mor_maker).delete_partitions(["b"]).instant.requested_time
+    create_savepoint(mor_maker.table, kept)
+    expected = dict.fromkeys(keys[:4], 2)
+    assert mor_maker.rows() == expected
+    ring_writer(mor_maker).insert_overwrite_table(mor_maker.frame(3, "b/2"))
+    upsert(mor_maker, 3, "a/1")
+    assert mor_maker.rows() == {"b/2": 3, "a/1": 3}
+    restore(mor_maker.table, kept)
+    assert mor_maker.rows() == expected
+    assert {ring_of(mor_maker.table, path).seq_no for path in "ab"} == {1}
+    delete_savepoint(mor_maker.table, kept)
+    for ts in range(4, 10):
+        upsert(mor_maker, ts, "a/1", "a/7", "b/1")
+        compact(mor_maker.table)
+        clean(mor_maker.table.with_context(**mor_maker.setting(cleaner__commits__retained="1")))
+        kept_few = {"cleaner__commits__retained": "1", "keep__min__commits": "2", "keep__max__commits": "3"}
+        archive(mor_maker.table.with_context(**mor_maker.setting(**kept_few)))
+    assert not mor_maker.table.timeline.contains(kept)
+    upsert(mor_maker, 10, *keys, "b/1")
+    assert mor_maker.rows() == {**dict.fromkeys(keys, 10), "b/1": 10}
+    assert {ring_of(mor_maker.table, path).seq_no for path in "ab"} == {1}
