@@ -358,9 +358,10 @@ def test_a_row_of_others_is_no_entry(table: HudiTable, gateway: tuple[str, Handl
     address, hbase = gateway
     writer(table, address).insert(rows(("a", "p", 1, 1)))
     del hbase.rows[b"a"][b"_s:partition_path"]
+    hbase.rows[b"c"] = dict.fromkeys((b"_s:commit_ts", b"_s:file_name", b"_s:partition_path"), b"\xff")
     hbase.rows[b"b"] = {b"_s:commit_ts": b"1"}
-    writer(table.reload(), address).upsert(rows(("a", "p", 2, 2), ("b", "p", 2, 2)))
-    assert content(table) == [("a", "p", 2), ("b", "p", 2)]
+    writer(table.reload(), address).upsert(rows(*((key, "p", 2, 2) for key in "abc")))
+    assert content(table) == [("a", "p", 2), ("b", "p", 2), ("c", "p", 2)]
 
 
 REPAIRS = {"hoodie__index__hbase__rollback__sync": True}

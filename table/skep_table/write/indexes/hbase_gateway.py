@@ -30,6 +30,8 @@ FAMILY: Final = b"_s"
 COMMIT, GROUP, PARTITION = b"_s:commit_ts", b"_s:file_name", b"_s:partition_path"
 COLUMNS: Final = (COMMIT, GROUP, PARTITION)
 _TIMEOUT_MS: Final = 30_000
+_SCAN_TIMEOUT_MS: Final = 3_600_000
+"""Of a scan whose filter may pass no row of a large table."""
 _PORT: Final = 9090
 _GETS_A_PUT: Final = 10
 """Hudi takes a batch of look-ups for those of a tenth of a second."""
@@ -44,10 +46,11 @@ class Entry(NamedTuple):
 
     @classmethod
     def of(cls, cells: Mapping[bytes, bytes]) -> Entry | None:
-        """That of a row's cells; None where one is missing."""
-        found = [cells.get(column) for column in COLUMNS]
-        texts = [each.decode() for each in found if each is not None]
-        return cls(*texts) if len(texts) == len(COLUMNS) else None
+        """That of a row's cells; None where one is missing or no text."""
+        try:
+            return cls(*(cells[column].decode() for column in COLUMNS))
+        except (KeyError, UnicodeDecodeError):
+            return None
 
     def cells(self) -> dict[bytes, bytes]:
         """As a row of the table."""
@@ -161,7 +164,7 @@ class Gateway:
         wanted = " OR ".join(
             f"SingleColumnValueFilter('_s','commit_ts',=,'binary:{commit}',true,true)" for commit in commits
         )
-        with self._connected() as connection:
+        with self._connected(_SCAN_TIMEOUT_MS) as connection:
             keys, youngest = list[str](), 0
             scan = connection.table(self.table).scan(filter=wanted, include_timestamp=True, batch_size=self.get_batch)
             for key, cells in scan:
@@ -202,12 +205,12 @@ class Gateway:
         return Rate(self.put_rate, self.clock) if self.put_rate else None
 
     @contextmanager
-    def _connected(self) -> Iterator[Any]:
+    def _connected(self, timeout_ms: int = _TIMEOUT_MS) -> Iterator[Any]:
         with needs("hbase", "happybase is not installed", package="happybase"):
             import happybase
             from thriftpy2.thrift import TException
         try:
-            with closing(happybase.Connection(self.host, self.port, timeout=_TIMEOUT_MS)) as connection:
+            with closing(happybase.Connection(self.host, self.port, timeout=timeout_ms)) as connection:
                 yield connection
         except (TException, OSError) as error:
             if isinstance(error, StorageError):
