@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 import urllib.error
@@ -49,7 +50,8 @@ class FlinkConnection:
                 continue
             if results := found.get("results"):
                 names = [column["name"] for column in results["columns"]]
-                rows += [row["fields"] for row in results["data"]]
+                binary = [column["logicalType"]["type"] in ("BINARY", "VARBINARY") for column in results["columns"]]
+                rows += [list(map(_value, row["fields"], binary)) for row in results["data"]]
             page = found.get("nextResultUri")
         return names, rows
 
@@ -64,6 +66,11 @@ class FlinkConnection:
             lines = json.loads(error.read())["errors"][-1].splitlines()
             causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
             raise FlinkRefused((causes or lines)[-1]) from error
+
+
+def _value(value: Any, binary: bool) -> Any:
+    """JSON has binary values as Base64."""
+    return base64.b64decode(value) if binary and value is not None else value
 
 
 class FlinkCursor:
