@@ -134,6 +134,7 @@ def start_script(service: Service, parts: Parts) -> str:
     seds = " ".join(f'-e "s|@{name}@|${name}|g"' for name, _ in ordered)
     run = f"exec java {words(services.command_of(service, parts, SETTINGS))}"
     first = services.setup_of(service, parts, SETTINGS)
+    exports = "".join(f'export {name}="{shell(text)}"\n' for name, text in service.environment.items())
     setup = (
         f'if [ ! -e "$FOLDER/set-up" ]; then\n  java {words(first)}\n  touch "$FOLDER/set-up"\nfi\n' if first else ""
     )
@@ -145,7 +146,7 @@ mkdir -p "$FOLDER" {SETTINGS}
 cp -r {INSIDE}/conf/. {SETTINGS}
 find {SETTINGS} -type f -exec sed -i {seds} {{}} +
 cd "$FOLDER"
-{setup}{run}
+{exports}{setup}{run}
 """
 
 

@@ -65,6 +65,8 @@ class Service:
     setup: tuple[str, ...] = ()
     """Main class and arguments of a program that runs once, before the first start."""
     values: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the process; may hold `@NAME@`s."""
     needs_database: bool = False
     """Whether a PostgreSQL must be there, at DATABASE_HOST."""
     port: int = 0
@@ -150,6 +152,16 @@ SERVICES: Final[dict[str, Service]] = {
             memory="1g",
             values={"INPUT_FORMAT": "org.apache.hadoop.hive.ql.io.HiveInputFormat"},
             port=10000,
+        ),
+        Service(
+            name="flink-1.17.2",
+            profiles=("flink",),
+            main="org.apache.flink.table.gateway.SqlGateway",
+            settings="flink",
+            memory="1g",
+            java_options=("-XX:TieredStopAtLevel=1",),
+            environment={"FLINK_CONF_DIR": "@CONF@"},
+            port=8083,
         ),
         Service(
             name="presto-0.287",

@@ -9,6 +9,8 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from engine_flink_sql import FlinkConnection
+
 from skep_format.clock import retried, within
 
 
@@ -59,7 +61,7 @@ class Engine:
         return self.merges and self.name != "hive-4.0.1"
 
     def quote(self, name: str) -> str:
-        mark = "`" if self.hive_like else '"'
+        mark = "`" if self.hive_like or self.kind == "flink" else '"'
         return ".".join(f"{mark}{part}{mark}" for part in name.split("."))
 
     def ask(self, statement: str, *settings: str) -> Answer:
@@ -91,8 +93,11 @@ class Engine:
 
     def ready(self) -> None:
         with closing(self._connect()) as connection:
-            _run(connection, "select 1")
-            if not self.hive_like:  # a statement that wants a worker, which may join later than the server answers
+            _run(connection, "show databases" if self.kind == "flink" else "select 1")
+            if self.kind in (
+                "presto",
+                "trino",
+            ):  # a statement that wants a worker, which may join later than the server answers
                 _run(connection, "select count(*) from system.runtime.nodes cross join system.jdbc.types")
 
     def close(self) -> None:
@@ -153,6 +158,10 @@ def trino(name: str, metastore: str, port: int, catalog: str = "hudi") -> Engine
         return client.dbapi.connect(host="127.0.0.1", port=port, user="root", catalog=catalog)
 
     return Engine(name, "trino", metastore, port, connect)
+
+
+def flink(name: str, metastore: str, port: int) -> Engine:
+    return Engine(name, "flink", metastore, port, lambda: FlinkConnection(port))
 
 
 def rest_ready(port: int) -> None:

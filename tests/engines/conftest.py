@@ -29,7 +29,7 @@ def _load(name: str, path: Path) -> None:
 
 for _name in ("engine_services", "engine_images"):
     _load(_name, HERE.parents[1] / "docker" / f"{_name}.py")
-for _name in ("launch", "containers", "asking", "values", "starting", "tables", "matrix"):
+for _name in ("launch", "containers", "flink_sql", "asking", "values", "starting", "tables", "matrix"):
     _load(f"engine_{_name}", HERE / f"{_name}.py")
 
 from engine_asking import Engine  # noqa: E402 - loaded just now

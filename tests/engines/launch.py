@@ -92,6 +92,7 @@ class ProcessLauncher:
         write_settings(service, settings, all_values)
         log = self._logs / f"{service.name}.log"
         environment = {"METASTORE_HOME": str(parts.home or folder), "HADOOP_USER_NAME": "root"}
+        environment.update({name: fill(text, all_values) for name, text in service.environment.items()})
         program = str(java(service.java))
         first = setup_of(service, parts, settings)
         with log.open("wb") as out:

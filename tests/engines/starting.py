@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_asking import Engine, hive_like, presto, rest_ready, trino
+from engine_asking import Engine, flink, hive_like, presto, rest_ready, trino
 from engine_containers import ContainerLauncher
 from engine_launch import Launcher, ProcessLauncher, Running, free_port, new_folder
 from engine_services import SERVICES, ServiceMissing, java
@@ -27,6 +27,8 @@ METASTORES = ("metastore-2.3.10", "metastore-3.1.3", "metastore-4.0.1")
 ENGINES = ("hive-2.3.10", SPARK_THRIFT, "presto-0.287", "trino-476", "hive-4.0.1")
 SLOW = ("trino-476", "hive-4.0.1")
 """Left to ./dev test --all."""
+FLINK = "flink-1.17.2"
+"""Asked by its own tests: it has no meta columns, and its statements are jobs of seconds."""
 
 
 def engine_param(name: str) -> Any:
@@ -94,6 +96,7 @@ def start_engine(
         "spark": lambda port: hive_like(name, "spark", metastore, port),
         "presto": lambda port: presto(name, metastore, port),
         "trino": lambda port: trino(name, metastore, port),
+        "flink": lambda port: flink(name, metastore, port),
     }[kind]
 
     def ready(port: int) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from engine_asking import Answer, Engine, EngineRefused
 from engine_matrix import known, section, with_section
-from engine_starting import ENGINES, engine_param
+from engine_starting import ENGINES, FLINK, engine_param
 from engine_tables import RECIPES, Made
 from engine_values import Row, difference, rows_answered, rows_of
 
@@ -82,10 +82,10 @@ def test_the_views_differ_where_log_files_are_not_merged(zoo: Tables) -> None:
 
 
 def test_the_page_of_the_docs_shows_what_is_known_of_engines() -> None:
-    """Which `test_every_row_and_value` proves, cell by cell. SKEP_WRITE_DOCS=1 writes the page."""
+    """Which `test_every_row_and_value`, here and of Flink, proves cell by cell. SKEP_WRITE_DOCS=1 writes the page."""
     page = wanted = PAGE.read_text(encoding="utf-8")
     features = {name: recipe.feature for name, recipe in RECIPES.items()}
-    for name in ENGINES:
+    for name in (*ENGINES, FLINK):
         wanted = with_section(wanted, name, section(name, features))
     if os.environ.get("SKEP_WRITE_DOCS"):
         PAGE.write_text(wanted, encoding="utf-8")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from engine_asking import Engine
+from engine_asking import Engine, EngineRefused
 from engine_starting import ENGINES, engine_param
 from engine_values import difference, rows_answered, rows_of
 
@@ -89,3 +89,37 @@ def test_both_are_answered_as_skep_reads(
             answer = engine.ask(f"select {columns} from {engine.quote(f'{database}.{view}')}")
             rows = rows_answered(answer.names, answer.rows, expected.schema)
             assert not (found := difference(rows, rows_of(expected))), f"{database}.{view}: {found}"
+
+
+HIVES, HUDIS = "org.apache.hadoop.hive.ql.io", "org.apache.hudi.hadoop"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", [engine_param("hive-2.3.10")], indirect=True)
+@pytest.mark.parametrize(
+    ("input_format", "reads"),
+    [
+        (f"{HUDIS}.hive.HoodieCombineHiveInputFormat", "the newest files"),
+        (f"{HIVES}.HiveInputFormat", "the newest files"),
+        (f"{HIVES}.CombineHiveInputFormat", "all files"),
+        (f"{HUDIS}.HoodieParquetInputFormat", "none"),
+    ],
+)
+def test_hives_jobs_treat_both_alike(
+    engine: Engine, twice_registered: Callable[[str], HudiTable], input_format: str, reads: str
+) -> None:
+    """With any `hive.input.format`: also one that reads all versions of files, and one that no job can wrap."""
+    table = twice_registered("cow_upsert")
+    for database in (TOOL, OURS):
+        count = (
+            f"select count(*), count(distinct `{FILE_NAME}`) from {engine.quote(f'{database}.{table.config.name}')}",
+            f"set hive.input.format={input_format}",
+        )
+        if reads == "none":
+            with pytest.raises(EngineRefused, match=r"return code 2 from .*MapRedTask"):
+                engine.ask(*count)
+            continue
+        ((rows, files),) = engine.ask(*count).rows
+        held = read(table, ReadRequest()).to_arrow()
+        assert (rows == held.num_rows) == (reads == "the newest files"), database
+        assert (files == len(set(held[FILE_NAME].to_pylist()))) == (reads == "the newest files"), database

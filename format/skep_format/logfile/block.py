@@ -25,7 +25,7 @@ from skep_format.instant_time import InstantTime
 from skep_format.logfile.deletes import read_deletes
 from skep_format.logfile.kryo_deletes import read_kryo_deletes
 from skep_format.schema.avro import parse_avro
-from skep_format.schema.types import RECORD_KEY, Schema, StructType
+from skep_format.schema.types import OPERATION, RECORD_KEY, Schema, StructType
 
 T = TypeVar("T")
 
@@ -114,6 +114,13 @@ class LogBlock:
     def schema(self) -> Schema:
         """The schema that the records were written with. FormatError where it does not parse."""
         return self._parsed(parse_avro)
+
+    @property
+    def holds_operations(self) -> bool:
+        """Whether each record states by which operation it came, `_hoodie_operation`."""
+        if not self.type.has_records or OPERATION not in self.headers.get(HeaderKey.SCHEMA, ""):
+            return False
+        return OPERATION in self._record().names()
 
     def _record(self) -> StructType:
         """The type of the records; Hudi's own records (archived timelines) have unions that no table has."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from skep_format.instant_time import InstantTime
-from skep_format.logfile import BlockRule
+from skep_format.logfile import BlockRule, LogBlock
 from skep_format.options import Options
 from skep_format.schema.evolve import SourceNames
 from skep_format.schema.history import SchemaVersion, source_names, version_at
-from skep_format.schema.types import RECORD_KEY, Field, Schema, StringType
+from skep_format.schema.types import OPERATION, RECORD_KEY, Field, Schema, StringType
 from skep_table.keys.stored import StoredKeys
 from skep_table.merge import MergeRule, Watch
 from skep_table.slices.commit_times import CommitTimes
@@ -33,6 +33,15 @@ class SliceContext:
     known_history: tuple[SchemaVersion, ...] | None = None
     counts: MergeCounts = field(default_factory=MergeCounts)
     watch: Watch | None = None
+
+    def with_operations_in(self, blocks: Sequence[LogBlock]) -> SliceContext:
+        """Merging by the operations of rows also where only the blocks state that column.
+
+        Hudi leaves it out of the schemas of commits. Flink's changelog mode keeps deletes as rows whose operation is D.
+        """
+        if OPERATION in self.schema or not any(block.holds_operations for block in blocks):
+            return self
+        return replace(self, schema=self.schema.with_texts((OPERATION,)))
 
     @cached_property
     def rule(self) -> MergeRule:

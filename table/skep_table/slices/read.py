@@ -70,6 +70,7 @@ def read_slice(
         if not blocks:
             yield from _base_rows(context, slice, context.answer, condition, BATCH_ROWS)
             return
+        context = context.with_operations_in(blocks)
         positions = BlockPositions.of(context, slice, blocks)
         entries = log_rows(context, blocks, positions)
         yield from _merged(context, slice, entries, positions is not None, of_keys, changed_rows)

@@ -88,10 +88,6 @@ class EmptyPartitionWarning(UserWarning):
     """Rows with an empty partition value were written into the default partition, whose value is null."""
 
 
-class KeysInLogsWarning(UserWarning):
-    """Keys were looked up in base files, and some file groups have none: their keys are only in log files."""
-
-
 class How(TypedDict, total=False):
     """What every write takes.
 
@@ -451,8 +447,6 @@ class TableWriter:
             files = candidate_files(table, self._searched(table, plan, rows))
             if plan.traits.replaces is not Replaces.NOTHING and plan.index.places_new_keys:
                 files = CandidateFiles(dict.fromkeys(rows.partitions(), ()))
-            if plan.index.finds_in_base_files and plan.looks_up(all_named=rows.all_named):
-                _warn_of_keys_in_logs(table, files)
             tagging = tagging_of(table, plan, files, all_named=rows.all_named) if plan.uses_index else None
             tagged = rows.tag(tagging)
             profiles = profiles_of(table, files, tagged, plan)
@@ -667,19 +661,5 @@ def _warn_of(results: Iterable[BucketResult]) -> None:
             f"empty text, or {DEFAULT_PARTITION}, in partition column {', '.join(sorted(empty))}: the rows are in the"
             " default partition, that of null, and engines that take partition values from paths read null",
             EmptyPartitionWarning,
-            stacklevel=5,
-        )
-
-
-def _warn_of_keys_in_logs(table: HudiTable, files: CandidateFiles) -> None:
-    """Of groups without a base file, in which neither this index nor that of a JVM writer finds a key."""
-    without = [(path, file.file_id) for path, found in files.items() for file in found if not file.path]
-    if without:
-        path, group = without[0]
-        warnings.warn(
-            f"table {table.config.name}: file groups that have log files only: {len(without)}, such as {group} in"
-            f" partition {path!r}. The index finds no keys there, so their rows are written a second time: compact the"
-            " table first (`skep compact`, table.compact()), or write with an index that finds keys in logs",
-            KeysInLogsWarning,
             stacklevel=5,
         )

@@ -123,6 +123,7 @@ def _compact_logs_of(job: RewriteJob, task: tuple[int, FileSlice]) -> list[Write
     schema = job.context.schema.with_meta()
     reader = SliceContext(job.table, schema, schema.names(), None, job.table.options, known_history=job.history)
     with open_blocks(reader, slice_.log_files) as blocks:
+        reader = reader.with_operations_in(blocks)
         times = {time for block in blocks for time in (*block.compacted_times, block.instant_time)}
         entries = as_table(list(log_rows(reader, blocks))) if blocks else None
     if entries is None:
@@ -132,9 +133,11 @@ def _compact_logs_of(job: RewriteJob, task: tuple[int, FileSlice]) -> list[Write
     more = {HeaderKey.COMPACTED_BLOCK_TIMES: ",".join(sorted(times, reverse=True))}
     with LogFiles(context, _bucket(number, slice_)) as files:
         removed = in_delete_block(rows)
+        if reader.schema != schema:
+            removed |= deleted(rows, reader.rule)  # the block that is written has no operations
         kept = rows.filter(pa.array(~removed))
         for same, names in by_columns_brought(kept):
-            whole = _typed(same, reader.schema, names)
+            whole = _typed(same, schema, names)
             for part in pieces(whole, context.logs.block_bytes):
                 count = int(deleted(part, reader.rule).sum())
                 block = data_block(context, stored_rows(context, slice_.partition_path, part), more, names)

@@ -2,7 +2,8 @@
 
 Key ranges first (no read beyond the footer), then the bloom filter where it may save reading a file, then the key
 column of the files that are left. Only that last step confirms a key, so a tag is never wrong. Ranges and filters may
-come from the metadata table's indexes instead: then only files that may hold a key are opened.
+come from the metadata table's indexes instead: then only files that may hold a key are opened. Groups that have log
+files only, as Flink begins them, are read whole: Hudi passes over them, and its upserts write such keys a second time.
 """
 
 from __future__ import annotations
@@ -158,7 +159,7 @@ class BloomLookUp(KeyLookUp):
         return self._among(keys, rows, (path,))
 
     def _among(self, keys: pa.Array, rows: npt.NDArray[np.int64], paths: Iterable[str]) -> LookedUp:
-        numbers = [number for path in paths for number in self._base_files(path)]
+        numbers = [number for path in paths for number in self._groups(path)]
         if self.ranges is not None and numbers:
             order = pc.sort_indices(keys)
             keys, rows = keys.take(order), rows[order.to_numpy()]
@@ -166,9 +167,9 @@ class BloomLookUp(KeyLookUp):
         spans = [(number, low, high) for number, low, high in bounds if high > low]
         return LookedUp(np.full(len(keys), NEW_KEY, np.int64), Candidates(keys, rows, tuple(spans)))
 
-    def _base_files(self, path: str) -> Iterator[int]:
+    def _groups(self, path: str) -> range:
         first = self.files.first_number(path)
-        return (first + at for at, file in enumerate(self.files.get(path, ())) if file.path)
+        return range(first, first + len(self.files.get(path, ())))
 
     def _bounds(self, number: int, keys: pa.Array) -> tuple[int, int]:
         found = self.ranges[number] if self.ranges is not None else None
@@ -176,6 +177,8 @@ class BloomLookUp(KeyLookUp):
 
     def confirm(self, number: int, keys: pa.Array) -> Positions:
         path, file = self.files.numbered(number)
+        if not file.path:
+            return np.where(keys_in_rows(self.table, self._slice(path, file), keys), HELD, NOT_HELD)
         known = None if self.filters is None else self.filters.bloom([_place(path, file)])
         bloom = next(iter(known.values()), None) if known else None
         if bloom is not None and not _passes(bloom, keys):

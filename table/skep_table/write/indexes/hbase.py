@@ -8,7 +8,6 @@ entry, with which they come back to their file group: a deletion that is rolled 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import ClassVar, Final
@@ -121,10 +120,6 @@ class HbaseIndex(Index):
 
 class SliceLookUp(BloomLookUp):
     """In the base files of all partitions, and in logs: JVM writers with an HBase index put new keys there."""
-
-    def _base_files(self, path: str) -> Iterator[int]:
-        first = self.files.first_number(path)
-        return (first + at for at, file in enumerate(self.files.get(path, ())) if file.path or _logs(file))
 
     def confirm(self, number: int, keys: pa.Array) -> Positions:
         path, file = self.files.numbered(number)

@@ -45,7 +45,7 @@ def may_delete(table: HudiTable, slice_: FileSlice) -> bool:
         return True
     for log in slice_.log_files:
         with table.storage.open_input(log.path) as file:
-            if any(block.type is BlockType.DELETE for block in read_blocks(file, log.path)):
+            if any(each.type is BlockType.DELETE or each.holds_operations for each in read_blocks(file, log.path)):
                 return True
     return False
 
