@@ -7,6 +7,7 @@ import contextlib
 import gzip
 import json
 import logging
+import random
 import shutil
 import sqlite3
 import subprocess
@@ -34,8 +35,10 @@ from skep_format.errors import (
 )
 from skep_format.storage import open_storage
 from skep_format.timeline.instant import Action
+from skep_stream.flags import FlagWarning
 from skep_stream.schemas.providers import DroppedColumnWarning
 from skep_stream.sources.jdbc import database_of
+from skep_stream.unfit import unfit
 from skep_table.events import Event
 from skep_table.table import HudiTable
 
@@ -532,6 +535,34 @@ def test_a_continuous_stream_compacts_beside_its_rounds(job: Job) -> None:
     assert len(HudiTable.open(job.table).timeline.completed().of(Action.COMMIT)) == 2
 
 
+def test_a_continuous_stream_takes_turns_with_its_services_by_weight(job: Job) -> None:
+    for at in range(4):
+        job.put(f"{at}.json", row("a", at), at=1_700_000_000 + at)
+    conf = {"hoodie.compact.inline.max.delta.commits": "2", "max.rounds.without.new.data.to.shutdown": "1"}
+    conf |= {"hoodie.clustering.async.enabled": "true", "hoodie.clustering.async.max.commits": "2"}
+    flags = {"post_write_termination_strategy_class": "NoNewDataTerminationStrategy", "source_limit": 40}
+    flags |= {"continuous": True, "table_type": "MERGE_ON_READ", "compact_scheduling_weight": 3}
+    streamer, seen = job.streamer(conf, **flags), list[tuple[str, str]]()
+    streamer.stream.events.listen(lambda event: seen.append((event.name, str(event.facts.get("service", "")))))
+    assert [done.rows for done in streamer.run()] == [1, 1, 1, 1, 0]
+    turns = [each for each in seen if each[0].startswith("stream.round") or each[1] in ("compact", "cluster")]
+    opened = [each for each in turns if each[0].endswith(".start") and each != ("service.start", "")]
+    assert {service for _, service in opened} == {"", "compact", "cluster"}
+    within: list[str] = []
+    for name, service in turns:
+        if name.endswith(".start"):
+            assert not within or within == [""]  # services that are part of a round: they only plan
+            within.append(service)
+        else:
+            within.remove(service)
+    assert not HudiTable.open(job.table).timeline.pending().instants
+    assert job.rows() == [row("a", 3)]
+    with pytest.warns(FlagWarning, match="take turns with rounds of a continuous stream"):
+        job.streamer(cluster_scheduling_minshare=1)
+    with pytest.raises(OptionError, match="--delta-sync-scheduling-weight: 0 is less than 1"):
+        job.streamer(continuous=True, delta_sync_scheduling_weight=0)
+
+
 def test_a_fetch_reports_how_much_of_it_is_done(job: Job) -> None:
     for name in ("a", "b"):
         job.put(f"{name}.json", row(name, 1))
@@ -660,3 +691,79 @@ def test_bad_lines_of_all_texts_go_into_the_error_table(job: Job) -> None:
     assert [each["id"] for each in job.rows()] == ["a", "d"]
     kept = skep.load(f"{job.table}-errors").to_arrow().sort_by("line")
     assert list(zip(kept["line"].to_pylist(), kept["record"].to_pylist(), strict=True)) == [(3, "b,soon,"), (4, "c,2")]
+
+
+_FIELDS = {"id": "string", "ts": "long", "city": "string"}
+NULLABLE = {**ORDER, "fields": [{"name": name, "type": ["null", kind]} for name, kind in _FIELDS.items()]}
+EVENT_TIME = {"payload_class": "org.apache.hudi.common.model.DefaultHoodieRecordPayload", "source_ordering_field": "ts"}
+
+
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_rows_that_can_not_be_written_are_kept_and_the_others_committed(job: Job, table_type: str) -> None:
+    (job.work / "order.avsc").write_text(json.dumps(NULLABLE))
+    flags = {"table_type": table_type, **EVENT_TIME}
+    job.put("a.json", row("a", 1), {"id": None, "ts": 1, "city": "delft"}, row("b", 1), {"id": "c", "ts": None})
+    with pytest.raises(SkepError, match="null"):
+        job.streamer(**flags).run_once()
+    assert not list(Path(job.table).glob("*"))
+    errors = {"hoodie.errortable.enable": "true", "hoodie.errortable.base.path": f"{job.table}-errors"}
+    done = job.streamer(errors, commit_on_errors=True, **flags).run_once()
+    assert (done.rows, done.rejected) == (2, 2)
+    assert done.result is not None
+    assert done.result.errors == 0
+    assert job.rows() == [row("a", 1), row("b", 1)]
+    kept = skep.load(f"{job.table}-errors").to_arrow().sort_by("line").to_pylist()
+    assert [(each["source"], each["line"], json.loads(each["record"])["id"]) for each in kept] == [
+        ("the batch after None", 2, None),
+        ("the batch after None", 4, "c"),
+    ]
+    assert ["id" in kept[0]["error"], "ts" in kept[1]["error"]] == [True, True]
+    # a later round, which has none that can be written, and no error table
+    job.put("b.json", {"id": None, "ts": 2, "city": "delft"}, at=1_700_000_001)
+    done = job.streamer(commit_on_errors=True, **flags).run_once()
+    assert (done.rows, done.rejected, done.checkpoint) == (0, 1, "1700000001000")
+    assert job.rows() == [row("a", 1), row("b", 1)]
+    assert job.streamer(commit_on_errors=True, **flags).run_once().result is None
+
+
+def test_values_that_do_not_fit_are_kept_and_a_column_that_does_not_fails_the_round(job: Job) -> None:
+    rows = [{"id": "a", "ts": 1, "n": 1.0}, {"id": "b", "ts": 1, "n": 2.0}]
+    flags = {"source_class": "ParquetDFSSource", "schemaprovider_class": None, "commit_on_errors": True}
+    flags["source_ordering_field"] = "n"  # whose type stays as it is
+
+    def given(kind: pa.DataType) -> list[Any]:
+        return [lambda rows: rows.set_column(2, "n", rows["n"].cast(kind))]
+
+    errors = {"hoodie.errortable.enable": "true", "hoodie.errortable.base.path": f"{job.table}-errors"}
+    job.put("a.parquet", *rows)
+    job.streamer(errors, transformer_class=given(pa.int32()), **flags).run_once()
+    job.put("b.parquet", {**rows[0], "n": 5.0}, {**rows[1], "n": 2.5}, {"id": "c", "ts": 1, "n": 3.0}, at=1_700_000_001)
+    done = job.streamer(errors, **flags).run_once()
+    assert (done.rows, done.rejected) == (2, 1)
+    assert [each["n"] for each in job.rows()] == [5, 2, 3]
+    (kept,) = skep.load(f"{job.table}-errors").to_arrow().to_pylist()
+    assert (kept["line"], json.loads(kept["record"])) == (2, {"id": "b", "ts": 1, "n": 2.5})
+    assert "column n" in kept["error"]
+    job.put("c.parquet", {"id": "d", "ts": 1, "n": 1.0}, at=1_700_000_002)
+    before = HudiTable.open(job.table).timeline.instants
+    with pytest.raises(SchemaError, match="column n"):
+        job.streamer(errors, transformer_class=given(pa.bool_()), **flags).run_once()
+    assert HudiTable.open(job.table).timeline.instants == before
+
+
+def test_each_row_that_a_check_refuses_is_found() -> None:
+    chance, calls = random.Random(7), 0
+
+    def check(rows: pa.Table) -> None:
+        nonlocal calls
+        calls += 1
+        if any(value % 10 == 0 for value in rows["n"].to_pylist()):
+            raise InputError("a ten")
+
+    for size in (0, 1, 2, 37, 500):
+        values = [chance.randrange(1, 100) for _ in range(size)]
+        rows = pa.concat_tables([pa.table({"n": pa.array(part, pa.int64())}) for part in (values[:20], values[20:])])
+        assert unfit(rows, check) == {at: "a ten" for at, value in enumerate(values) if value % 10 == 0}
+    calls = 0
+    assert unfit(pa.table({"n": range(1, 10)}), check) == {}
+    assert calls == 1
