@@ -28,11 +28,12 @@ from skep_format.storage import open_storage
 from skep_format.timeline.instant import Action
 from skep_format.timeline.metadata import WriteOperation
 from skep_format.versions import MergeSource, StreamerKeys, format_of, format_of_version
-from skep_stream.options import ERROR_FAILURE, ERROR_NAME, ERROR_PATH, ERROR_TABLE, WriteFailure
+from skep_stream.options import ERROR_FAILURE, ERROR_NAME, ERROR_PATH, ERROR_TABLE, PARTIAL_UPDATES, WriteFailure
 from skep_stream.shares import SharedTurns, Work
 from skep_table.commit.create import planned_table
 from skep_table.events import Events
 from skep_table.table import HudiTable
+from skep_table.write.partial import SetColumns
 from skep_table.write.planning.merge_options import MERGE_MODE, ORDERING, PAYLOAD, STRATEGY
 from skep_table.write.planning.plan import plan_write
 from skep_table.write.planning.row_check import RowCheck
@@ -55,6 +56,7 @@ class DescribedTarget:
     def __init__(self, destination: Destination, version: int) -> None:
         self._destination = destination
         self._version = version
+        self._sets_some = False  # rows have only the columns that are set
         self._known: HudiTable | None = None
 
     def table(self) -> HudiTable | None:
@@ -74,7 +76,11 @@ class DescribedTarget:
         table = self._known
         if table is not None and operation is not WriteOperation.DELETE_PARTITION:
             settings = WriteSettings.of(self._options_for(table))
-            plan_write(table, operation, nullable(to_arrow(schema)), settings)
+            columns = nullable(to_arrow(schema))
+            plan_write(table, operation, columns, settings, sets=self._sets(columns))
+
+    def _sets(self, columns: pa.Schema) -> SetColumns | None:
+        return SetColumns(frozenset(columns.names), only=True) if self._sets_some else None
 
     def write(
         self,
@@ -94,7 +100,8 @@ class DescribedTarget:
             if operation is WriteOperation.DELETE_PARTITION:
                 result = writer.delete_partitions(writer.partitions_of(frame), extra_metadata=extra, batch_id=batch_id)
             else:
-                result = writer.write(operation, frame, extra_metadata=extra, batch_id=batch_id)
+                some = self._sets_some
+                result = writer.write(operation, frame, partial=some, extra_metadata=extra, batch_id=batch_id)
         self._known = (result.table or table).in_context_of(table)
         return result
 
@@ -111,6 +118,7 @@ class TableTarget(DescribedTarget):
         """With `turns` its services in the background take turns with rounds."""
         super().__init__(Destination(path, self._opened, self._made), options.value(TABLE_VERSION))
         self._turns = turns
+        self._sets_some = options.value(PARTIAL_UPDATES)
         self.path = path
         self.options = options
         self._spark = spark
@@ -144,7 +152,8 @@ class TableTarget(DescribedTarget):
             table = planned_table(open_storage(self.path, options), spec, options)
         # the values of a partition that is dropped make its path, as those of an insert do
         kind = WriteOperation.INSERT if operation is WriteOperation.DELETE_PARTITION else operation
-        return RowCheck(table, kind, nullable(columns), WriteSettings.of(self._options_for(table)))
+        columns = nullable(columns)
+        return RowCheck(table, kind, columns, WriteSettings.of(self._options_for(table)), self._sets(columns))
 
     def bootstrap(self, extra: Mapping[str, str]) -> list[WriteResult]:
         """Makes the table of the folder that the options name. `extra` goes into the commits."""

@@ -23,7 +23,7 @@ from skep_stream.checkpoints import CheckpointSettings, newest, stated
 from skep_stream.flags import Flags, FlagWarning, pairs_of, parse
 from skep_stream.lag import LagWatch
 from skep_stream.metrics_options import LAG_SECONDS
-from skep_stream.options import FORCE_SKIP, MULTIWRITER_ID, NO_DATA_ROUNDS, PROVIDER_PATH
+from skep_stream.options import FORCE_SKIP, MULTIWRITER_ID, NO_DATA_ROUNDS, PARTIAL_UPDATES, PROVIDER_PATH
 from skep_stream.plugins import imported, provider_of, source_of, transformers_of
 from skep_stream.properties import layered, load_properties
 from skep_stream.protocols import Batch, Position, Shaping, Source, StreamContext, Successor
@@ -219,6 +219,7 @@ class Streamer:
             errors=error_table(options, self.target.path),
             sifts=self.target.check_of if flags.has("commit_on_errors") else None,
             commits_unchanged=flags.has("allow_commit_on_no_checkpoint_change"),
+            partial=options.value(PARTIAL_UPDATES),
             table=str(flags.text("target_table")),
             events=context.events,
         )
@@ -331,6 +332,8 @@ def _of_flags(flags: Flags, given: Mapping[str, str]) -> dict[str, str]:
         raise OptionError(
             "--filter-dupes needs to be disabled when --op is UPSERT: updates would be missed", option="--filter-dupes"
         )
+    if Options(given).value(PARTIAL_UPDATES) and _choice(flags, "op", _OPERATIONS) != "UPSERT":
+        raise OptionError(f"{PARTIAL_UPDATES.key}: only UPSERT updates some of the columns", option=PARTIAL_UPDATES.key)
     if (flags.text("base_file_format") or "").upper() != "PARQUET":
         raise UnsupportedError("--base-file-format: only PARQUET is written", option="--base-file-format")
     tools = flags.text("sync_tool_classes") or ""

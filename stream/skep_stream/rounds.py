@@ -52,7 +52,7 @@ class Stream:
 
     With a `name`, of several runs at the same time only one commits the round behind a checkpoint. Events name the
     `table`. With `sifts` rows that can't be written are rejected, as records that can't be read are, and the others
-    are committed.
+    are committed. `partial`: rows have only the columns that are set.
     """
 
     source: Source
@@ -66,6 +66,7 @@ class Stream:
     commits_unchanged: bool = False
     errors: ErrorTable | None = None
     sifts: CheckOf | None = None
+    partial: bool = False
     name: str = ""
     table: str = ""
     events: Events = field(default_factory=Events)
@@ -136,7 +137,9 @@ class Stream:
         rows = batch.frame
         for transformer in self.transformers:
             rows = transformer(rows)
-        in_target = partial(to_target, schemas=self.schemas, transformed=bool(self.transformers))
+        in_target = partial(
+            to_target, schemas=self.schemas, transformed=bool(self.transformers), fills=not self.partial
+        )
         if self.sifts is None:
             return *in_target(rows), None
         empty, schema = in_target(rows.schema.empty_table())

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from skep_format.clock import SystemClock
 from skep_stream.flags import Flags
-from skep_stream.shares import FairQueue, TurnShare, SharedTurns, Work, shares_of
+from skep_stream.shares import FairQueue, SharedTurns, TurnShare, Work, shares_of
 
 SHARES = st.fixed_dictionaries({work: st.builds(TurnShare, st.integers(1, 5), st.just(0)) for work in Work})
 

@@ -25,6 +25,7 @@ from pyarrow import parquet
 import skep
 from skep_format.errors import (
     CorruptFileError,
+    FolderInUseError,
     InputError,
     OptionError,
     SchemaError,
@@ -539,19 +540,17 @@ def test_a_continuous_stream_takes_turns_with_its_services_by_weight(job: Job) -
     for at in range(4):
         job.put(f"{at}.json", row("a", at), at=1_700_000_000 + at)
     conf = {"hoodie.compact.inline.max.delta.commits": "2", "max.rounds.without.new.data.to.shutdown": "1"}
-    conf |= {"hoodie.clustering.async.enabled": "true", "hoodie.clustering.async.max.commits": "2"}
     flags = {"post_write_termination_strategy_class": "NoNewDataTerminationStrategy", "source_limit": 40}
     flags |= {"continuous": True, "table_type": "MERGE_ON_READ", "compact_scheduling_weight": 3}
     streamer, seen = job.streamer(conf, **flags), list[tuple[str, str]]()
     streamer.stream.events.listen(lambda event: seen.append((event.name, str(event.facts.get("service", "")))))
     assert [done.rows for done in streamer.run()] == [1, 1, 1, 1, 0]
-    turns = [each for each in seen if each[0].startswith("stream.round") or each[1] in ("compact", "cluster")]
-    opened = [each for each in turns if each[0].endswith(".start") and each != ("service.start", "")]
-    assert {service for _, service in opened} == {"", "compact", "cluster"}
+    turns = [each for each in seen if each[0].startswith("stream.round") or each[1] == "compact"]
+    assert {service for _, service in turns} == {"", "compact"}
     within: list[str] = []
     for name, service in turns:
         if name.endswith(".start"):
-            assert not within or within == [""]  # services that are part of a round: they only plan
+            assert not within or within == [""]  # what is part of a round only plans
             within.append(service)
         else:
             within.remove(service)
@@ -767,3 +766,77 @@ def test_each_row_that_a_check_refuses_is_found() -> None:
     calls = 0
     assert unfit(pa.table({"n": range(1, 10)}), check) == {}
     assert calls == 1
+
+
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_a_target_with_other_files_is_refused_and_left_as_it_is(job: Job, table_type: str) -> None:
+    job.put("a.json", row("a", 1))
+    folder = Path(job.table)
+    (folder / "reports").mkdir(parents=True)
+    (folder / "reports/may.csv").write_text("1")
+    with pytest.raises(FolderInUseError, match=r"is not empty and no Hudi table: it holds reports/may\.csv"):
+        job.streamer(table_type=table_type).run_once()
+    assert [each for each in folder.rglob("*") if each.is_file()] == [folder / "reports/may.csv"]
+    rows = skep.write(pa.table({"id": [1]})).options(**{"hoodie.table.name": "t"}).mode("append")
+    with pytest.raises(FolderInUseError, match=r"reports/may\.csv"):
+        rows.save(job.table)
+
+
+@pytest.mark.parametrize(("table_type", "version"), [("COPY_ON_WRITE", "6"), ("MERGE_ON_READ", "9")])
+@pytest.mark.parametrize("strict", [True, False])
+def test_rows_with_some_of_the_columns_set_these_only(job: Job, table_type: str, version: str, strict: bool) -> None:
+    conf = {"hoodie.write.table.version": version}
+    flags = {"table_type": table_type, "commit_on_errors": not strict, **EVENT_TIME}
+    job.put("a.json", row("a", 1, "delft"), row("b", 1, "leiden"))
+    job.streamer(conf, **flags).run_once()
+    fields = [*ORDER["fields"][:2], {"name": "note", "type": ["null", "string"]}]  # type: ignore[index]
+    (job.work / "order.avsc").write_text(json.dumps({**ORDER, "fields": fields}))
+    job.put("b.json", {"id": "a", "ts": 2, "note": "late"}, {"id": "c", "ts": 2, "note": None}, at=1_700_000_001)
+    before = HudiTable.open(job.table).timeline.instants
+    with pytest.raises(SchemaError, match="city"):
+        job.streamer(conf, **flags).run_once()
+    assert HudiTable.open(job.table).timeline.instants == before
+    conf["skep.stream.partial.updates"] = "true"
+    assert job.streamer(conf, **flags).run_once().rows == 2
+    assert job.rows() == [
+        {**row("a", 2, "delft"), "note": "late"},
+        {**row("b", 1, "leiden"), "note": None},
+        {**row("c", 2), "note": None},
+    ]
+    assert job.streamer(conf, **flags).run_once().result is None
+    with pytest.raises(OptionError, match="only UPSERT updates some of the columns"):
+        job.streamer(conf, op="INSERT", **flags)
+
+
+def test_some_of_the_columns_of_transformed_rows_and_what_can_not_be(job: Job) -> None:
+    conf = {"hoodie.write.table.version": "6"}
+    job.put("a.json", row("a", 1, "delft"))
+    job.streamer(conf, table_type="MERGE_ON_READ").run_once()
+    job.put("b.json", row("a", 2, "leiden"), at=1_700_000_001)
+    conf["skep.stream.partial.updates"] = "true"
+    some = {"transformer_class": [lambda rows: rows.drop_columns(["city"])]}
+    with pytest.raises(UnsupportedError, match="log files of table version 6 hold whole rows"):
+        job.streamer(conf, table_type="MERGE_ON_READ", **some).run_once()
+    shutil.rmtree(job.table)
+    job.streamer(conf, checkpoint="1700000000000", **some).run_once()  # a new table has the columns of the provider
+    job.put("c.json", row("a", 3, "leiden"), at=1_700_000_002)
+    job.streamer(conf).run_once()
+    job.put("d.json", row("a", 4, "other"), at=1_700_000_003)
+    job.streamer(conf, **some).run_once()
+    assert job.rows() == [row("a", 4, "leiden")]
+
+
+@pytest.mark.parametrize("version", ["6", "8", "9"])
+def test_payloads_that_complete_rows_take_rows_with_some_of_the_columns(job: Job, version: str) -> None:
+    conf = {"hoodie.write.table.version": version, "hoodie.write.set.null.for.missing.columns": "true"}
+    flags = {
+        "table_type": "MERGE_ON_READ",
+        "payload_class": "org.apache.hudi.common.model.PartialUpdateAvroPayload",
+        "source_ordering_field": "ts",
+    }
+    job.put("a.json", row("a", 1, "delft"))
+    job.streamer(conf, **flags).run_once()
+    (job.work / "order.avsc").write_text(json.dumps({**ORDER, "fields": ORDER["fields"][:2]}))  # type: ignore[index]
+    job.put("b.json", {"id": "a", "ts": 2}, at=1_700_000_001)
+    job.streamer(conf, **flags).run_once()
+    assert job.rows() == [row("a", 2, "delft")]

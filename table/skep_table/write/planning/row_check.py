@@ -9,6 +9,7 @@ import pyarrow as pa
 from skep_format.errors import InexactValueError
 from skep_format.timeline.metadata import WriteOperation
 from skep_table.table import HudiTable
+from skep_table.write.partial import SetColumns
 from skep_table.write.planning.plan import plan_write
 from skep_table.write.planning.write_settings import WriteSettings
 
@@ -21,13 +22,18 @@ class RowCheck:
     """
 
     def __init__(
-        self, table: HudiTable, operation: WriteOperation, columns: pa.Schema, settings: WriteSettings
+        self,
+        table: HudiTable,
+        operation: WriteOperation,
+        columns: pa.Schema,
+        settings: WriteSettings,
+        sets: SetColumns | None = None,
     ) -> None:
-        """`table` may be a planned one. InputError where the columns don't fit it."""
+        """`table` may be a planned one, see `plan_write` for `sets`. InputError where the columns don't fit it."""
         # rows without ordering value are refused here, whether the write would count them or not
         self._given = (table, operation, columns, replace(settings, commit_on_errors=False))
-        self._widened: frozenset[str] = frozenset()
-        self._plan = plan_write(*self._given)
+        self._sets, self._widened = sets, frozenset[str]()
+        self._plan = plan_write(*self._given, sets=sets)
 
     def __call__(self, rows: pa.Table) -> None:
         """InputError where one of these rows can't be written."""
@@ -36,7 +42,7 @@ class RowCheck:
                 self._plan.checking_keyer.keyed(rows)
             except InexactValueError as error:
                 widened = self._widened | {str(error.fields["column"])}
-                wider = plan_write(*self._given, widened)
+                wider = plan_write(*self._given, widened, sets=self._sets)
                 if wider.schema == self._plan.schema:
                     raise
                 self._widened, self._plan = widened, wider
