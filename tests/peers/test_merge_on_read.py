@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -230,6 +231,39 @@ def test_hudi_rolls_back_our_crashed_write(release: str, shape: Shape, jvm: Star
     shared.ours("upsert", shared.source.mixed(2, 1))
     agree(shared, hudi)
     assert shared.open().timeline.completed().of(Action.ROLLBACK).instants
+
+
+@of(cases(MERGE_ON_READ[:1], (("0.15.0", 6),)))
+def test_hudi_reads_logs_that_grew_and_goes_on_with_them(
+    release: str, shape: Shape, jvm: Start, tmp_path: Path
+) -> None:
+    """Those that we append to, whole and with what a write left that died in the middle of a block."""
+    hudi, shared = jvm(release), Shared.make(tmp_path / shape.name, shape)
+    option = {"skep.write.log.append": "true", "hoodie.compact.inline": "false"}
+
+    def upsert(rows: list[Row]) -> None:
+        shared.ours("upsert", rows, writer=LocalWriter(HudiTable.open(str(shared.path), Options(option))))
+
+    shared.ours("bulk_insert", shared.source.new(30))
+    for _ in range(4):
+        upsert(shared.source.mixed(20, 0))
+    last = shared.open().timeline.data().completed().instants[-1]
+    stats = shared.open().commit_metadata(last).stats
+    assert all(stat.log_offset > 0 for stat in stats)
+    agree(shared, hudi)
+    born = dict(shared.source.born)
+    shared.crash(shared.source.mixed(12, 0), *(f"{key}={value}" for key, value in option.items()))
+    shared.source.born = born
+    for stat in stats:
+        log = shared.path / stat.path
+        os.truncate(log, max(log.stat().st_size - 5, stat.file_size_in_bytes))
+    agree(shared, hudi)
+    shared.theirs(hudi, "upsert", shared.source.mixed(8, 3))
+    upsert(shared.source.mixed(10, 1))
+    agree(shared, hudi)
+    upsert(shared.source.mixed(10, 1))
+    assert len(compact(shared.open())) == 1
+    agree(shared, hudi)
 
 
 @one_shape

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_format.basefile import parquet_bytes, without_meta_values
-from skep_format.errors import LeaseLostError, StorageError
+from skep_format.errors import CommitConflictError, LeaseLostError, StorageError
 from skep_format.logfile import BlockType, HeaderKey, avro_block, delete_block, format_block
 from skep_format.logfile.options import DataBlockFormat
 from skep_format.logfile.reader import ends_whole
@@ -303,6 +303,12 @@ class LogFiles:
             if not file.start:
                 context.storage.delete(file.path)
             raise
+        if file.start and context.storage.size(file.path) != file.start + file.size:
+            raise CommitConflictError(
+                f"{file.path}: another writer wrote to it at the same time",
+                path=file.path,
+                instant=context.instant_time,
+            )
         self._stats.append(self._stat(file))
         self._start = time.monotonic()
         facts = None if context.facts is None else context.facts.of_log_file(self._stats[-1], file.columns)
