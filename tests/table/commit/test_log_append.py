@@ -267,7 +267,7 @@ def test_a_write_that_is_refused_after_it_wrote_takes_its_blocks_back(
 
 
 def test_writers_that_meet_in_a_file_lose_nothing_of_what_was_there(tmp_path: Path) -> None:
-    """Two of them where the settings say that there is one: their bytes alternate, and neither commits."""
+    """Two of them, though the settings name a single writer: their bytes alternate, and neither commits."""
 
     class Disturbed(LocalStorage):
         @contextmanager

@@ -261,7 +261,7 @@ class LogFiles:
         assert isinstance(storage, AppendingStorage)
         name, size = found
         path = join(self._bucket.partition_path, str(name))
-        # a file that looks like one of this write would be deleted with it
+        # by its name it would be deleted with the files of this write
         taken = name.cdc or name.extension != "log" or context.format.logs.is_own(name, context.instant_time)
         if taken or size >= context.logs.file_bytes or not ends_whole(storage, path, size):
             return None
