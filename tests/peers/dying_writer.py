@@ -18,5 +18,5 @@ def die(*_: object) -> None:
 
 with pa.memory_map(sys.argv[2]) as file:
     rows = pa.ipc.open_file(file).read_all()
-options = Options(option.split("=", 1) for option in sys.argv[3:])
+options = Options(dict(option.split("=", 1) for option in sys.argv[3:]))
 LocalWriter(HudiTable.open(sys.argv[1], options).with_context(conflict_check=die)).upsert(rows)
