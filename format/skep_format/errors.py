@@ -84,6 +84,10 @@ class TableExistsError(TableError):
     """A table is to be created where one exists."""
 
 
+class FolderInUseError(TableError):
+    """A table is to be created in a folder that holds other files, or commits without settings. Fields: path, found."""
+
+
 class TableMismatchError(TableError):
     """The table at the path is another one than asked for: name, type, keys or merge settings differ."""
 

@@ -1,4 +1,4 @@
-"""Background jobs: one at a time for each table, all of them finished before the process ends."""
+"""Background jobs: one at a time for each table, or each lane of it, all of them finished before the process ends."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 log = logging.getLogger("skep.background")
 
 _guard = threading.Lock()
-_threads: dict[str, ThreadPoolExecutor] = {}
+_threads: dict[tuple[str, str], ThreadPoolExecutor] = {}
 _running: dict[str, list[Future[None]]] = {}
 
 
-def submit(table: str, job: Callable[[], None]) -> None:
-    """Runs `job` after the table's earlier ones. Its errors are logged, not raised."""
+def submit(table: str, job: Callable[[], None], lane: str = "") -> None:
+    """Runs `job` after the table's earlier ones in its lane. Its errors are logged, not raised."""
 
     def logged() -> None:
         try:
@@ -24,7 +24,7 @@ def submit(table: str, job: Callable[[], None]) -> None:
             log.exception("table %s: a background job failed", table)
 
     with _guard:
-        thread = _threads.setdefault(table, ThreadPoolExecutor(1, thread_name_prefix="skep-services"))
+        thread = _threads.setdefault((table, lane), ThreadPoolExecutor(1, thread_name_prefix="skep-services"))
         _running[table] = [future for future in _running.get(table, ()) if not future.done()]
         _running[table].append(thread.submit(logged))
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -26,11 +28,15 @@ from skep_format.storage import open_storage
 from skep_format.timeline.instant import Action
 from skep_format.timeline.metadata import WriteOperation
 from skep_format.versions import MergeSource, StreamerKeys, format_of, format_of_version
-from skep_stream.options import ERROR_FAILURE, ERROR_NAME, ERROR_PATH, ERROR_TABLE, WriteFailure
+from skep_stream.options import ERROR_FAILURE, ERROR_NAME, ERROR_PATH, ERROR_TABLE, PARTIAL_UPDATES, WriteFailure
+from skep_stream.shares import SharedTurns, Work
+from skep_table.commit.create import planned_table
 from skep_table.events import Events
 from skep_table.table import HudiTable
+from skep_table.write.partial import SetColumns
 from skep_table.write.planning.merge_options import MERGE_MODE, ORDERING, PAYLOAD, STRATEGY
 from skep_table.write.planning.plan import plan_write
+from skep_table.write.planning.row_check import RowCheck
 from skep_table.write.planning.settings import RECORD_KEY, TABLE_NAME, TABLE_VERSION, check_settings, spec_of
 from skep_table.write.planning.write_settings import WriteSettings
 from skep_table.write.result import WriteResult
@@ -50,6 +56,7 @@ class DescribedTarget:
     def __init__(self, destination: Destination, version: int) -> None:
         self._destination = destination
         self._version = version
+        self._sets_some = False  # rows have only the columns that are set
         self._known: HudiTable | None = None
 
     def table(self) -> HudiTable | None:
@@ -69,7 +76,11 @@ class DescribedTarget:
         table = self._known
         if table is not None and operation is not WriteOperation.DELETE_PARTITION:
             settings = WriteSettings.of(self._options_for(table))
-            plan_write(table, operation, nullable(to_arrow(schema)), settings)
+            columns = nullable(to_arrow(schema))
+            plan_write(table, operation, columns, settings, sets=self._sets(columns))
+
+    def _sets(self, columns: pa.Schema) -> SetColumns | None:
+        return SetColumns(frozenset(columns.names), only=True) if self._sets_some else None
 
     def write(
         self,
@@ -89,7 +100,8 @@ class DescribedTarget:
             if operation is WriteOperation.DELETE_PARTITION:
                 result = writer.delete_partitions(writer.partitions_of(frame), extra_metadata=extra, batch_id=batch_id)
             else:
-                result = writer.write(operation, frame, extra_metadata=extra, batch_id=batch_id)
+                some = self._sets_some
+                result = writer.write(operation, frame, partial=some, extra_metadata=extra, batch_id=batch_id)
         self._known = (result.table or table).in_context_of(table)
         return result
 
@@ -100,22 +112,48 @@ class DescribedTarget:
 class TableTarget(DescribedTarget):
     """The target table at a path: made by the first commit, then written with the settings that it has."""
 
-    def __init__(self, path: str, options: Options, spark: SparkHolder, events: Events) -> None:
+    def __init__(
+        self, path: str, options: Options, spark: SparkHolder, events: Events, turns: SharedTurns | None = None
+    ) -> None:
+        """With `turns` its services in the background take turns with rounds."""
         super().__init__(Destination(path, self._opened, self._made), options.value(TABLE_VERSION))
+        self._turns = turns
+        self._sets_some = options.value(PARTIAL_UPDATES)
         self.path = path
         self.options = options
         self._spark = spark
         self._events = events
 
     def _opened(self) -> Table:
-        return handle_of(HudiTable.open(self.path, self.options), self._events, self._spark)
+        return self._in_turns(handle_of(HudiTable.open(self.path, self.options), self._events, self._spark))
 
-    def _made(self, schema: Any) -> AbstractContextManager[Table]:
+    def _in_turns(self, table: Table) -> Table:
+        if self._turns is None:
+            return table
+        turns = {work.value: partial(self._turns.turn, work) for work in (Work.COMPACTION, Work.CLUSTERING)}
+        return table.with_services(replace(table.services(), turns=turns))
+
+    @contextmanager
+    def _made(self, schema: Any) -> Iterator[Table]:
         name = self.options.value(TABLE_NAME)
         columns = schema if isinstance(schema, Schema) else from_arrow(schema, name)
         options = self._options_of_new(columns)
         storage = open_storage(self.path, options)
-        return made_at(storage, spec_of(options, name, columns), options, events=self._events, spark=self._spark)
+        with made_at(storage, spec_of(options, name, columns), options, events=self._events, spark=self._spark) as made:
+            yield self._in_turns(made)
+
+    def check_of(self, operation: WriteOperation, columns: pa.Schema, schema: Schema | None) -> RowCheck:
+        """What refuses rows of these columns that `write` could not write. InputError where no such rows could be."""
+        table = self.table()
+        if table is None:
+            made = schema or from_arrow(columns, self.options.value(TABLE_NAME))
+            options = self._options_of_new(made)
+            spec = spec_of(options, options.value(TABLE_NAME), made)
+            table = planned_table(open_storage(self.path, options), spec, options)
+        # the values of a partition that is dropped make its path, as those of an insert do
+        kind = WriteOperation.INSERT if operation is WriteOperation.DELETE_PARTITION else operation
+        columns = nullable(columns)
+        return RowCheck(table, kind, columns, WriteSettings.of(self._options_for(table)), self._sets(columns))
 
     def bootstrap(self, extra: Mapping[str, str]) -> list[WriteResult]:
         """Makes the table of the folder that the options name. `extra` goes into the commits."""
@@ -135,6 +173,8 @@ class TableTarget(DescribedTarget):
         pending = table.timeline.pending()
         most = ((compactions, (Action.COMPACTION,)), (clusterings, (Action.CLUSTERING, Action.REPLACE_COMMIT)))
         if any(len(pending.of(*actions)) >= limit for limit, actions in most):
+            if self._turns is not None:
+                self._turns.rest()
             wait_for(table.storage.root)
 
     def _options_for(self, table: HudiTable) -> Options:

@@ -24,12 +24,13 @@ from skep_stream.checkpoints import CheckpointSettings, newest, stated
 from skep_stream.flags import Flags, FlagWarning, pairs_of, parse
 from skep_stream.lag import LagWatch
 from skep_stream.metrics_options import LAG_SECONDS
-from skep_stream.options import FORCE_SKIP, MULTIWRITER_ID, NO_DATA_ROUNDS, PROVIDER_PATH
+from skep_stream.options import FORCE_SKIP, MULTIWRITER_ID, NO_DATA_ROUNDS, PARTIAL_UPDATES, PROVIDER_PATH
 from skep_stream.plugins import imported, provider_of, source_of, transformers_of
 from skep_stream.properties import layered, load_properties
 from skep_stream.protocols import Batch, Position, Shaping, Source, StreamContext, Successor
 from skep_stream.rounds import UNLIMITED, Round, Stream
 from skep_stream.running import HasEnded, NoNewData, Retrying, Turn, never, run
+from skep_stream.shares import SharedTurns, shares_of
 from skep_stream.status import lag, status
 from skep_sync.options import DATABASE, ENABLE, GLUE_TOOL, TABLE, TOOLS, sync_tools
 from skep_table.events import Events
@@ -110,13 +111,14 @@ class Streamer:
         self._clock = SystemClock()
         given = layered(self._properties(), self._flags.pairs())
         options = Options({**given, **_of_flags(self._flags, given)})
+        self._turns = self._shared_turns()
         self._metrics, self._port = metrics, _metrics_port(self._flags, options)
         options.check()
         holder = spark or SparkHolder()
         if _choice(self._flags, "engine", ("threads", "spark")) == "spark":
             holder = SparkHolder(holder.session)
         events = traced(events or Events(), options)
-        self.target = TableTarget(str(self._flags.text("target_base_path")), options, holder, events)
+        self.target = TableTarget(str(self._flags.text("target_base_path")), options, holder, events, self._turns)
         context = StreamContext(options, Queries(holder), self.target, None, events, MetastoreColumns(options))
         self.stream = self._made(context)
 
@@ -145,7 +147,7 @@ class Streamer:
             yield from self._rounds()
 
     def _rounds(self) -> Iterator[Round]:
-        rounds = partial(run, self.stream, self._clock, stop=self._stop, turn=self._turn)
+        rounds = partial(run, self.stream, self._clock, stop=self._stop, turn=self._turn, shared=self._turns)
         if not self.is_continuous:
             yield from rounds(interval=0, has_ended=lambda _: True)
             return
@@ -216,7 +218,9 @@ class Streamer:
             asked=asked,
             keeps_checkpoint=not options.value(FORCE_SKIP),
             errors=error_table(options, self.target.path),
+            sifts=self.target.check_of if flags.has("commit_on_errors") else None,
             commits_unchanged=flags.has("allow_commit_on_no_checkpoint_change"),
+            partial=options.value(PARTIAL_UPDATES),
             table=str(flags.text("target_table")),
             events=context.events,
         )
@@ -234,6 +238,14 @@ class Streamer:
             return None
         table = self.target.table()
         return source.first_checkpoint(table) if table is not None and newest(table, asked.writer) is None else None
+
+    def _shared_turns(self) -> SharedTurns | None:
+        shares = shares_of(self._flags)
+        if not shares or self.is_continuous:
+            return SharedTurns(shares, self._clock) if shares else None
+        text = "scheduling weights and shares have no effect: services take turns with rounds of a continuous stream"
+        warnings.warn(text, FlagWarning, stacklevel=3)
+        return None
 
     def _has_ended(self) -> HasEnded:
         name = self._flags.text("post_write_termination_strategy_class")
@@ -321,6 +333,8 @@ def _of_flags(flags: Flags, given: Mapping[str, str]) -> dict[str, str]:
         raise OptionError(
             "--filter-dupes needs to be disabled when --op is UPSERT: updates would be missed", option="--filter-dupes"
         )
+    if Options(given).value(PARTIAL_UPDATES) and _choice(flags, "op", _OPERATIONS) != "UPSERT":
+        raise OptionError(f"{PARTIAL_UPDATES.key}: only UPSERT updates some of the columns", option=PARTIAL_UPDATES.key)
     tools = flags.text("sync_tool_classes") or ""
     try:
         in_glue = GLUE_TOOL in sync_tools(tools)

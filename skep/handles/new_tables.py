@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from skep_format.errors import AlreadyExistsError, NotATableError, SkepError, TableExistsError
+from skep_format.errors import AlreadyExistsError, FolderInUseError, NotATableError, SkepError, TableExistsError
 from skep_format.names import META_FOLDER
 from skep_format.options import Options
 from skep_format.storage import Storage
@@ -31,7 +31,8 @@ def new_table(
     """A table that is complete with the block: its entry and its first rows belong there.
 
     Where the block fails, the table is removed, and by `unregister` its entry, unless another writer uses it. After a
-    kill the next call for the same place does that. TableExistsError where there is a table, or one is being made.
+    kill the next call for the same place does that. TableExistsError where there is a table, or one is being made,
+    FolderInUseError where other files are.
     """
     check_settings(table_config(spec), storage.root, options)
     sign = agent_text("making a table")
@@ -40,7 +41,7 @@ def new_table(
         _put_sign(storage, sign, options, unregister)
         try:
             table = create_table(storage, spec, options)
-        except TableExistsError:
+        except (TableExistsError, FolderInUseError):
             storage.delete(SIGN)
             raise
         try:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from skep.base.background import submit
@@ -38,13 +40,16 @@ class Services:
     """How writes and services of a table run: on Spark where the caller gave a session, else on threads.
 
     `lock` makes a lock for one call from the options of that call. `hooks` follow each commit. `runner` replaces both
-    Spark and threads. Options and listeners are those of the table's context.
+    Spark and threads. `turns` has the turns of services in the background by their names: each such service waits for
+    its own, and those of a table no longer run one after another. Options and listeners are those of the table's
+    context.
     """
 
     lock: Callable[[Options], Lock] = _no_lock
     spark: SparkHolder = field(default_factory=SparkHolder)
     hooks: Sequence[CommitHook] = ()
     runner: Runner | None = None
+    turns: Mapping[str, Callable[[], AbstractContextManager[None]]] = field(default_factory=dict)
 
     def on(self, table: HudiTable) -> HudiTable:
         """The table for one call of a service: with a lock of its own, and the runner of its tasks.
@@ -99,15 +104,16 @@ class Services:
                 else:
                     _attempt(fresh, committed, step)
                     ran = True
-            if later:
-                submit(committed.base_path, partial(self._run_later, fresh, committed, later))
+            for lane, steps in groupby(later, lambda step: step.service if step.service in self.turns else ""):
+                submit(committed.base_path, partial(self._run_later, fresh, committed, list(steps)), lane)
             return replace(committed, table=committed.table.reload()) if ran else None
 
         return hook
 
     def _run_later(self, table: HudiTable, committed: Committed, steps: Sequence[DueService]) -> None:
         for step in steps:
-            self.call_hooks(table, _attempt(table, committed, step))
+            with self.turns.get(step.service, nullcontext)():
+                self.call_hooks(table, _attempt(table, committed, step))
 
     def _runner(self) -> Runner:
         if self.runner is not None or self.spark.given is None:

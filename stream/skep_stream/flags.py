@@ -48,7 +48,6 @@ def _flags(kind: FlagValue, status: Status, *named: tuple[str, str] | tuple[str,
 
 
 _HONOURED, _REFUSED, _IDLE = Status.SUPPORTED, Status.PLANNED, Status.NO_EFFECT
-_POOLS: Final = "services take no turns by weight here"
 FLAGS: Final[tuple[Flag, ...]] = (
     *_flags(
         FlagValue.TEXT,
@@ -93,6 +92,12 @@ FLAGS: Final[tuple[Flag, ...]] = (
         ("--max-pending-clustering", "The same for clustering.", "5"),
         ("--max-retry-count", "How often a source that failed is read again.", "3"),
         ("--retry-interval-seconds", "The time before that.", "30"),
+        ("--delta-sync-scheduling-weight", "Continuous: the part of the time that rounds get.", "1"),
+        ("--compact-scheduling-weight", "The same for compactions beside the rounds.", "1"),
+        ("--cluster-scheduling-weight", "The same for clusterings.", "1"),
+        ("--delta-sync-scheduling-minshare", "1: rounds wait for nothing else.", "0"),
+        ("--compact-scheduling-minshare", "1: compactions wait for nothing else.", "0"),
+        ("--cluster-scheduling-minshare", "1: clusterings wait for nothing else.", "0"),
     ),
     *_flags(
         FlagValue.SWITCH,
@@ -103,7 +108,7 @@ FLAGS: Final[tuple[Flag, ...]] = (
         ("--continuous", "Go on with the next round until stopped."),
         ("--disable-compaction", "Merge-on-read: compaction is left to others."),
         ("--run-bootstrap", "Make the target of the folder hoodie.bootstrap.base.path instead of reading the source."),
-        ("--commit-on-errors", "Rows that can't be written are left out and counted."),
+        ("--commit-on-errors", "Rows that can't be written are left out, counted, and kept in the error table."),
         ("--allow-commit-on-no-checkpoint-change", "Commit although the checkpoint is the last one."),
         ("--retry-on-source-failures", "A source that fails is read again."),
     ),
@@ -125,11 +130,6 @@ FLAGS: Final[tuple[Flag, ...]] = (
         _IDLE,
         ("--spark-master", "spark.master among the settings of Spark does."),
         ("--spark-app-name", "spark.app.name among the settings of Spark does."),
-        *(
-            (f"--{work}-scheduling-{what}", _POOLS)
-            for work in ("delta-sync", "compact", "cluster")
-            for what in ("weight", "minshare")
-        ),
     ),
     *_flags(
         FlagValue.SWITCH,

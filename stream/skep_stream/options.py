@@ -105,6 +105,12 @@ OVERSIZED = option(
     True,
     "File sources: a file as large as the source limit is read alone, with a warning; false: it blocks, as in Hudi",
 )
+PARTIAL_UPDATES = option(
+    "skep.stream.partial.updates",
+    boolean,
+    False,
+    "Rows of an upsert have key, ordering and some other columns: these are set, and the others stay as they are",
+)
 
 # -- CSV, by the names of Spark's options
 

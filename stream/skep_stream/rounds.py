@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 
@@ -24,11 +25,14 @@ from skep_stream.protocols import (
     Transformer,
 )
 from skep_stream.schemas.providers import to_target
+from skep_stream.unfit import Check, joined, sifted
 from skep_table.events import Events
 from skep_table.write.result import WriteResult
 
 log = logging.getLogger("skep.stream")
 UNLIMITED = (1 << 63) - 1
+CheckOf = Callable[[WriteOperation, pa.Schema, "Schema | None"], Check]
+"""What refuses rows that a write can't take, by the columns of the rows and the stated schema of the target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,8 @@ class Stream:
     """A source, what changes its rows, and the table that takes them.
 
     With a `name`, of several runs at the same time only one commits the round behind a checkpoint. Events name the
-    `table`.
+    `table`. With `sifts` rows that can't be written are rejected, as records that can't be read are, and the others
+    are committed. `partial`: rows have only the columns that are set.
     """
 
     source: Source
@@ -60,6 +65,8 @@ class Stream:
     keeps_checkpoint: bool = True
     commits_unchanged: bool = False
     errors: ErrorTable | None = None
+    sifts: CheckOf | None = None
+    partial: bool = False
     name: str = ""
     table: str = ""
     events: Events = field(default_factory=Events)
@@ -96,14 +103,16 @@ class Stream:
             self.target.check(self.operation, schema)
 
     def _committed(self, batch: Batch, last: Position, asked: CheckpointSettings, found: Recorded | None) -> Round:
-        rows, schema = self._rows(batch)
+        source = f"the batch after {last.checkpoint}"
+        rows, schema, unfit = self._rows(batch, source)
+        rejected = joined(batch.rejected, unfit)
         if rows is None:  # no columns are known, so there is nothing that a commit could state
             log.info("nothing was read and no schema is known: nothing is committed")
             return Round(last, last.checkpoint)
         checkpoint = batch.checkpoint if self.keeps_checkpoint else None
-        if batch.rejected is not None and self.errors is not None:
+        if rejected is not None and self.errors is not None:
             # first: a round that dies in between is repeated, and its batch is then known
-            self.errors.write(batch.rejected, f"{last.checkpoint}..{batch.checkpoint} {_digest(batch.rejected)}")
+            self.errors.write(rejected, f"{last.checkpoint}..{batch.checkpoint} {_digest(rejected)}")
         others = entries(self.target.table()) if asked.writer else {}
         extra = stated(self.target.checkpoint_keys(), checkpoint, batch.extra, asked, found, others)
         with self.events.step("stream.write", table=self.table, rows=rows.num_rows):
@@ -113,23 +122,31 @@ class Stream:
             return Round(last, last.checkpoint)
         if isinstance(self.source, Follower) and checkpoint is not None:
             self.source.committed(checkpoint)
-        rejected = 0 if batch.rejected is None else batch.rejected.num_rows
-        return Round(last, batch.checkpoint, rows.num_rows, result, rejected)
+        return Round(last, batch.checkpoint, rows.num_rows, result, 0 if rejected is None else rejected.num_rows)
 
     def _batch_id(self, found: Recorded | None) -> str | None:
         if not self.name:
             return None
         return f"{self.name} after {found.instant.requested_time if found else 'nothing'}"
 
-    def _rows(self, batch: Batch) -> tuple[pa.Table | None, Schema | None]:
-        """The rows to write and their schema; no rows, but columns, where the batch is empty."""
+    def _rows(self, batch: Batch, source: str) -> tuple[pa.Table | None, Schema | None, pa.Table | None]:
+        """The rows to write, their schema, and what is rejected; no rows, but columns, where the batch is empty."""
         if batch.frame is None:
             schema = self._schema_without_rows()
-            return (None if schema is None else to_arrow(schema).empty_table()), schema
+            return (None if schema is None else to_arrow(schema).empty_table()), schema, None
         rows = batch.frame
         for transformer in self.transformers:
             rows = transformer(rows)
-        return to_target(rows, self.schemas, transformed=bool(self.transformers))
+        in_target = partial(
+            to_target, schemas=self.schemas, transformed=bool(self.transformers), fills=not self.partial
+        )
+        if self.sifts is None:
+            return *in_target(rows), None
+        empty, schema = in_target(rows.schema.empty_table())
+        check = self.sifts(self.operation, empty.schema, schema)
+        kept = [name for name in rows.schema.names if name in empty.schema.names]  # the others are warned about once
+        found = sifted(rows, lambda some: check(in_target(some.select(kept))[0]), source)
+        return *in_target(found.rows.select(kept)), found.rejected
 
     def _stated_schema(self) -> Schema | None:
         return (self.schemas.target_schema() or self.schemas.source_schema()) if self.schemas else None

@@ -7,11 +7,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 from skep_format.clock import Clock
 from skep_format.errors import SkepError
 from skep_stream.protocols import Batch, Follower, Position, Source
 from skep_stream.rounds import Round, Stream
+from skep_stream.shares import SharedTurns, Work
 from skep_stream.status import Measured
 
 log = logging.getLogger("skep.stream")
@@ -75,17 +77,27 @@ def run(
     has_ended: HasEnded,
     stop: threading.Event,
     turn: Turn = nullcontext,
+    shared: SharedTurns | None = None,
 ) -> Iterator[Round]:
     """Rounds, `interval` seconds apart at least, until `stop` is set or `has_ended`; a round is never cut short.
 
-    Each runs within a `turn`. An error ends the stream: its round left the table as it was.
+    Each runs within a `turn`, and before it waits for one that is `shared` with services of its table. An error ends
+    the stream: its round left the table as it was.
     """
-    while not stop.is_set():
-        with turn():
-            if stop.is_set():  # while it waited for its turn
+    mine = nullcontext if shared is None else partial(shared.turn, Work.ROUND)
+    rest = nullcontext if shared is None else shared.rest
+    try:
+        while not stop.is_set():
+            with mine(), turn():
+                if stop.is_set():  # while it waited for its turn
+                    return
+                start = clock.monotonic()
+                done = stream.run_once()
+            yield done
+            pause = max(interval - (clock.monotonic() - start), 0)
+            if pause:
+                rest()
+            if has_ended(done) or stop.wait(pause):
                 return
-            start = clock.monotonic()
-            done = stream.run_once()
-        yield done
-        if has_ended(done) or stop.wait(max(interval - (clock.monotonic() - start), 0)):
-            return
+    finally:
+        rest()

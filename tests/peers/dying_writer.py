@@ -7,6 +7,7 @@ import sys
 
 import pyarrow as pa
 
+from skep_format.options import Options
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 
@@ -17,4 +18,5 @@ def die(*_: object) -> None:
 
 with pa.memory_map(sys.argv[2]) as file:
     rows = pa.ipc.open_file(file).read_all()
-LocalWriter(HudiTable.open(sys.argv[1]).with_context(conflict_check=die)).upsert(rows)
+options = Options(dict(option.split("=", 1) for option in sys.argv[3:]))
+LocalWriter(HudiTable.open(sys.argv[1], options).with_context(conflict_check=die)).upsert(rows)

@@ -188,14 +188,14 @@ class Shared:
         self.ours("upsert", self.source.again(5, late=True), writer=writer)
         self.rows, self.source.born = before, born
 
-    def crash(self, rows: list[Row]) -> None:
+    def crash(self, rows: list[Row], *options: str) -> None:
         """skep upserts in another process, which dies at the last moment before the instant is completed."""
         script = Path(__file__).with_name("dying_writer.py")
         file = self.path.parent / "dying.arrow"
         table = arrow_table(rows, self.source.ddl())
         with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as out:
             out.write_table(table)
-        died = subprocess.run([sys.executable, str(script), str(self.path), str(file)], check=False)
+        died = subprocess.run([sys.executable, str(script), str(self.path), str(file), *options], check=False)
         assert died.returncode == 9
 
     # -- reads ----------------------------------------------------------------------------------------------------

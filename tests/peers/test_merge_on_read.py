@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -232,6 +233,54 @@ def test_hudi_rolls_back_our_crashed_write(release: str, shape: Shape, jvm: Star
     assert shared.open().timeline.completed().of(Action.ROLLBACK).instants
 
 
+APPENDS = {"skep.write.log.append": "true", "hoodie.compact.inline": "false"}
+
+
+def append(shared: Shared, rows: list[Row]) -> None:
+    """An upsert into logs that may grow."""
+    shared.ours("upsert", rows, writer=LocalWriter(HudiTable.open(str(shared.path), Options(APPENDS))))
+
+
+def grown(shared: Shared) -> dict[str, int]:
+    """The logs of a table, with their sizes: each has blocks of several commits."""
+    shared.ours("bulk_insert", shared.source.new(30))
+    for _ in range(4):
+        append(shared, shared.source.mixed(20, 0))
+    table = shared.open()
+    stats = table.commit_metadata(table.timeline.data().completed().instants[-1]).stats
+    assert all(stat.log_offset > 0 for stat in stats)
+    return {stat.path: stat.file_size_in_bytes for stat in stats}
+
+
+def cut_short(shared: Shared, logs: dict[str, int]) -> None:
+    """A write dies in the middle of the blocks that it adds to logs."""
+    born = dict(shared.source.born)
+    shared.crash(shared.source.mixed(12, 0), *(f"{key}={value}" for key, value in APPENDS.items()))
+    shared.source.born = born
+    sizes = {path: (shared.path / path).stat().st_size for path in logs}
+    assert sizes != logs
+    for path, size in logs.items():
+        os.truncate(shared.path / path, max(sizes[path] - 5, size))
+
+
+@of(cases(MERGE_ON_READ[:1], (("0.15.0", 6),)))
+def test_hudi_reads_logs_that_grew_and_goes_on_with_them(
+    release: str, shape: Shape, jvm: Start, tmp_path: Path
+) -> None:
+    """Those that we append to, whole and with what a write left that died in the middle of a block."""
+    hudi, shared = jvm(release), Shared.make(tmp_path / shape.name, shape)
+    logs = grown(shared)
+    agree(shared, hudi)
+    cut_short(shared, logs)
+    agree(shared, hudi)
+    shared.theirs(hudi, "upsert", shared.source.mixed(8, 3))
+    append(shared, shared.source.mixed(10, 1))
+    agree(shared, hudi)
+    append(shared, shared.source.mixed(10, 1))
+    assert len(compact(shared.open())) == 1
+    agree(shared, hudi)
+
+
 @one_shape
 def test_we_roll_back_hudis_crashed_write(release: str, shape: Shape, jvm: Start, tmp_path: Path) -> None:
     hudi, shared = jvm(release), Shared.make(tmp_path / shape.name, shape)
@@ -257,6 +306,22 @@ def test_hudi_rs_reads_our_logs(shape: Shape, tmp_path: Path) -> None:
     ours = json_text(list(read(shared.open(), ReadRequest()).to_batches()), shared)
     theirs = json_text([pa.record_batch(batch) for batch in hudi.HudiTable(str(shared.path)).read()], shared)
     assert theirs == ours
+
+
+@pytest.mark.peer("rs")
+@pytest.mark.parametrize("table_version", [6], indirect=True)
+def test_hudi_rs_reads_logs_that_grew(tmp_path: Path) -> None:
+    hudi = pytest.importorskip("hudi")
+    shared = Shared.make(tmp_path / "t", MERGE_ON_READ[0])
+    logs = grown(shared)
+    for cut in (True, False):
+        assert not (found := difference(shared.read(), shared.expected(), without=META)), found
+        ours = json_text(list(read(shared.open(), ReadRequest()).to_batches()), shared)
+        theirs = json_text([pa.record_batch(batch) for batch in hudi.HudiTable(str(shared.path)).read()], shared)
+        assert theirs == ours
+        if cut:
+            cut_short(shared, logs)
+            append(shared, shared.source.mixed(10, 2))
 
 
 def json_text(batches: list[pa.RecordBatch], shared: Shared) -> list[bytes]:

@@ -173,10 +173,10 @@ def test_show_looks_at_no_more_than_it_shows(
 ) -> None:
     """Whatever the number of files and commits: no partition, no data file, and no more than the newest commits."""
     spec = TableSpec(name="t", schema=orders().schema, record_key=("id",), partition_by=("day",), ordering="ts")
-    table = create_table(LocalStorage(str(tmp_path)), spec)
+    table = create_table(LocalStorage(str(tmp_path / "t")), spec)
     done = [LocalWriter(table.reload()).upsert(orders(number)).instant.requested_time for number in range(commits)]
     storage_calls.clear()
-    shown = run("show", tmp_path, "-o", "json")
+    shown = run("show", tmp_path / "t", "-o", "json")
     assert shown.exit_code == 0, shown.stderr
     facts = [row["fact"] for row in json.loads(shown.stdout) if row["fact"].startswith("commit ")]
     assert facts == [f"commit {time}" for time in done[-5:]]

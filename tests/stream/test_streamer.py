@@ -7,6 +7,7 @@ import contextlib
 import gzip
 import json
 import logging
+import random
 import shutil
 import sqlite3
 import subprocess
@@ -24,6 +25,7 @@ from pyarrow import parquet
 import skep
 from skep_format.errors import (
     CorruptFileError,
+    FolderInUseError,
     InputError,
     OptionError,
     SchemaError,
@@ -34,8 +36,10 @@ from skep_format.errors import (
 )
 from skep_format.storage import open_storage
 from skep_format.timeline.instant import Action
+from skep_stream.flags import FlagWarning
 from skep_stream.schemas.providers import DroppedColumnWarning
 from skep_stream.sources.jdbc import database_of
+from skep_stream.unfit import unfit
 from skep_table.events import Event
 from skep_table.table import HudiTable
 
@@ -540,6 +544,32 @@ def test_a_continuous_stream_compacts_beside_its_rounds(job: Job) -> None:
     assert len(HudiTable.open(job.table).timeline.completed().of(Action.COMMIT)) == 2
 
 
+def test_a_continuous_stream_takes_turns_with_its_services_by_weight(job: Job) -> None:
+    for at in range(4):
+        job.put(f"{at}.json", row("a", at), at=1_700_000_000 + at)
+    conf = {"hoodie.compact.inline.max.delta.commits": "2", "max.rounds.without.new.data.to.shutdown": "1"}
+    flags = {"post_write_termination_strategy_class": "NoNewDataTerminationStrategy", "source_limit": 40}
+    flags |= {"continuous": True, "table_type": "MERGE_ON_READ", "compact_scheduling_weight": 3}
+    streamer, seen = job.streamer(conf, **flags), list[tuple[str, str]]()
+    streamer.stream.events.listen(lambda event: seen.append((event.name, str(event.facts.get("service", "")))))
+    assert [done.rows for done in streamer.run()] == [1, 1, 1, 1, 0]
+    turns = [each for each in seen if each[0].startswith("stream.round") or each[1] == "compact"]
+    assert {service for _, service in turns} == {"", "compact"}
+    within: list[str] = []
+    for name, service in turns:
+        if name.endswith(".start"):
+            assert not within or within == [""]  # what is part of a round only plans
+            within.append(service)
+        else:
+            within.remove(service)
+    assert not HudiTable.open(job.table).timeline.pending().instants
+    assert job.rows() == [row("a", 3)]
+    with pytest.warns(FlagWarning, match="take turns with rounds of a continuous stream"):
+        job.streamer(cluster_scheduling_minshare=1)
+    with pytest.raises(OptionError, match="--delta-sync-scheduling-weight: 0 is less than 1"):
+        job.streamer(continuous=True, delta_sync_scheduling_weight=0)
+
+
 def test_a_fetch_reports_how_much_of_it_is_done(job: Job) -> None:
     for name in ("a", "b"):
         job.put(f"{name}.json", row(name, 1))
@@ -668,3 +698,153 @@ def test_bad_lines_of_all_texts_go_into_the_error_table(job: Job) -> None:
     assert [each["id"] for each in job.rows()] == ["a", "d"]
     kept = skep.load(f"{job.table}-errors").to_arrow().sort_by("line")
     assert list(zip(kept["line"].to_pylist(), kept["record"].to_pylist(), strict=True)) == [(3, "b,soon,"), (4, "c,2")]
+
+
+_FIELDS = {"id": "string", "ts": "long", "city": "string"}
+NULLABLE = {**ORDER, "fields": [{"name": name, "type": ["null", kind]} for name, kind in _FIELDS.items()]}
+EVENT_TIME = {"payload_class": "org.apache.hudi.common.model.DefaultHoodieRecordPayload", "source_ordering_field": "ts"}
+
+
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_rows_that_can_not_be_written_are_kept_and_the_others_committed(job: Job, table_type: str) -> None:
+    (job.work / "order.avsc").write_text(json.dumps(NULLABLE))
+    flags = {"table_type": table_type, **EVENT_TIME}
+    job.put("a.json", row("a", 1), {"id": None, "ts": 1, "city": "delft"}, row("b", 1), {"id": "c", "ts": None})
+    with pytest.raises(SkepError, match="null"):
+        job.streamer(**flags).run_once()
+    assert not list(Path(job.table).glob("*"))
+    errors = {"hoodie.errortable.enable": "true", "hoodie.errortable.base.path": f"{job.table}-errors"}
+    done = job.streamer(errors, commit_on_errors=True, **flags).run_once()
+    assert (done.rows, done.rejected) == (2, 2)
+    assert done.result is not None
+    assert done.result.errors == 0
+    assert job.rows() == [row("a", 1), row("b", 1)]
+    kept = skep.load(f"{job.table}-errors").to_arrow().sort_by("line").to_pylist()
+    assert [(each["source"], each["line"], json.loads(each["record"])["id"]) for each in kept] == [
+        ("the batch after None", 2, None),
+        ("the batch after None", 4, "c"),
+    ]
+    assert ["id" in kept[0]["error"], "ts" in kept[1]["error"]] == [True, True]
+    # a later round, which has none that can be written, and no error table
+    job.put("b.json", {"id": None, "ts": 2, "city": "delft"}, at=1_700_000_001)
+    done = job.streamer(commit_on_errors=True, **flags).run_once()
+    assert (done.rows, done.rejected, done.checkpoint) == (0, 1, "1700000001000")
+    assert job.rows() == [row("a", 1), row("b", 1)]
+    assert job.streamer(commit_on_errors=True, **flags).run_once().result is None
+
+
+def test_values_that_do_not_fit_are_kept_and_a_column_that_does_not_fails_the_round(job: Job) -> None:
+    rows = [{"id": "a", "ts": 1, "n": 1.0}, {"id": "b", "ts": 1, "n": 2.0}]
+    flags = {"source_class": "ParquetDFSSource", "schemaprovider_class": None, "commit_on_errors": True}
+    flags["source_ordering_field"] = "n"  # whose type stays as it is
+
+    def given(kind: pa.DataType) -> list[Any]:
+        return [lambda rows: rows.set_column(2, "n", rows["n"].cast(kind))]
+
+    errors = {"hoodie.errortable.enable": "true", "hoodie.errortable.base.path": f"{job.table}-errors"}
+    job.put("a.parquet", *rows)
+    job.streamer(errors, transformer_class=given(pa.int32()), **flags).run_once()
+    job.put("b.parquet", {**rows[0], "n": 5.0}, {**rows[1], "n": 2.5}, {"id": "c", "ts": 1, "n": 3.0}, at=1_700_000_001)
+    done = job.streamer(errors, **flags).run_once()
+    assert (done.rows, done.rejected) == (2, 1)
+    assert [each["n"] for each in job.rows()] == [5, 2, 3]
+    (kept,) = skep.load(f"{job.table}-errors").to_arrow().to_pylist()
+    assert (kept["line"], json.loads(kept["record"])) == (2, {"id": "b", "ts": 1, "n": 2.5})
+    assert "column n" in kept["error"]
+    job.put("c.parquet", {"id": "d", "ts": 1, "n": 1.0}, at=1_700_000_002)
+    before = HudiTable.open(job.table).timeline.instants
+    with pytest.raises(SchemaError, match="column n"):
+        job.streamer(errors, transformer_class=given(pa.bool_()), **flags).run_once()
+    assert HudiTable.open(job.table).timeline.instants == before
+
+
+def test_each_row_that_a_check_refuses_is_found() -> None:
+    chance, calls = random.Random(7), 0
+
+    def check(rows: pa.Table) -> None:
+        nonlocal calls
+        calls += 1
+        if any(value % 10 == 0 for value in rows["n"].to_pylist()):
+            raise InputError("a ten")
+
+    for size in (0, 1, 2, 37, 500):
+        values = [chance.randrange(1, 100) for _ in range(size)]
+        rows = pa.concat_tables([pa.table({"n": pa.array(part, pa.int64())}) for part in (values[:20], values[20:])])
+        assert unfit(rows, check) == {at: "a ten" for at, value in enumerate(values) if value % 10 == 0}
+    calls = 0
+    assert unfit(pa.table({"n": range(1, 10)}), check) == {}
+    assert calls == 1
+
+
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_a_target_with_other_files_is_refused_and_left_as_it_is(job: Job, table_type: str) -> None:
+    job.put("a.json", row("a", 1))
+    folder = Path(job.table)
+    (folder / "reports").mkdir(parents=True)
+    (folder / "reports/may.csv").write_text("1")
+    with pytest.raises(FolderInUseError, match=r"is not empty and no Hudi table: it holds reports/may\.csv"):
+        job.streamer(table_type=table_type).run_once()
+    assert [each for each in folder.rglob("*") if each.is_file()] == [folder / "reports/may.csv"]
+    rows = skep.write(pa.table({"id": [1]})).options(**{"hoodie.table.name": "t"}).mode("append")
+    with pytest.raises(FolderInUseError, match=r"reports/may\.csv"):
+        rows.save(job.table)
+
+
+@pytest.mark.parametrize(("table_type", "version"), [("COPY_ON_WRITE", "6"), ("MERGE_ON_READ", "9")])
+@pytest.mark.parametrize("strict", [True, False])
+def test_rows_with_some_of_the_columns_set_these_only(job: Job, table_type: str, version: str, strict: bool) -> None:
+    conf = {"hoodie.write.table.version": version}
+    flags = {"table_type": table_type, "commit_on_errors": not strict, **EVENT_TIME}
+    job.put("a.json", row("a", 1, "delft"), row("b", 1, "leiden"))
+    job.streamer(conf, **flags).run_once()
+    fields = [*ORDER["fields"][:2], {"name": "note", "type": ["null", "string"]}]  # type: ignore[index]
+    (job.work / "order.avsc").write_text(json.dumps({**ORDER, "fields": fields}))
+    job.put("b.json", {"id": "a", "ts": 2, "note": "late"}, {"id": "c", "ts": 2, "note": None}, at=1_700_000_001)
+    before = HudiTable.open(job.table).timeline.instants
+    with pytest.raises(SchemaError, match="city"):
+        job.streamer(conf, **flags).run_once()
+    assert HudiTable.open(job.table).timeline.instants == before
+    conf["skep.stream.partial.updates"] = "true"
+    assert job.streamer(conf, **flags).run_once().rows == 2
+    assert job.rows() == [
+        {**row("a", 2, "delft"), "note": "late"},
+        {**row("b", 1, "leiden"), "note": None},
+        {**row("c", 2), "note": None},
+    ]
+    assert job.streamer(conf, **flags).run_once().result is None
+    with pytest.raises(OptionError, match="only UPSERT updates some of the columns"):
+        job.streamer(conf, op="INSERT", **flags)
+
+
+def test_some_of_the_columns_of_transformed_rows_and_what_can_not_be(job: Job) -> None:
+    conf = {"hoodie.write.table.version": "6"}
+    job.put("a.json", row("a", 1, "delft"))
+    job.streamer(conf, table_type="MERGE_ON_READ").run_once()
+    job.put("b.json", row("a", 2, "leiden"), at=1_700_000_001)
+    conf["skep.stream.partial.updates"] = "true"
+    some = {"transformer_class": [lambda rows: rows.drop_columns(["city"])]}
+    with pytest.raises(UnsupportedError, match="log files of table version 6 hold whole rows"):
+        job.streamer(conf, table_type="MERGE_ON_READ", **some).run_once()
+    shutil.rmtree(job.table)
+    job.streamer(conf, checkpoint="1700000000000", **some).run_once()  # a new table has the columns of the provider
+    job.put("c.json", row("a", 3, "leiden"), at=1_700_000_002)
+    job.streamer(conf).run_once()
+    job.put("d.json", row("a", 4, "other"), at=1_700_000_003)
+    job.streamer(conf, **some).run_once()
+    assert job.rows() == [row("a", 4, "leiden")]
+
+
+@pytest.mark.parametrize("version", ["6", "8", "9"])
+def test_payloads_that_complete_rows_take_rows_with_some_of_the_columns(job: Job, version: str) -> None:
+    conf = {"hoodie.write.table.version": version, "hoodie.write.set.null.for.missing.columns": "true"}
+    flags = {
+        "table_type": "MERGE_ON_READ",
+        "payload_class": "org.apache.hudi.common.model.PartialUpdateAvroPayload",
+        "source_ordering_field": "ts",
+    }
+    job.put("a.json", row("a", 1, "delft"))
+    job.streamer(conf, **flags).run_once()
+    (job.work / "order.avsc").write_text(json.dumps({**ORDER, "fields": ORDER["fields"][:2]}))  # type: ignore[index]
+    job.put("b.json", {"id": "a", "ts": 2}, at=1_700_000_001)
+    job.streamer(conf, **flags).run_once()
+    assert job.rows() == [row("a", 2, "delft")]

@@ -44,19 +44,28 @@ POSITIONS = option(
     True,
     "Blocks of updates and deletes name the rows of the base file beside their keys; from table version 8 on",
 )
+APPEND = option(
+    "skep.write.log.append",
+    boolean,
+    False,
+    "Tables of version 6 on local files and HDFS: blocks go behind those of the newest log file of a slice, as by Hudi"
+    " on HDFS; else, and where other writers write at the same time, each write begins a log file",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class LogFileOptions:
     """How log files are written. `file_bytes`: a new log file begins beyond it; `block_bytes`: size of a data block.
 
-    `positions`: blocks name the places of their rows in the base file, where the table's version has that.
+    `positions`: blocks name the places of their rows in the base file, where the table's version has that. `appends`:
+    the newest log file of a slice may grow.
     """
 
     block_format: DataBlockFormat = BLOCK_FORMAT.default
     file_bytes: int = FILE_BYTES.default
     block_bytes: int = BLOCK_BYTES.default
     positions: bool = POSITIONS.default
+    appends: bool = False
 
     @classmethod
     def of(cls, options: Options) -> LogFileOptions:

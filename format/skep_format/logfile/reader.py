@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from skep_format.errors import CorruptFileError, UnsupportedError
 from skep_format.logfile.block import MAGIC, BlockType, HeaderKey, LogBlock
+from skep_format.storage import Storage
 
 _LONG: Final = struct.Struct(">q")
 _INT: Final = struct.Struct(">i")
@@ -28,6 +29,21 @@ def read_blocks(file: Any, path: str, size: int | None = None) -> Iterator[LogBl
     block is well framed and broken inside; UnsupportedError for a log format that skep can't read.
     """
     return _Scanner(file, path, file.size() if size is None else size).blocks()
+
+
+def ends_whole(storage: Storage, path: str, size: int) -> bool:
+    """Whether a log file has this size and ends with a whole block.
+
+    Behind anything else, what a crash left for instance, no block may follow: readers would take the one before it for
+    a corrupt one.
+    """
+    if size < len(MAGIC) + _LONG.size + _LEAST or storage.size(path) != size:
+        return False
+    (length,) = _LONG.unpack(storage.read_suffix(path, _LONG.size))
+    if not len(MAGIC) + _LONG.size + _LEAST <= length + _LONG.size <= size:
+        return False
+    start = storage.read_range(path, size - length - _LONG.size, len(MAGIC) + _LONG.size)
+    return start == MAGIC + _LONG.pack(length - len(MAGIC))
 
 
 class _Scanner:

@@ -1,5 +1,6 @@
 """Storage: the one seam through which skep touches files. Every step that changes a table goes through `Storage`."""
 
+from skep_format.storage.appending import AppendingStorage
 from skep_format.storage.base import FileStatus, FolderListing, Storage, StorageFlags
 from skep_format.storage.folder import FolderStorage
 from skep_format.storage.hdfs import HdfsStorage
@@ -9,6 +10,7 @@ from skep_format.storage.open import open_storage
 from skep_format.storage.times import TimedStorage
 
 __all__ = [
+    "AppendingStorage",
     "FileStatus",
     "FolderListing",
     "FolderStorage",

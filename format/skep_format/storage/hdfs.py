@@ -149,6 +149,13 @@ class HdfsStorage(RemoteStorage):
                 self.delete(path)
             raise
 
+    @contextlib.contextmanager
+    def open_append(self, path: str) -> Iterator[IO[bytes]]:
+        with self._mapped("open_append", path):
+            file = _Output(self, path, self._client.append(self._at(path)))
+        with contextlib.closing(file):
+            yield cast("IO[bytes]", file)
+
     def create_exclusive(self, path: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002
         with self._mapped("create_exclusive", path), self._staged(path, data) as staged:
             try:

@@ -44,9 +44,9 @@ _NO_SYNC: Final = (errno.EACCES, errno.EINVAL, errno.ENOTSUP)
 class _Output(io.FileIO):
     """A file that is being written, whose failures are the storage's. Buffered by its user."""
 
-    def __init__(self, storage: LocalStorage, path: str) -> None:
+    def __init__(self, storage: LocalStorage, path: str, mode: str = "wb") -> None:
         self._storage, self._path = storage, path
-        super().__init__(storage.local_path(path), "wb")
+        super().__init__(storage.local_path(path), mode)
 
     def write(self, data: Any) -> int:
         with self._storage.mapped("write", self._path):
@@ -229,6 +229,16 @@ class LocalStorage:
             with contextlib.suppress(OSError):
                 target.unlink(missing_ok=True)
             raise
+
+    @contextlib.contextmanager
+    def open_append(self, path: str) -> Iterator[IO[bytes]]:
+        with self.mapped("open_append", path):
+            target = self.local_path(path)
+            target.stat()
+            self._drop_crc(target)  # the sum of a part of the file is none
+            file = io.BufferedWriter(_Output(self, path, "ab"), _BUFFER_BYTES)
+        with contextlib.closing(file):
+            yield file
 
     def sync(self, paths: Collection[str]) -> None:
         files = [self.local_path(path) for path in paths]

@@ -10,6 +10,10 @@ from skep_format.names import LogFileName, MarkerType
 _TIME_OF_DAY_DIGITS = 9
 
 
+def _stage(delta_commit: InstantTime) -> int:
+    return int(delta_commit[-_TIME_OF_DAY_DIGITS:])
+
+
 @dataclass(frozen=True, slots=True)
 class LogNaming:
     """The log files of one table version.
@@ -42,5 +46,11 @@ class LogNaming:
         Where commits share the log files of a slice, the stage is the time of day of the delta commit: two writers may
         be at the same task, stage and attempt. `of_slice`: so it is with this slice in any version.
         """
-        stage = 0 if self.of_delta_commit and not of_slice else int(delta_commit[-_TIME_OF_DAY_DIGITS:])
+        stage = 0 if self.of_delta_commit and not of_slice else _stage(delta_commit)
         return f"{task}-{stage}-{attempt}"
+
+    def is_own(self, name: LogFileName, delta_commit: InstantTime) -> bool:
+        """Whether this delta commit of ours began the file: it is not one of another that it wrote to as well."""
+        if self.of_delta_commit or name.cdc:
+            return True
+        return (name.write_token or "").split("-")[1:2] == [str(_stage(delta_commit))]

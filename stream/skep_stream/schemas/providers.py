@@ -107,11 +107,14 @@ def _read_schema(path: str, context: StreamContext) -> Schema:
         raise SchemaError(f"{path}: {error.message}", hint=error.hint, **{**error.fields, "path": path}) from error
 
 
-def to_target(rows: pa.Table, schemas: SchemaProvider | None, *, transformed: bool) -> tuple[pa.Table, Schema | None]:
+def to_target(
+    rows: pa.Table, schemas: SchemaProvider | None, *, transformed: bool, fills: bool = True
+) -> tuple[pa.Table, Schema | None]:
     """Rows in the columns of the target, and its schema; as they are where no schema is stated.
 
     Without a schema of its own the target has that of the source. Columns that it lacks are left out, with a warning.
-    InputError where transformed rows lack columns of the source's schema: that is not the target's then.
+    InputError where transformed rows lack columns of the source's schema: that is not the target's then. `fills`:
+    columns that rows lack are null in them; else the rows go without.
     """
     target = schemas.target_schema() if schemas is not None else None
     source = schemas.source_schema() if schemas is not None else None
@@ -120,7 +123,7 @@ def to_target(rows: pa.Table, schemas: SchemaProvider | None, *, transformed: bo
         return rows, None
     known = {field.name for field in schema.fields}
     missing = [field.name for field in schema.fields if field.name not in rows.schema.names]
-    if transformed and target is None and missing:
+    if transformed and fills and target is None and missing:
         raise InputError(
             f"the transformed rows lack column {missing[0]} of the source's schema, which is the target's as well",
             hint=f"{TARGET_SCHEMA_FILE.key} states the schema of the target",
@@ -133,7 +136,8 @@ def to_target(rows: pa.Table, schemas: SchemaProvider | None, *, transformed: bo
             DroppedColumnWarning,
             stacklevel=2,
         )
-    return _with_required(project(rows, schema), schema), schema
+    there = schema if fills else schema.without(missing)
+    return _with_required(project(rows, there), there), schema
 
 
 def _with_required(rows: pa.Table, schema: Schema) -> pa.Table:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from skep_format.errors import AlreadyExistsError, KeyFieldError, OptionError
-from skep_format.names import BaseFormat
+from skep_format.errors import AlreadyExistsError, FolderInUseError, KeyFieldError, OptionError
+from skep_format.names import META_FOLDER, BaseFormat
 from skep_format.options import Options, boolean, one_of
 from skep_format.schema.arrow import from_arrow, to_arrow
 from skep_format.schema.avro import avro_text
@@ -28,8 +28,9 @@ from skep_format.table_config import (
     TimelineZone,
     create_table_config,
 )
-from skep_format.table_config.keys import CDC_ENABLED, CDC_MODE, PROPERTIES_PATH, CdcMode
+from skep_format.table_config.keys import BACKUP_PATH, CDC_ENABLED, CDC_MODE, PROPERTIES_PATH, CdcMode
 from skep_format.table_config.merging import MergeRequest
+from skep_format.timeline.instant import DATA_ACTIONS
 from skep_format.timeline.timeline import Timeline, TimelineFiles
 from skep_format.versions import DEFAULT, format_of, format_of_version
 from skep_table.context import TableContext
@@ -78,14 +79,50 @@ class TableSpec:
 def create_table(storage: Storage, spec: TableSpec, options: Mapping[str, object] | None = None) -> HudiTable:
     """Writes the settings of a new table and opens it with `options`.
 
-    TableExistsError when the folder holds a table; InputError when `spec` is inconsistent.
+    TableExistsError when the folder holds a table, FolderInUseError when it holds other files; InputError when `spec`
+    is inconsistent.
     """
     context = TableContext(storage, Options(options)).of_table(spec.name)  # refuses before there is a table
-    config = create_table_config(storage, table_config(spec))
+    config = table_config(spec)
+    _check_free(storage, spec.name)
+    config = create_table_config(storage, config)
     if (path := format_of(config).timeline_layout(config).placeholder) is not None:
         with contextlib.suppress(AlreadyExistsError):  # of a creator that died
             storage.create_exclusive(path, b"")
     return HudiTable.in_context(context)
+
+
+def _check_free(storage: Storage, name: str) -> None:
+    """FolderInUseError for a folder without a table that is not empty: a reader would take its files for the table's.
+
+    Names that readers pass over, with `.` or `_`, are free for others: checkpoints of streams, and what the first write
+    of a table left that was taken back.
+    """
+    meta, folders = storage.list_folder(META_FOLDER), [""]
+    if {file.path for file in meta.files} & {PROPERTIES_PATH, BACKUP_PATH}:
+        return
+    instants = [
+        *meta.files,
+        *(storage.list_folder(f"{META_FOLDER}/timeline").files if "timeline" in meta.folders else ()),
+    ]
+    ends = tuple(f".{action.value}" for action in DATA_ACTIONS)
+    found = next((file.path for file in instants if file.name.endswith(ends)), None)
+    while found is None and folders:
+        folder = folders.pop()
+        listing = storage.list_folder(folder)
+        found = next((file.path for file in listing.files if not file.name.startswith((".", "_"))), None)
+        folders += [f"{folder}/{each}".lstrip("/") for each in listing.folders if not each.startswith((".", "_"))]
+    if found is not None:
+        is_commit = found.startswith(f"{META_FOLDER}/")
+        raise FolderInUseError(
+            f"table {name}: {storage.root} is not empty and no Hudi table: it holds {found}"
+            + (", and no settings" if is_commit else ""),
+            hint="skep fsck finds lost settings of a table"
+            if is_commit
+            else "choose an empty folder; skep bootstrap makes a table of a folder of files, beside it",
+            path=storage.root,
+            found=found,
+        )
 
 
 def planned_table(storage: Storage, spec: TableSpec, options: Mapping[str, object] | None = None) -> HudiTable:

@@ -22,7 +22,7 @@ from skep_table.commit.instants import after_others_have_read, request_write
 from skep_table.commit.machine import transition
 from skep_table.commit.options import Concurrency
 from skep_table.commit.parts.batches import CommitLabel
-from skep_table.commit.parts.data_files import delete_files, delete_new_partitions, files_of_instant
+from skep_table.commit.parts.data_files import delete_files, delete_new_partitions, files_of_instant, own_files
 from skep_table.commit.parts.markers import close_markers, delete_markers, open_markers
 from skep_table.commit.parts.metadata_records import abort_in_metadata_table
 from skep_table.commit.parts.metadata_table import create_missing, drop_unkept
@@ -212,12 +212,16 @@ class Transaction(PendingCommit):
         close_markers(fresh.storage, self.instant.requested_time)
         files = [] if self.is_requested else files_of_instant(fresh, self.instant.requested_time)
         upgraded = fresh.format != self.table.format
-        if not files or upgraded or not self._is_pending(fresh) or isinstance(error, InputError):
-            self._remove(fresh, files)
+        own = own_files(self.table, self.instant.requested_time, files)
+        leaves_nothing = isinstance(error, InputError) and len(own) == len(files)
+        if not files or upgraded or not self._is_pending(fresh) or leaves_nothing:
+            self._remove(fresh, own)
         elif fresh.format.chooses_times_under_lock or has_metadata_table(fresh.config):
             with self._exclusive(self._patience(error)) as (locked, _):
-                undo = self._roll_back if self._is_pending(locked) else self._remove
-                undo(locked, files)
+                if self._is_pending(locked):
+                    self._roll_back(locked, files)
+                else:
+                    self._remove(locked, own)
         else:
             self._roll_back(fresh, files)
 
@@ -243,6 +247,8 @@ class Transaction(PendingCommit):
         except OSError as problem:  # on a full disk: a rollback takes room, deleting gives room
             time = self.instant.requested_time
             log.info("table %s: no rollback of %s on the timeline: %s", fresh.config.name, time, problem)
+            if len(own_files(fresh, time, files)) < len(files):
+                raise  # its blocks stay in logs of others: it stays pending until a rollback has room
             delete_files(fresh.context, files)
             rollbacks = list(rollbacks_of(self.table.reload(), time))
             for each in (self.instant, *rollbacks):

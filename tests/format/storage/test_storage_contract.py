@@ -1,5 +1,6 @@
 """What every storage promises (`Storage`), stated once and run on each: local files, S3 on moto's server, HDFS."""
 
+import contextlib
 import pickle
 import threading
 
@@ -9,7 +10,15 @@ import pytest
 from counting_storage import CountingStorage
 
 from skep_format.errors import AlreadyExistsError, StorageError, UnsupportedError
-from skep_format.storage import FolderListing, FolderStorage, HdfsStorage, LocalStorage, ObjectStorage, open_storage
+from skep_format.storage import (
+    AppendingStorage,
+    FolderListing,
+    FolderStorage,
+    HdfsStorage,
+    LocalStorage,
+    ObjectStorage,
+    open_storage,
+)
 
 
 class StorageContract:
@@ -144,6 +153,24 @@ class StorageContract:
         with pytest.raises(RuntimeError, match="stop"):
             fail()
         assert [file.path for file in storage.list_prefix("s")] == ["s/good"]
+
+    def test_a_file_grows_where_the_storage_has_that(self, storage):
+        if not isinstance(storage, AppendingStorage):
+            assert not isinstance(storage, (LocalStorage, HdfsStorage))
+            return
+        with storage.open_write("a/grows") as file:
+            file.write(b"one")
+        with storage.open_append("a/grows") as file:
+            file.write(b"two")
+        with contextlib.suppress(ValueError), storage.open_append("a/grows") as file:
+            file.write(b"three")
+            raise ValueError("stop")
+        storage.sync(["a/grows"])
+        assert storage.read("a/grows")[:6] == b"onetwo"
+        assert storage.size("a/grows") == len(storage.read("a/grows"))
+        with pytest.raises(FileNotFoundError), storage.open_append("a/missing"):
+            pass
+        assert not storage.exists("a/missing")
 
     def test_arrow_reads_and_writes_parquet_through_it(self, storage):
         table = pa.table({"n": list(range(10_000)), "text": ["x"] * 10_000})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from skep_format.storage import LocalStorage
 
 CHANGES = {
     "open_write",
+    "open_append",
     "sync",
     "create_exclusive",
     "replace_atomic",
@@ -58,6 +60,13 @@ class FaultyStorage(LocalStorage):
             yield file
             self._call("close", path, lambda: None)
 
+    @contextmanager
+    def open_append(self, path: str) -> Iterator[IO[bytes]]:
+        self._call("open_append", path, lambda: None)
+        with super().open_append(path) as file:
+            yield file
+            self._call("close", path, lambda: None)
+
     def delete_many(self, paths: Collection[str], *, durable: bool = True) -> None:
         for path in paths:  # each is a step of its own: half of the files may be deleted
             self._call("delete_many", path, lambda: LocalStorage.delete_many(self, [path], durable=durable))  # noqa: B023
@@ -70,7 +79,7 @@ def _counted(name: str) -> Any:
     return method
 
 
-for _name in (CHANGES | READS) - {"open_write", "delete_many"}:
+for _name in (CHANGES | READS) - {"open_write", "open_append", "delete_many"}:
     setattr(FaultyStorage, _name, _counted(_name))
 
 
@@ -87,6 +96,20 @@ class KilledAtChanges(FaultyStorage):
         if name not in {*CHANGES, "close"} and not self.hit:
             return do()
         return super()._call(name, path, do)
+
+    @contextmanager
+    def open_append(self, path: str) -> Iterator[IO[bytes]]:
+        target = Path(self.local_path(path))
+        before = target.stat().st_size
+        try:
+            with super().open_append(path) as file:
+                yield file
+                file.flush()
+        except StorageError:
+            grown = target.stat().st_size - before
+            if grown and len(self.calls) == self.at and not self.after:
+                os.truncate(target, before + grown // 2)
+            raise
 
     @contextmanager
     def open_write(self, path: str) -> Iterator[IO[bytes]]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from skep_format.basefile import BaseFileOptions
 from skep_format.timeline.metadata import BaseFilesWritten
 from skep_table.write.output.sizes import record_bytes
-from skep_table.write.planning.candidates import CandidateFile
+from skep_table.write.planning.candidates import CandidateFile, LogTail
 from skep_table.write.planning.profile import LogSizing, PartitionProfile, Sizing, pack, plan_buckets
 from skep_table.write.tags import NEW_KEY
 
@@ -130,3 +130,31 @@ def test_inserts_do_not_rewrite_a_base_file_that_is_many_times_as_large() -> Non
     assert [bucket.base for bucket in many.buckets] == [large]
     as_hudi = plan_buckets({"p": PartitionProfile((large,), {}, 1)}, replace(sizing, logs=LogSizing()))
     assert [bucket.base for bucket in as_hudi.buckets] == [large]
+
+
+def test_logs_take_inserts_of_all_groups_that_are_not_full() -> None:
+    """SparkUpsertDeltaCommitPartitioner.getSmallFileCandidates, of an index that can index log files."""
+    busy = replace(file("busy", 20), compaction="3", tail=LogTail("3"))
+    logged = replace(file("logged", 40), tail=LogTail("1", 2, (".l",), size=100))  # 35 bytes as a base file
+    files = (file("full", 120), file("large", 110), logged, busy)
+    sizing = replace(SIZING, logs=LogSizing(takes_inserts=True))
+    plan = plan_buckets({"p": PartitionProfile(files, {}, 8)}, sizing)
+    assert [(bucket.file_id, bucket.rows, bucket.to_log) for bucket in plan.buckets[:2]] == [
+        ("logged", 4, True),
+        ("large", 1, True),
+    ]
+    assert [(bucket.base, bucket.rows, bucket.to_log) for bucket in plan.buckets[2:]] == [(None, 3, True)]
+    none = plan_buckets({"p": PartitionProfile(files, {}, 8)}, replace(sizing, small_file_bytes=0))
+    assert [bucket.base for bucket in none.buckets] == [None]
+
+
+def test_without_an_index_of_logs_the_smallest_groups_without_logs_are_rewritten() -> None:
+    """The same, of an index that finds keys in base files only."""
+    logged = replace(file("logged", 10), tail=LogTail("1", 2, (".l",), size=1))
+    planned = replace(file("planned", 5), compaction="3", tail=LogTail("3"))
+    files = (file("second", 60), file("first", 50), file("large", 101), logged, planned)
+    for limit, expected in ((0, []), (1, ["first"]), (2, ["first", "second"]), (9, ["first", "second"])):
+        sizing = replace(SIZING, logs=LogSizing(candidates=limit))
+        plan = plan_buckets({"p": PartitionProfile(files, {}, 13)}, sizing)
+        assert [bucket.file_id for bucket in plan.buckets if bucket.base is not None] == expected
+        assert not any(bucket.to_log for bucket in plan.buckets)

@@ -46,6 +46,16 @@ def files_of_instant(table: HudiTable, instant_time: InstantTime) -> list[str]:
     return sorted(path for paths in listed for path in paths)
 
 
+def own_files(table: HudiTable, instant_time: InstantTime, paths: Iterable[str]) -> list[str]:
+    """Those of the paths that a write of ours began, without logs of other commits that it wrote to as well."""
+
+    def is_own(path: str) -> bool:
+        log = LogFileName.parse(path.rpartition("/")[2])
+        return log is None or table.format.logs.is_own(log, instant_time)
+
+    return [path for path in paths if is_own(path)]
+
+
 def _bearing(storage: Storage, instant_time: InstantTime, partition: str) -> list[str]:
     found = []
     for file in storage.list_prefix(partition):

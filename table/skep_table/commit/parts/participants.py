@@ -21,6 +21,7 @@ from skep_table.commit.parts.data_files import (
     delete_new_partitions,
     files_of_instant,
     is_of_base_file,
+    own_files,
     sync_written,
 )
 from skep_table.commit.parts.hash_rings import HashRings
@@ -152,7 +153,8 @@ class DataFiles:
         written = {path for stat in metadata.stats for path in stat.paths}
         announced = {marker.data_path for marker in parse_markers(storage, time, files)}
         only_bases = instant.action is Action.COMPACTION
-        delete_files(table.context, sorted(p for p in announced - written if not only_bases or is_of_base_file(p)))
+        left = own_files(table, time, sorted(announced - written))
+        delete_files(table.context, [path for path in left if not only_bases or is_of_base_file(path)])
 
     def delete_markers(self, table: HudiTable, instant: Instant, *others: str) -> None:
         """After the completion. `others` are deleted with the markers, by one request on object stores."""

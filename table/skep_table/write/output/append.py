@@ -1,11 +1,13 @@
 """Appending rows to a file group of a merge-on-read table: new log files over its newest slice.
 
 Rows become data blocks, keys to delete a delete block behind them. Each write creates log files of its own, under names
-that no other writer chooses: undoing one write leaves the blocks of the others alone.
+that no other writer chooses: undoing one write leaves the blocks of the others alone. By an option it begins in the
+newest log file of the slice, where that ends with a whole block: undoing it takes a command block then.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -17,19 +19,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_format.basefile import parquet_bytes, without_meta_values
-from skep_format.errors import LeaseLostError
+from skep_format.errors import CommitConflictError, LeaseLostError, StorageError
 from skep_format.logfile import BlockType, HeaderKey, avro_block, delete_block, format_block
 from skep_format.logfile.options import DataBlockFormat
+from skep_format.logfile.reader import ends_whole
 from skep_format.metafile import ensure_partition
 from skep_format.names import LogFileName, Marker, join
 from skep_format.schema.avro import avro_text
 from skep_format.schema.types import ALL_META_FIELDS, IS_DELETED, OPERATION, PARTITION_PATH, RECORD_KEY
+from skep_format.storage import AppendingStorage
 from skep_format.timeline.metadata import WriteOperation, WriteStat, runtime_stats
 from skep_table.commit.parts.markers import create_marker, ensure_open
 from skep_table.merge import last_of_each
 from skep_table.merge.rows import Mask, as_mask, deleted, in_delete_block, ordering_columns
 from skep_table.write.context import WriteContext
-from skep_table.write.output.attempt import attempt_of
+from skep_table.write.output.attempt import attempt_of, may_repeat
 from skep_table.write.output.event_times import EventTimes
 from skep_table.write.output.files import MetaColumns
 from skep_table.write.output.positions import BasePlaces
@@ -40,6 +44,7 @@ if TYPE_CHECKING:  # imported where there are statistics to be kept
     from skep_table.metadata_table.records.summaries import ColumnSummary
     from skep_table.metadata_write import FileFacts
 
+log = logging.getLogger("skep.write")
 Headers = Mapping[HeaderKey, str]
 _NO_HEADERS: Headers = {}
 
@@ -195,6 +200,7 @@ class _OpenLog:
     path: str
     sink: IO[bytes]
     times: EventTimes
+    start: int = 0  # the bytes of other commits before its own
     size: int = 0
     rows: int = 0
     deletes: int = 0
@@ -230,7 +236,7 @@ class LogFiles:
 
     def write(self, block: Block) -> None:
         """Appends a block to the open log file, which ends when it has reached the size for log files in bytes."""
-        file = self._open or self._next()
+        file = self._open or (None if self._names else self._continued()) or self._next()
         file.sink.write(block.data)
         file.size += len(block.data)
         file.rows += block.rows
@@ -238,7 +244,7 @@ class LogFiles:
         file.columns.append(block.columns)
         if block.records is not None:
             file.times.add(block.records)
-        if file.size >= self._context.logs.file_bytes:
+        if file.start + file.size >= self._context.logs.file_bytes:
             self._close(file)
 
     def close(self) -> list[WriteStat]:
@@ -247,11 +253,34 @@ class LogFiles:
             self._close(self._open)
         return self._stats
 
+    def _continued(self) -> _OpenLog | None:
+        """The newest log file of the slice, where its blocks may be followed by others; None: a new file begins."""
+        context, storage, found = self._context, self._context.storage, self._tail.last
+        if not context.logs.appends or found is None or self._tail.awaited or may_repeat():
+            return None
+        assert isinstance(storage, AppendingStorage)
+        name, size = found
+        path = join(self._bucket.partition_path, str(name))
+        # by its name it would be deleted with the files of this write
+        taken = name.cdc or name.extension != "log" or context.format.logs.is_own(name, context.instant_time)
+        if taken or size >= context.logs.file_bytes or not ends_whole(storage, path, size):
+            return None
+        marker = Marker(context.instant_time, self._bucket.partition_path, str(name), context.format.logs.marker_type)
+        create_marker(storage, marker, listed=context.announced is not None)
+        try:
+            sink = self._stack.enter_context(storage.open_append(path))
+        except StorageError as error:  # of HDFS, where a writer that died still has it open
+            log.info("%s: a new log file begins, as this one can't grow: %s", path, error.message)
+            return None
+        self._names.append(str(name))
+        self._open = _OpenLog(name, path, sink, EventTimes(context.event_time), size)
+        return self._open
+
     def _next(self) -> _OpenLog:
         context, bucket, tail = self._context, self._bucket, self._tail
         partition = bucket.partition_path
         of_slice = tail.awaited or not context.format.logs.of_delta_commit
-        last = len(self._names) + (tail.version if of_slice else 0)
+        last = sum(each not in tail.files for each in self._names) + (tail.version if of_slice else 0)
         named_by = tail.base_instant if tail.awaited else context.instant_time
         name = context.format.logs.new_file(bucket.file_id, tail.base_instant, named_by, last, self._token)
         path = join(partition, str(name))
@@ -271,8 +300,15 @@ class LogFiles:
         try:
             ensure_open(context.storage, context.instant_time, file.path)
         except LeaseLostError:
-            context.storage.delete(file.path)
+            if not file.start:
+                context.storage.delete(file.path)
             raise
+        if file.start and context.storage.size(file.path) != file.start + file.size:
+            raise CommitConflictError(
+                f"{file.path}: another writer wrote to it at the same time",
+                path=file.path,
+                instant=context.instant_time,
+            )
         self._stats.append(self._stat(file))
         self._start = time.monotonic()
         facts = None if context.facts is None else context.facts.of_log_file(self._stats[-1], file.columns)
@@ -294,14 +330,14 @@ class LogFiles:
             num_update_writes=0 if self._is_new else file.rows,
             num_inserts=file.rows if self._is_new else 0,
             total_write_bytes=file.size,
-            file_size_in_bytes=file.size,
+            file_size_in_bytes=file.start + file.size,
             log_version=file.name.version,
-            log_offset=0,
+            log_offset=file.start,
             min_event_time=file.times.least,
             max_event_time=file.times.greatest,
             runtime_stats=runtime_stats(upsert=time.monotonic() - self._start),
             base_file=base_file,
-            log_files=(*before, *self._names) if shared else (str(file.name),),
+            log_files=tuple(dict.fromkeys((*before, *self._names))) if shared else (str(file.name),),
         )
 
     def _slice_before(self) -> tuple[str, tuple[str, ...]]:

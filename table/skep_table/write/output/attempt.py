@@ -37,6 +37,11 @@ def attempt_scope(attempt: Attempt) -> Iterator[None]:
         _current.reset(token)
 
 
+def may_repeat() -> bool:
+    """Whether the running task may have other attempts, earlier ones and at the same time."""
+    return _current.get() is not None
+
+
 def attempt_of(task: int) -> Attempt:
     """The running attempt of task number `task`; without a scope, a number no other attempt in this process has."""
     current = _current.get()

@@ -14,7 +14,7 @@ import pyarrow as pa
 from skep_format.basefile import OpenBaseFile, read_base
 from skep_format.basefile.reader import BATCH_ROWS
 from skep_format.instant_time import InstantTime
-from skep_format.names import FileGroupId
+from skep_format.names import FileGroupId, LogFileName
 from skep_format.schema.evolve import SourceNames
 from skep_format.schema.types import Schema
 from skep_format.storage import Storage
@@ -32,6 +32,7 @@ class LogTail:
 
     New log files are named by `base_instant` (that of a pending compaction, where the slice awaits one) and come after
     `version`. `files` are the names of those that are there, `base_file` is the base file's; their bytes are `size`.
+    `last` is the newest of them in the order of reading, with its size.
     `awaited`: a resize is to write the slice; its log files are named by it in every version of tables, so that no
     reader sees them before.
     """
@@ -42,6 +43,7 @@ class LogTail:
     base_file: str = ""
     size: int = 0
     awaited: bool = False
+    last: tuple[LogFileName, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +197,9 @@ def _tail(group: FileGroup) -> LogTail | None:
         return None
     instant = group.pending_compaction or slice_.base_instant
     newest = group.slices[0]
-    logs = [log.name for log in newest.log_files] if newest.base_instant == instant else []
+    files = newest.log_files if newest.base_instant == instant else ()
+    logs = [log.name for log in files]
+    last = max(files, key=lambda log: log.name.sort_key, default=None)
     base = slice_.base_file if slice_.base_instant == instant else None
     return LogTail(
         instant,
@@ -203,4 +207,5 @@ def _tail(group: FileGroup) -> LogTail | None:
         tuple(map(str, logs)),
         str(base.name) if base else "",
         sum(log.size_bytes for log in slice_.log_files),
+        last=None if last is None else (last.name, last.size_bytes),
     )

@@ -13,8 +13,10 @@ from skep_format.errors import KeyFieldError
 from skep_format.logfile.options import LogFileOptions
 from skep_format.schema.policy import hint_of_case
 from skep_format.schema.types import Schema
-from skep_format.timeline.instant import Instant
+from skep_format.storage import AppendingStorage
+from skep_format.timeline.instant import Action, Instant
 from skep_format.timeline.metadata import WriteOperation
+from skep_table.commit.options import Concurrency
 from skep_table.keys import KeyGenerator
 from skep_table.keys.dropped import DroppedColumns
 from skep_table.keys.stored import StoredKeys, generator_as_stored
@@ -145,8 +147,25 @@ class WritePlan:
         An index that opens no base file has no positions: unless asked for, none are looked up there.
         """
         looks_up = self.index.opens_base_files or self.settings.positions_given
-        logs = replace(self.settings.logs, positions=looks_up and names_positions(table))
+        positions = looks_up and names_positions(table)
+        logs = replace(self.settings.logs, positions=positions, appends=self._appends(table))
         return logs if table.config.captured is None else replace(logs, file_bytes=sys.maxsize)
+
+    def _appends(self, table: HudiTable) -> bool:
+        """Whether blocks may go into log files of other commits.
+
+        Not where other writers may do so at the same time, or where a file that grows is not what others have noted:
+        change data, statistics of files, plans to merge logs.
+        """
+        return (
+            self.settings.appends_to_logs
+            and not table.format.logs.of_delta_commit
+            and isinstance(table.storage, AppendingStorage)
+            and not Concurrency.of(table.options).is_shared
+            and table.config.captured is None
+            and self._facts_of(table) is None
+            and not table.timeline.pending().of(Action.LOG_COMPACTION)
+        )
 
     def _facts_of(self, table: HudiTable) -> ColumnReader | None:
         kept = with_building(table).config.metadata_partitions if self.settings.keeps_metadata_table else ()

@@ -32,7 +32,8 @@ _ALWAYS_REWRITTEN = 2 << 20
 
 @dataclass(frozen=True, slots=True)
 class LogSizing:
-    """Merge-on-read: updates go to log files; inserts too when the index finds keys there (`takes_inserts`).
+    """Merge-on-read: updates go to log files; inserts too when the index finds keys there (`takes_inserts`): into the
+    logs of all groups that are not full.
 
     Else inserts rewrite small base files, at most `candidates` of a partition, and none that has log files.
     `compression` is the bytes in a base file for each byte of a log file. A base file larger than `most_rewritten`
@@ -230,7 +231,10 @@ def pack(sizes: Sequence[int], tasks: int) -> list[list[int]]:
 def _small_files(profile: PartitionProfile, sizing: Sizing) -> dict[int, int]:
     """Position → rows that still fit, smallest file first."""
     sizes = {at: _size(file, sizing.logs) for at, file in enumerate(profile.files) if _takes_inserts(file, sizing.logs)}
-    small = sorted((at for at, size in sizes.items() if size < sizing.small_file_bytes), key=lambda at: sizes[at])
+    # nothing is rewritten where logs take inserts: there all groups do that are not full, as in Hudi
+    in_logs = sizing.logs is not None and sizing.logs.takes_inserts and sizing.small_file_bytes > 0
+    below = sizing.max_file_bytes if in_logs else sizing.small_file_bytes
+    small = sorted((at for at, size in sizes.items() if size < below), key=lambda at: sizes[at])
     if sizing.logs is not None and not sizing.logs.takes_inserts:
         small = small[: sizing.logs.candidates]
         if sizing.logs.most_rewritten is not None:
@@ -242,10 +246,12 @@ def _small_files(profile: PartitionProfile, sizing: Sizing) -> dict[int, int]:
 def _takes_inserts(file: CandidateFile, logs: LogSizing | None) -> bool:
     if file.clustering is not None:
         return False
-    if logs is None or logs.takes_inserts:
+    if logs is None:
         return True
+    if file.compaction is not None:
+        return False
     # By their size: in newer table versions the names of log files do not name the slice, and `tail.files` lacks them.
-    return bool(file.path) and file.compaction is None and not (file.tail and file.tail.size)
+    return logs.takes_inserts or (bool(file.path) and not (file.tail and file.tail.size))
 
 
 def _size(file: CandidateFile, logs: LogSizing | None) -> int:

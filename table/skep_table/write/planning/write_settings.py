@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import TypeVar
 
 from skep_format.basefile import BaseFileOptions
-from skep_format.logfile.options import COMPRESSION_RATIO, POSITIONS, LogFileOptions
+from skep_format.logfile.options import APPEND, COMPRESSION_RATIO, POSITIONS, LogFileOptions
 from skep_format.options import Option, Options
 from skep_format.schema.exact import LOSSY, TEXT, Casts
 from skep_format.schema.policy import CASE_SENSITIVE, OPERATION_FIELD, SchemaPolicy
@@ -75,6 +75,7 @@ class WriteSettings:
     operation_field: bool = _value(OPERATION_FIELD)
     files: BaseFileOptions = _read(BaseFileOptions.of)
     logs: LogFileOptions = _read(LogFileOptions.of)
+    appends_to_logs: bool = _value(APPEND)
     positions_given: bool = _read(lambda o: o.is_set(POSITIONS))
     event_time: str = _value(known.EVENT_TIME)
     keeps_metadata_table: bool = _read(keeps_metadata_table)
