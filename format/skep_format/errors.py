@@ -85,7 +85,10 @@ class TableExistsError(TableError):
 
 
 class FolderInUseError(TableError):
-    """A table is to be created in a folder that holds other files, or commits without settings. Fields: path, found."""
+    """A table is to be created in a folder with commits without settings, or by a stream among other files.
+
+    Fields: path, found.
+    """
 
 
 class TableMismatchError(TableError):

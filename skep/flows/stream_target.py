@@ -30,7 +30,7 @@ from skep_format.timeline.metadata import WriteOperation
 from skep_format.versions import MergeSource, StreamerKeys, format_of, format_of_version
 from skep_stream.options import ERROR_FAILURE, ERROR_NAME, ERROR_PATH, ERROR_TABLE, PARTIAL_UPDATES, WriteFailure
 from skep_stream.shares import SharedTurns, Work
-from skep_table.commit.create import planned_table
+from skep_table.commit.create import check_empty, planned_table
 from skep_table.events import Events
 from skep_table.table import HudiTable
 from skep_table.write.partial import SetColumns
@@ -139,6 +139,7 @@ class TableTarget(DescribedTarget):
         columns = schema if isinstance(schema, Schema) else from_arrow(schema, name)
         options = self._options_of_new(columns)
         storage = open_storage(self.path, options)
+        check_empty(storage, name)
         with made_at(storage, spec_of(options, name, columns), options, events=self._events, spark=self._spark) as made:
             yield self._in_turns(made)
 

@@ -32,7 +32,7 @@ def new_table(
 
     Where the block fails, the table is removed, and by `unregister` its entry, unless another writer uses it. After a
     kill the next call for the same place does that. TableExistsError where there is a table, or one is being made,
-    FolderInUseError where other files are.
+    FolderInUseError where commits without settings are.
     """
     check_settings(table_config(spec), storage.root, options)
     sign = agent_text("making a table")

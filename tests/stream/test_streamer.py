@@ -785,9 +785,6 @@ def test_a_target_with_other_files_is_refused_and_left_as_it_is(job: Job, table_
     with pytest.raises(FolderInUseError, match=r"is not empty and no Hudi table: it holds reports/may\.csv"):
         job.streamer(table_type=table_type).run_once()
     assert [each for each in folder.rglob("*") if each.is_file()] == [folder / "reports/may.csv"]
-    rows = skep.write(pa.table({"id": [1]})).options(**{"hoodie.table.name": "t"}).mode("append")
-    with pytest.raises(FolderInUseError, match=r"reports/may\.csv"):
-        rows.save(job.table)
 
 
 @pytest.mark.parametrize(("table_type", "version"), [("COPY_ON_WRITE", "6"), ("MERGE_ON_READ", "9")])

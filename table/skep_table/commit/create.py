@@ -79,12 +79,12 @@ class TableSpec:
 def create_table(storage: Storage, spec: TableSpec, options: Mapping[str, object] | None = None) -> HudiTable:
     """Writes the settings of a new table and opens it with `options`.
 
-    TableExistsError when the folder holds a table, FolderInUseError when it holds other files; InputError when `spec`
-    is inconsistent.
+    TableExistsError when the folder holds a table, FolderInUseError when it holds commits without settings; InputError
+    when `spec` is inconsistent.
     """
     context = TableContext(storage, Options(options)).of_table(spec.name)  # refuses before there is a table
     config = table_config(spec)
-    _check_free(storage, spec.name)
+    _check_settings(storage, spec.name)
     config = create_table_config(storage, config)
     if (path := format_of(config).timeline_layout(config).placeholder) is not None:
         with contextlib.suppress(AlreadyExistsError):  # of a creator that died
@@ -92,37 +92,44 @@ def create_table(storage: Storage, spec: TableSpec, options: Mapping[str, object
     return HudiTable.in_context(context)
 
 
-def _check_free(storage: Storage, name: str) -> None:
-    """FolderInUseError for a folder without a table that is not empty: a reader would take its files for the table's.
-
-    Names that readers pass over, with `.` or `_`, are free for others: checkpoints of streams, and what the first write
-    of a table left that was taken back.
-    """
-    meta, folders = storage.list_folder(META_FOLDER), [""]
+def _check_settings(storage: Storage, name: str) -> None:
+    """FolderInUseError for a table that has lost its settings: others would not be those of its rows."""
+    meta = storage.list_folder(META_FOLDER)
     if {file.path for file in meta.files} & {PROPERTIES_PATH, BACKUP_PATH}:
         return
-    instants = [
-        *meta.files,
-        *(storage.list_folder(f"{META_FOLDER}/timeline").files if "timeline" in meta.folders else ()),
-    ]
     ends = tuple(f".{action.value}" for action in DATA_ACTIONS)
+    instants = [*meta.files, *(storage.list_folder(f"{META_FOLDER}/timeline").files if meta.folders else ())]
     found = next((file.path for file in instants if file.name.endswith(ends)), None)
-    while found is None and folders:
-        folder = folders.pop()
-        listing = storage.list_folder(folder)
-        found = next((file.path for file in listing.files if not file.name.startswith((".", "_"))), None)
-        folders += [f"{folder}/{each}".lstrip("/") for each in listing.folders if not each.startswith((".", "_"))]
     if found is not None:
-        is_commit = found.startswith(f"{META_FOLDER}/")
         raise FolderInUseError(
-            f"table {name}: {storage.root} is not empty and no Hudi table: it holds {found}"
-            + (", and no settings" if is_commit else ""),
-            hint="skep fsck finds lost settings of a table"
-            if is_commit
-            else "choose an empty folder; skep bootstrap makes a table of a folder of files, beside it",
+            f"table {name}: {storage.root} holds {found}, and no settings",
+            hint="skep fsck finds lost settings of a table",
             path=storage.root,
             found=found,
         )
+
+
+def check_empty(storage: Storage, name: str) -> None:
+    """FolderInUseError for a folder without a table that holds files.
+
+    Names that readers pass over, with `.` or `_`, do not count: checkpoints of streams, and what the first write of a
+    table left that was taken back.
+    """
+    if PROPERTIES_PATH in {file.path for file in storage.list_folder(META_FOLDER).files}:
+        return
+    folders = [""]
+    while folders:
+        folder = folders.pop()
+        listing = storage.list_folder(folder)
+        found = next((file.path for file in listing.files if not file.name.startswith((".", "_"))), None)
+        if found is not None:
+            raise FolderInUseError(
+                f"table {name}: {storage.root} is not empty and no Hudi table: it holds {found}",
+                hint="choose an empty folder; skep bootstrap makes a table of a folder of files, beside it",
+                path=storage.root,
+                found=found,
+            )
+        folders += [f"{folder}/{each}".lstrip("/") for each in listing.folders if not each.startswith((".", "_"))]
 
 
 def planned_table(storage: Storage, spec: TableSpec, options: Mapping[str, object] | None = None) -> HudiTable:
