@@ -114,7 +114,7 @@ class Streamer:
         self._turns = self._shared_turns()
         self._metrics, self._port = metrics, _metrics_port(self._flags, options)
         options.check()
-        holder = spark or SparkHolder()
+        holder = self._holder(spark)
         if _choice(self._flags, "engine", ("threads", "spark")) == "spark":
             holder = SparkHolder(holder.session)
         events = traced(events or Events(), options)
@@ -238,6 +238,16 @@ class Streamer:
             return None
         table = self.target.table()
         return source.first_checkpoint(table) if table is not None and newest(table, asked.writer) is None else None
+
+    def _holder(self, given: SparkHolder | None) -> SparkHolder:
+        """Whose session, when it is started, has the master and name of the flags."""
+        holder = given or SparkHolder()
+        settings = {"spark.master": "spark_master", "spark.app.name": "spark_app_name"}
+        asked = {key: text for key, flag in settings.items() if (text := self._flags.text(flag)) is not None}
+        if asked and holder.is_started:
+            warnings.warn("--spark-master and --spark-app-name: a session is there", FlagWarning, stacklevel=3)
+        holder.conf.update(asked)
+        return holder
 
     def _shared_turns(self) -> SharedTurns | None:
         shares = shares_of(self._flags)

@@ -81,6 +81,8 @@ FLAGS: Final[tuple[Flag, ...]] = (
             "When a continuous stream ends: NoNewDataTerminationStrategy, or a function.",
         ),
         ("--config-folder", "Many tables: the folder of their property files, <database>_<table>_config.properties."),
+        ("--spark-master", "The master of a session that is started for the stream."),
+        ("--spark-app-name", "The name of its application."),
         ("--base-path-prefix", "Many tables: the folder below which each is, as <database>/<table>."),
     ),
     *_flags(
@@ -124,12 +126,6 @@ FLAGS: Final[tuple[Flag, ...]] = (
         _REFUSED,
         ("--config-hot-update-strategy-class", "Settings that change while a stream runs."),
         ("--ingestion-metrics-class", "Metrics of one's own."),
-    ),
-    *_flags(
-        FlagValue.TEXT,
-        _IDLE,
-        ("--spark-master", "spark.master among the settings of Spark does."),
-        ("--spark-app-name", "spark.app.name among the settings of Spark does."),
     ),
     *_flags(
         FlagValue.SWITCH,

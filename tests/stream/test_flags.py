@@ -42,8 +42,8 @@ def test_wrong_flags_are_refused_by_name(words: list[str], message: str) -> None
 def test_flags_that_are_not_built_are_refused_and_idle_ones_are_named() -> None:
     with pytest.raises(UnsupportedError, match="--bootstrap-overwrite is not built"):
         Flags.of(parse([*REQUIRED, "--bootstrap-overwrite"]))
-    with pytest.warns(FlagWarning, match="--spark-master has no effect"):
-        Flags.of(parse([*REQUIRED, "--spark-master", "local"]))
+    with pytest.warns(FlagWarning, match="--enable-hive-support has no effect"):
+        Flags.of(parse([*REQUIRED, "--enable-hive-support"]))
 
 
 def test_each_flag_is_there_once() -> None:

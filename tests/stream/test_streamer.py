@@ -23,6 +23,7 @@ from file_jobs import KEYS, ORDER, Job, command, row, words
 from pyarrow import parquet
 
 import skep
+from skep.query.spark import SparkHolder
 from skep_format.errors import (
     CorruptFileError,
     FolderInUseError,
@@ -73,6 +74,15 @@ def test_files_with_types_need_no_schema(job: Job, kind: str) -> None:
     source = {"parquet": "ParquetDFSSource", "orc": "ORCDFSSource", "avro": "AvroDFSSource"}[kind]
     job.streamer(source_class=source, schemaprovider_class=None).run_once()
     assert job.rows() == [row("a", 1, "x")]
+
+
+def test_a_session_that_is_started_has_the_master_and_name_of_the_flags(job: Job) -> None:
+    spark = SparkHolder()
+    job.streamer(spark=spark, spark_master="local[1]", spark_app_name="orders")
+    assert spark.conf == {"spark.master": "local[1]", "spark.app.name": "orders"}
+    spark._made = object()  # type: ignore[assignment]
+    with pytest.warns(FlagWarning, match="a session is there"):
+        job.streamer(spark=spark, spark_master="local[1]")
 
 
 def test_operations_of_hudi(job: Job) -> None:
