@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import tarfile
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -149,6 +151,16 @@ class TestEntries:
         sync_table(table, glue, database, options=options)
         assert glue.table(database, "t").storage.input_format == "org.apache.hadoop.hive.ql.io.SymlinkTextInputFormat"
         assert not check_table(table, glue, database, options=options)
+
+
+def test_a_table_over_files_of_another_format_is_registered(glue: GlueCatalog, database: str, tmp_path: Path) -> None:
+    with tarfile.open(Path(__file__).parents[1] / "golden" / "external.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    table = HudiTable.open(str(tmp_path / "external"))
+    sync_table(table, glue, database)
+    assert glue.partition_names(database, "external") == ["day=2026-01-01", "day=2026-01-02"]
+    assert [column.name for column in glue.table(database, "external").storage.columns][-2:] == ["id", "name"]
+    assert not check_table(table, glue, database)
 
 
 class Killed(BaseException):

@@ -480,20 +480,15 @@ class GlueCatalog:
         ) from error
 
     def _broken(self, call: str, of: str | None, error: Exception) -> CatalogError:
-        from botocore.exceptions import (
-            ConnectionError as NotConnectedError,
-        )
-        from botocore.exceptions import (
-            CredentialRetrievalError,
-            HTTPClientError,
-            NoCredentialsError,
-            PartialCredentialsError,
-        )
+        from botocore import exceptions
 
         kind, hint = CatalogError, None
-        if isinstance(error, HTTPClientError | NotConnectedError):
+        if isinstance(error, exceptions.HTTPClientError | exceptions.ConnectionError):
             kind = MetastoreUnreachableError
-        elif isinstance(error, NoCredentialsError | PartialCredentialsError | CredentialRetrievalError):
+        elif isinstance(
+            error,
+            exceptions.NoCredentialsError | exceptions.PartialCredentialsError | exceptions.CredentialRetrievalError,
+        ):
             kind, hint = (
                 AuthenticationError,
                 "set hoodie.aws.access.key and its secret, or AWS's own variables or files",
