@@ -28,6 +28,7 @@ from skep_format.errors import (
     UnsupportedError,
 )
 from skep_format.options import UnknownOptionWarning
+from skep_format.storage import LocalStorage
 from skep_format.timeline.instant import Action
 from skep_table.table import HudiTable
 
@@ -90,7 +91,7 @@ def test_a_job_whose_keys_are_in_hadoops_configuration(
         assert ids(spark.read.format("hudi").load(str(path))) == [1, 2, 3, 4]
         named = make(spark, database, "named", 1, 2)
         assert ids(spark.sql(f"SELECT * FROM {named} WHERE id > 1")) == [2]
-        files = list(Path(spark_lake.table(named).path).glob("*.parquet"))
+        files = list(LocalStorage(spark_lake.table(named).path).local_path("").glob("*.parquet"))
         assert {file.read_bytes()[-4:] for file in files} == {b"PARE"}
     finally:
         for key in keys:
