@@ -193,6 +193,7 @@ def test_each_finds_the_keys_of_the_other(
     agree(both.shared, both.hudi)
 
 
+@pytest.mark.peer(f"hudi-{RELEASE}")  # beside the other test, so that HBase is started once
 def test_what_the_gateway_answers_is_what_the_index_expects(hbase: HBase) -> None:
     """Batches, rates by the number of region servers, a scan by commits, changes at a time, errors."""
     hbase.make("plain")
