@@ -35,17 +35,14 @@ SYNC = "hoodie.datasource.meta.sync.glue."
 
 
 @pytest.fixture
-def metastore(glue_options: dict[str, str]) -> Iterator[GlueCatalog]:
-    with GlueCatalog.connect(ADDRESS, glue_options) as client:
-        yield client
+def metastore(glue: GlueCatalog) -> GlueCatalog:
+    return glue
 
 
 @pytest.fixture
-def database(metastore: GlueCatalog) -> Iterator[str]:
-    name = f"db_{uuid.uuid4().hex[:10]}"
-    metastore.create_database(Database(name))
-    yield name
-    metastore.drop_database(name, cascade=True)
+def database(glue: GlueCatalog, glue_database: str) -> str:
+    glue.create_database(Database(glue_database))
+    return glue_database
 
 
 @pytest.fixture

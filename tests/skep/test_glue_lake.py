@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,17 +26,9 @@ Orders = Callable[..., pa.Table]
 
 
 @pytest.fixture
-def glue(glue_options: dict[str, str]) -> Iterator[GlueCatalog]:
-    with GlueCatalog.connect(ADDRESS, glue_options) as client:
-        yield client
-
-
-@pytest.fixture
-def database(glue: GlueCatalog) -> Iterator[str]:
-    name = f"db_{uuid.uuid4().hex[:10]}"
-    yield name
-    if name in glue.databases():
-        glue.drop_database(name, cascade=True)
+def database(glue_database: str) -> str:
+    """A name for a database that a sync makes."""
+    return glue_database
 
 
 def test_a_write_by_path_syncs_after_its_commit(

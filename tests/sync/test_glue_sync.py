@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tarfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,18 +38,9 @@ Write = Callable[..., HudiTable]
 
 
 @pytest.fixture
-def glue(glue_options: dict[str, str]) -> Iterator[GlueCatalog]:
-    with GlueCatalog.connect(ADDRESS, glue_options) as client:
-        yield client
-
-
-@pytest.fixture
-def database(glue: GlueCatalog) -> Iterator[str]:
+def database(glue_database: str) -> str:
     """A name for a database that a sync makes."""
-    name = f"db_{uuid.uuid4().hex[:10]}"
-    yield name
-    if name in glue.databases():
-        glue.drop_database(name, cascade=True)
+    return glue_database
 
 
 def entry(glue: GlueCatalog, database: str, name: str) -> dict[str, Any]:

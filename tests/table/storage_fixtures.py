@@ -6,12 +6,15 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from counting_storage import Calls, Requests, count_class
 
 from skep_format.storage import HdfsStorage, LocalStorage, ObjectStorage, Storage, open_storage
+
+if TYPE_CHECKING:
+    from skep_catalog.glue.client import GlueCatalog
 
 _REQUESTS = Requests()
 
@@ -70,6 +73,24 @@ def glue_options(s3_options: dict[str, str]) -> dict[str, str]:
         "hoodie.aws.access.key": "key",
         "hoodie.aws.secret.key": "secret",
     }
+
+
+@pytest.fixture
+def glue(glue_options: dict[str, str]) -> Iterator[GlueCatalog]:
+    """A client of AWS Glue there."""
+    from skep_catalog.glue.client import GlueCatalog
+
+    with GlueCatalog.connect("glue://us-east-1", glue_options) as client:
+        yield client
+
+
+@pytest.fixture
+def glue_database(glue: GlueCatalog) -> Iterator[str]:
+    """A name for a database of Glue that a sync or a test makes; it is dropped with its tables."""
+    name = f"db_{uuid.uuid4().hex[:10]}"
+    yield name
+    if name in glue.databases():
+        glue.drop_database(name, cascade=True)
 
 
 @pytest.fixture
