@@ -527,9 +527,9 @@ def test_streams_compact_beside_their_batches(
     """As Hudi's do, unless they are asked to wait for it."""
     put_aside: list[str] = []
 
-    def counted(table: str, job: Callable[[], None]) -> None:
+    def counted(table: str, job: Callable[[], None], lane: str) -> None:
         put_aside.append(table)
-        submit(table, job)
+        submit(table, job, lane)
 
     monkeypatch.setattr(services_runner, "submit", counted)
     more = {} if beside == "by default" else {"hoodie.datasource.compaction.async.enable": beside}
