@@ -12,6 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from counting_storage import CountingStorage
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from skep_format.errors import CommitConflictError, OptionError
 from skep_format.logfile import BlockType, LogBlock, read_blocks
@@ -495,16 +497,21 @@ def with_new_keys_in_logs(table: HudiTable, of: str) -> WriteResult:
     assert (result.updated, result.inserted) == (1, 2)
     assert [(stat.num_update_writes, stat.num_inserts) for stat in result.metadata.stats] == [(1, 2)]
     if of == "Flink":
-        stats = {
-            path: tuple(replace(stat, num_update_writes=3, num_inserts=0) for stat in of_path)
-            for path, of_path in result.metadata.partition_to_write_stats.items()
-        }
-        stated = replace(result.metadata, partition_to_write_stats=stats)
-        planned = table.layout.path(replace(result.instant, state=State.INFLIGHT, completion_time=None))
-        assert table.storage.size(planned) > 0
-        table.storage.replace_atomic(planned, b"")
-        table.storage.replace_atomic(table.layout.path(result.instant), table.layout.encode_commit(stated))
+        state_as_flink(table, result)
     return result
+
+
+def state_as_flink(table: HudiTable, result: WriteResult) -> None:
+    """Rewrites a commit as Flink states it: new keys count as updates, and no workload was planned."""
+    stats = {
+        path: tuple(replace(stat, num_update_writes=stat.num_writes, num_inserts=0) for stat in of_path)
+        for path, of_path in result.metadata.partition_to_write_stats.items()
+    }
+    stated = replace(result.metadata, partition_to_write_stats=stats)
+    planned = table.layout.path(replace(result.instant, state=State.INFLIGHT, completion_time=None))
+    assert table.storage.size(planned) > 0
+    table.storage.replace_atomic(planned, b"")
+    table.storage.replace_atomic(table.layout.path(result.instant), table.layout.encode_commit(stated))
 
 
 @pytest.mark.filterwarnings("ignore::skep_table.write.indexes.memory.InMemoryWarning")
@@ -609,6 +616,56 @@ def test_logs_with_updates_alone_are_not_read_for_keys(table_version: int, make:
         assert not [path for path in storage.calls.paths("read", "open_input") if ".log." in path]
         commits = [path for path in storage.calls.paths("read") if path.endswith(".deltacommit")]
         assert len(commits) == len(set(commits)) <= (13 if new == "new" else 0)
+
+
+KEYS = st.lists(st.sampled_from("abcdef"), min_size=1, max_size=3, unique=True)
+WRITES = st.tuples(st.sampled_from(["into logs", "as Flink", "by files", "by files", "delete"]), KEYS)
+SERVICES = st.tuples(st.sampled_from(["compact", "schedule", "execute"]), st.just([]))
+
+
+@pytest.mark.filterwarnings("ignore::skep_table.write.indexes.memory.InMemoryWarning")
+@settings(max_examples=8, deadline=None)
+@given(
+    st.sampled_from(["BLOOM", "GLOBAL_BLOOM"]),
+    st.sampled_from([6, 9]),
+    st.lists(st.one_of(WRITES, WRITES, SERVICES), min_size=4, max_size=10),
+)
+def test_a_key_is_in_one_place_whoever_put_it_there(
+    tmp_path_factory: pytest.TempPathFactory, kind: str, version: int, steps: list[tuple[str, list[str]]]
+) -> None:
+    """Writers that put new keys into logs, and one that looks into base files, write in turn."""
+    spec = TableSpec(
+        name="t",
+        schema=SCHEMA,
+        record_key=("id",),
+        partition_by=("part",),
+        ordering="ts",
+        type=TableType.MERGE_ON_READ,
+        version=version,
+    )
+    table = create_table(LocalStorage(str(tmp_path_factory.mktemp("history") / "t")), spec)
+    by_files = LocalWriter(table.with_context(**setting(index__type=kind)))
+    into_logs = LocalWriter(table.with_context(**setting(index__type="INMEMORY")))
+    services = {"compact": compact, "schedule": schedule_compaction, "execute": execute_pending_compactions}
+    held: dict[str, tuple[int, int]] = {}
+    deleted: set[str] = set()
+    for ts, (step, keys) in enumerate(steps):
+        given_rows = rows(*((key, "p", ts, ts) for key in keys))
+        if step in services:
+            services[step](table.reload().with_context(**setting(compact__inline__max__delta__commits=1)))
+        elif step == "delete":
+            by_files.delete(given_rows.select(["id", "part"]))
+            deleted |= {*keys}
+            held = {key: row for key, row in held.items() if key not in keys}
+        elif step == "by files" or deleted & {*keys}:  # an index of rows does not see where a deleted one was
+            assert by_files.upsert(given_rows).inserted <= len({*keys} - {*held})
+            held |= dict.fromkeys(keys, (ts, ts))
+        else:
+            result = into_logs.upsert(given_rows)
+            held |= dict.fromkeys(keys, (ts, ts))
+            if step == "as Flink":
+                state_as_flink(table, result)
+        assert found(table) == held
 
 
 @pytest.mark.parametrize("moves", [True, False])
