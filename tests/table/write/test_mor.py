@@ -630,7 +630,7 @@ SERVICES = st.tuples(st.sampled_from(["compact", "schedule", "execute"]), st.jus
     st.sampled_from([6, 9]),
     st.lists(st.one_of(WRITES, WRITES, SERVICES), min_size=4, max_size=10),
 )
-def test_a_key_is_in_one_place_whoever_put_it_there(
+def test_a_key_is_in_one_place_whatever_index_put_it_there(
     tmp_path_factory: pytest.TempPathFactory, kind: str, version: int, steps: list[tuple[str, list[str]]]
 ) -> None:
     """Writers that put new keys into logs, and one that looks into base files, write in turn."""
