@@ -633,7 +633,7 @@ SERVICES = st.tuples(st.sampled_from(["compact", "schedule", "execute"]), st.jus
 def test_a_key_is_in_one_place_whatever_index_put_it_there(
     tmp_path_factory: pytest.TempPathFactory, kind: str, version: int, steps: list[tuple[str, list[str]]]
 ) -> None:
-    """Writers that put new keys into logs, and one that looks into base files, write in turn."""
+    """Writes with an index that puts new keys into logs, and with one of base files, in turn."""
     spec = TableSpec(
         name="t",
         schema=SCHEMA,
