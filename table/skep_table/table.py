@@ -292,6 +292,21 @@ class HudiTable:
             self._commits.put(instant, metadata, len(metadata.stats))
         return metadata
 
+    def first_commits(self, instants: Sequence[Instant], most_bytes: int) -> Sequence[Instant]:
+        """The first of these completed writes whose metadata is at hand, or is now: it is read at the same time, as far
+        as it has no more bytes than those."""
+        files, left, wanted, found = self.timeline.files.completed, most_bytes, [], 0
+        for instant in instants:
+            if self._commits.get(instant) is None:
+                file = files.get(instant.requested_time)
+                left -= most_bytes if file is None else file.size_bytes
+                if left < 0:
+                    break
+                wanted.append(instant)
+            found += 1
+        self.context.threads.map(self.commit_metadata, wanted)
+        return instants[:found]
+
     def written_in(self, partition_path: str) -> list[Written]:
         """What completed writes state to have written in a partition: of the newest writes, and of all at hand."""
         found = self._written_at_hand.get(partition_path, ())
@@ -308,15 +323,7 @@ class HudiTable:
         The newest `_NEWEST_COMMITS` are read at the same time, as far as they have no more than `_NEWEST_BYTES`.
         """
         completed = list(self._completed_commits(None))
-        files, left, wanted = self.timeline.files.completed, _NEWEST_BYTES, []
-        for instant in completed[:_NEWEST_COMMITS]:
-            if self._commits.get(instant) is None:
-                file = files.get(instant.requested_time)
-                left -= _NEWEST_BYTES if file is None else file.size_bytes
-                if left < 0:
-                    break
-                wanted.append(instant)
-        self.context.threads.map(self.commit_metadata, wanted)
+        self.first_commits(completed[:_NEWEST_COMMITS], _NEWEST_BYTES)
         found: dict[str, list[tuple[InstantTime, Sequence[WriteStat]]]] = defaultdict(list)
         for instant in completed:
             metadata = self._commits.get(instant)

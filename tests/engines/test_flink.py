@@ -22,6 +22,7 @@ from skep.lake import Lake
 from skep_catalog.client import Metastore
 from skep_catalog.embedded import EmbeddedMetastore
 from skep_format.schema.types import META_FIELDS
+from skep_format.timeline.instant import Action
 
 pytestmark = pytest.mark.engine(FLINK)
 READ_OPTIMIZED = " /*+ OPTIONS('hoodie.datasource.query.type'='read_optimized') */"
@@ -177,3 +178,13 @@ def test_a_table_of_flink(flink: Engine, lake: Lake, way: str) -> None:
     if kind == "MERGE_ON_READ":
         table.compact()
         assert notes(table) == expected
+        if "index.type" not in of_flink:
+            # a new key fills up a group: in a log over its base file, in a commit that states updates alone
+            flink.ask(f"insert into {own} values {values((10,), 5)}")
+            newest = table.hudi
+            instant = newest.timeline.of(Action.DELTA_COMMIT).completed().last()
+            assert instant is not None
+            (stat,) = [each for each in newest.commit_metadata(instant).stats if each.num_writes]
+            assert (stat.is_log, stat.num_inserts, stat.num_update_writes) == (True, 0, 1)
+            table.upsert(newer(rows, 10, ts=6))
+            assert notes(table) == {**expected, "id-10": "skep 6"}

@@ -228,6 +228,10 @@ class Timeline:
             if instant.is_completed and instant.action in DATA_ACTIONS
         }
 
+    def completed_write(self, time: InstantTime) -> Instant | None:
+        """The completed write of the active timeline that was requested at `time`."""
+        return self._active._completed_writes.get(time)
+
     def completion_time_of(self, time: InstantTime) -> CompletionTime | None:
         """When the write requested at `time` completed; None while it is pending, and in layout 1.
 
@@ -235,7 +239,7 @@ class Timeline:
         """
         if not self.layout.has_completion_times:
             return None
-        active = self._active._completed_writes.get(time)
+        active = self.completed_write(time)
         if active is not None:
             return active.completion_time
         if not self.is_archived(time):

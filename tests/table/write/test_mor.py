@@ -11,6 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from counting_storage import CountingStorage
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from skep_format.errors import CommitConflictError, OptionError
 from skep_format.logfile import BlockType, LogBlock, read_blocks
@@ -20,13 +23,15 @@ from skep_format.runner import ThreadRunner
 from skep_format.schema.arrow import to_arrow
 from skep_format.storage import LocalStorage
 from skep_format.table_config import TableType
-from skep_format.timeline.instant import Action
+from skep_format.timeline.instant import Action, State
 from skep_table.commit.concurrency.changes import completed_since
 from skep_table.commit.concurrency.conflict import simple
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.transaction import Transaction
 from skep_table.query import ReadRequest, read
-from skep_table.services.compaction.compact import compact
+from skep_table.services.cleaning.archive import archive
+from skep_table.services.compaction.compact import compact, execute_pending_compactions, schedule_compaction
+from skep_table.services.compaction.log_compact import compact_logs
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
@@ -481,6 +486,186 @@ def test_keys_that_only_logs_hold_are_found(kind: str, make: Make) -> None:
     assert writer.delete(pa.table({"id": ["b"], "part": ["p"]})).deleted == 1
     compact(table.with_context(**setting()))
     assert found(table) == found(table, query="read_optimized") == {"a": (2, 2), "c": (2, 2), "d": (2, 2)}
+
+
+def with_new_keys_in_logs(table: HudiTable, of: str) -> WriteResult:
+    """A base file of a, b and d, and a log over it with c and e as new keys: by skep, or as Flink states them."""
+    memory = LocalWriter(table.with_context(**setting(index__type="INMEMORY")))
+    memory.upsert(rows(("a", "p", 1, 1), ("b", "p", 1, 1), ("d", "p", 1, 1)))
+    compact(table.with_context(**setting()))
+    result = memory.upsert(rows(("a", "p", 2, 2), ("c", "p", 2, 2), ("e", "p", 2, 2)))
+    assert (result.updated, result.inserted) == (1, 2)
+    assert [(stat.num_update_writes, stat.num_inserts) for stat in result.metadata.stats] == [(1, 2)]
+    if of == "Flink":
+        state_as_flink(table, result)
+    return result
+
+
+def state_as_flink(table: HudiTable, result: WriteResult) -> None:
+    """Rewrites a commit as Flink states it: new keys count as updates, and no workload was planned."""
+    stats = {
+        path: tuple(replace(stat, num_update_writes=stat.num_writes, num_inserts=0) for stat in of_path)
+        for path, of_path in result.metadata.partition_to_write_stats.items()
+    }
+    stated = replace(result.metadata, partition_to_write_stats=stats)
+    planned = table.layout.path(replace(result.instant, state=State.INFLIGHT, completion_time=None))
+    assert table.storage.size(planned) > 0
+    table.storage.replace_atomic(planned, b"")
+    table.storage.replace_atomic(table.layout.path(result.instant), table.layout.encode_commit(stated))
+
+
+@pytest.mark.filterwarnings("ignore::skep_table.write.indexes.memory.InMemoryWarning")
+@pytest.mark.parametrize("table_version", [6, 9], indirect=True)
+@pytest.mark.parametrize("of", ["skep", "Flink"])
+@pytest.mark.parametrize("kind", ["BLOOM", "SIMPLE", "GLOBAL_BLOOM", "GLOBAL_SIMPLE"])
+def test_keys_that_only_logs_over_a_base_file_hold_are_found(
+    kind: str, of: str, table_version: int, make: Make
+) -> None:
+    table = make()
+    with_new_keys_in_logs(table, of)
+    writer = LocalWriter(HudiTable.open(table.storage.root, setting(index__type=kind)["options"]))
+    result = writer.upsert(rows(("a", "p", 3, 3), ("c", "p", 3, 3), ("f", "p", 3, 3)))
+    assert (result.updated, result.inserted) == (2, 1)
+    assert writer.delete(pa.table({"id": ["e", "x"], "part": ["p", "p"]})).deleted == 1
+    assert writer.upsert(rows(("d", "p", 4, 4), ("c", "p", 4, 4))).updated == 2
+    expected = {"a": (3, 3), "b": (1, 1), "c": (4, 4), "d": (4, 4), "f": (3, 3)}
+    assert found(table) == expected
+    compact(table.with_context(**setting()))
+    assert found(table) == found(table, query="read_optimized") == expected
+
+
+@pytest.mark.filterwarnings("ignore::skep_table.write.indexes.memory.InMemoryWarning")
+@pytest.mark.parametrize("table_version", [6, 9], indirect=True)
+@pytest.mark.parametrize("moves", [True, False])
+def test_a_key_that_only_a_log_holds_arrives_for_another_partition(moves: bool, table_version: int, make: Make) -> None:
+    table = make()
+    with_new_keys_in_logs(table, "Flink")
+    options = setting(index__type="GLOBAL_BLOOM", bloom__index__update__partition__path=moves)
+    LocalWriter(table.with_context(**options)).upsert(rows(("c", "q", 3, 3)))
+    listed = read(table.reload(), ReadRequest()).to_arrow().to_pylist()
+    assert [row["_hoodie_partition_path"] for row in listed if row["id"] == "c"] == ["q" if moves else "p"]
+
+
+@pytest.mark.filterwarnings("ignore::skep_table.write.indexes.memory.InMemoryWarning")
+@pytest.mark.parametrize("table_version", [6, 9], indirect=True)
+def test_logs_of_archived_commits_are_read(table_version: int, make: Make) -> None:
+    """The archive of a commit has not all that shows who wrote its logs."""
+    table = make()
+    wrote = with_new_keys_in_logs(table, "skep").instant
+    writer = LocalWriter(table.with_context(**setting(index__type="BLOOM")))
+    for ts in range(8):
+        writer.upsert(rows(("k", "q", ts, ts)))
+    kept = {"keep__min__commits": 2, "keep__max__commits": 3, "commits__archival__batch": 1}
+    archive(table.reload().with_context(**setting(cleaner__commits__retained=1, **kept)))
+    assert table.reload().timeline.is_archived(wrote.requested_time)
+    assert writer.upsert(rows(("a", "p", 3, 3), ("c", "p", 3, 3))).updated == 2
+    assert found(table)["c"] == (3, 3)
+
+
+@pytest.mark.filterwarnings("ignore::skep_table.write.indexes.memory.InMemoryWarning")
+@pytest.mark.parametrize("table_version", [6, 9], indirect=True)
+def test_keys_are_found_after_a_compaction_of_logs(table_version: int, make: Make) -> None:
+    """It states updates alone, and the logs that it merges stay."""
+    table = make()
+    with_new_keys_in_logs(table, "skep")
+    writer = LocalWriter(table.with_context(**setting(index__type="BLOOM")))
+    writer.upsert(rows(("b", "p", 2, 2)))
+    assert compact_logs(table.reload().with_context(**setting(log__compaction__blocks__threshold=2)))
+    assert writer.upsert(rows(("a", "p", 3, 3), ("c", "p", 3, 3))).updated == 2
+    assert found(table) == {"a": (3, 3), "b": (2, 2), "c": (3, 3), "d": (1, 1), "e": (2, 2)}
+
+
+@pytest.mark.filterwarnings("ignore::skep_table.write.indexes.memory.InMemoryWarning")
+@pytest.mark.parametrize("table_version", [6, 9], indirect=True)
+@pytest.mark.parametrize("based", [True, False])
+def test_a_key_that_a_pending_compaction_takes_from_logs_is_in_its_group(
+    based: bool, table_version: int, make: Make
+) -> None:
+    """A log over the compaction deletes it. The base file that the compaction writes holds it, where it is looked up
+    from then on: it may not be in another group as well."""
+    table = make()
+    memory = LocalWriter(table.with_context(**setting(index__type="INMEMORY")))
+    memory.upsert(rows(("a", "p", 1, 1)))
+    if based:
+        compact(table.with_context(**setting()))
+    memory.upsert(rows(("a", "p", 2, 2), ("c", "p", 2, 2)))
+    pending = schedule_compaction(table.reload().with_context(**setting(compact__inline__max__delta__commits=1)))
+    assert pending is not None
+    writer = LocalWriter(table.with_context(**setting(index__type="BLOOM")))
+    writer.delete(pa.table({"id": ["c"], "part": ["p"]}))
+    writer.upsert(rows(("c", "p", 3, 3)))
+    execute_pending_compactions(table.reload())
+    writer.upsert(rows(("c", "p", 4, 4)))
+    assert found(table) == {"a": (2, 2), "c": (4, 4)}
+
+
+@pytest.mark.parametrize("table_version", [6, 9], indirect=True)
+def test_logs_with_updates_alone_are_not_read_for_keys(table_version: int, make: Make) -> None:
+    """Nor commits, where the snapshot has read them: what a look-up costs does not depend on the logs."""
+    table = make()
+    LocalWriter(table).upsert(rows(*((f"k{n}", "p", 1, n) for n in range(5))))
+    for ts in range(2, 14):
+        LocalWriter(table).upsert(rows(("k1", "p", ts, ts)))
+    storage = CountingStorage(table.storage)
+    opened = HudiTable.open(storage, setting(parquet__small__file__limit=0)["options"])
+    writer = LocalWriter(opened)
+    for new in ("new", "newer"):
+        storage.calls.clear()
+        result = writer.upsert(rows(("k2", "p", 20, 20), (new, "p", 20, 20)))
+        assert (result.updated, result.inserted) == (1, 1)
+        assert not [path for path in storage.calls.paths("read", "open_input") if ".log." in path]
+        commits = [path for path in storage.calls.paths("read") if path.endswith(".deltacommit")]
+        assert len(commits) == len(set(commits)) <= (13 if new == "new" else 0)
+
+
+KEYS = st.lists(st.sampled_from("abcdef"), min_size=1, max_size=3, unique=True)
+WRITES = st.tuples(st.sampled_from(["into logs", "as Flink", "by files", "by files", "delete"]), KEYS)
+SERVICES = st.tuples(st.sampled_from(["compact", "schedule", "execute"]), st.just([]))
+
+
+@pytest.mark.filterwarnings("ignore::skep_table.write.indexes.memory.InMemoryWarning")
+@settings(max_examples=8, deadline=None)
+@given(
+    st.sampled_from(["BLOOM", "GLOBAL_BLOOM"]),
+    st.sampled_from([6, 9]),
+    st.lists(st.one_of(WRITES, WRITES, SERVICES), min_size=4, max_size=10),
+)
+def test_a_key_is_in_one_place_whatever_index_put_it_there(
+    tmp_path_factory: pytest.TempPathFactory, kind: str, version: int, steps: list[tuple[str, list[str]]]
+) -> None:
+    """Writes with an index that puts new keys into logs, and with one of base files, in turn."""
+    spec = TableSpec(
+        name="t",
+        schema=SCHEMA,
+        record_key=("id",),
+        partition_by=("part",),
+        ordering="ts",
+        type=TableType.MERGE_ON_READ,
+        version=version,
+    )
+    table = create_table(LocalStorage(str(tmp_path_factory.mktemp("history") / "t")), spec)
+    by_files = LocalWriter(table.with_context(**setting(index__type=kind)))
+    into_logs = LocalWriter(table.with_context(**setting(index__type="INMEMORY")))
+    services = {"compact": compact, "schedule": schedule_compaction, "execute": execute_pending_compactions}
+    held: dict[str, tuple[int, int]] = {}
+    deleted: set[str] = set()
+    for ts, (step, keys) in enumerate(steps):
+        given_rows = rows(*((key, "p", ts, ts) for key in keys))
+        if step in services:
+            services[step](table.reload().with_context(**setting(compact__inline__max__delta__commits=1)))
+        elif step == "delete":
+            by_files.delete(given_rows.select(["id", "part"]))
+            deleted |= {*keys}
+            held = {key: row for key, row in held.items() if key not in keys}
+        elif step == "by files" or deleted & {*keys}:  # an index of rows does not see where a deleted one was
+            assert by_files.upsert(given_rows).inserted <= len({*keys} - {*held})
+            held |= dict.fromkeys(keys, (ts, ts))
+        else:
+            result = into_logs.upsert(given_rows)
+            held |= dict.fromkeys(keys, (ts, ts))
+            if step == "as Flink":
+                state_as_flink(table, result)
+        assert found(table) == held
 
 
 @pytest.mark.parametrize("moves", [True, False])

@@ -2,8 +2,9 @@
 
 Key ranges first (no read beyond the footer), then the bloom filter where it may save reading a file, then the key
 column of the files that are left. Only that last step confirms a key, so a tag is never wrong. Ranges and filters may
-come from the metadata table's indexes instead: then only files that may hold a key are opened. Groups that have log
-files only, as Flink begins them, are read whole: Hudi passes over them, and its upserts write such keys a second time.
+come from the metadata table's indexes instead: then only files that may hold a key are opened. Logs are read too where
+they may have keys that no base file has, as Flink's do: Hudi passes over them, and its upserts write such keys a second
+time.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from skep_table.query.pruning.slices import in_byte_order
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
 from skep_table.write.indexes.contract import Candidates, Index, KeyLookUp, LookedUp, by_partition
+from skep_table.write.indexes.log_keys import groups_with_log_keys
 from skep_table.write.output.held import (
     Mask,
     keys_in_rows,
@@ -65,10 +67,10 @@ class BloomIndex(Index):
     is_global: bool = False
     moves: bool = True
     by_metadata: bool = False
-    finds_in_base_files = True
+    reads_keys = True
 
     def look_up(self, table: HudiTable, files: CandidateFiles) -> BloomLookUp:
-        look_up = BloomLookUp(table, files, self.is_global, positions=uses_positions(table))
+        look_up = BloomLookUp(table, files, self.is_global, positions=uses_positions(table)).with_log_keys()
         return look_up.with_metadata() if self.by_metadata else look_up
 
 
@@ -110,7 +112,8 @@ class BloomLookUp(KeyLookUp):
     A key whose row is deleted by the logs of its slice does not count as held: of a global index always, since a row
     that moved is deleted in that way; else where a pending compaction is going to leave the row out, after which no
     index of base files would find it in the logs over the compaction. `ranges`, by file number: see `with_ranges`.
-    `filters` is set where the metadata table has those of the files.
+    `filters` is set where the metadata table has those of the files. `log_keys`: see `groups_with_log_keys`; None
+    until it is needed.
     """
 
     confirms: ClassVar[bool] = True
@@ -121,6 +124,11 @@ class BloomLookUp(KeyLookUp):
     ranges: tuple[KeyRange | None, ...] | None = None
     positions: bool = False
     filters: MetadataTable | None = None
+    log_keys: frozenset[int] | None = None
+
+    def with_log_keys(self) -> BloomLookUp:
+        """The same, knowing in which logs to look: a snapshot that was sent to another process knows less of them."""
+        return replace(self, log_keys=self._log_keys)
 
     def with_metadata(self) -> BloomLookUp:
         """The same by the metadata table's statistics of the record key, and its filters; warns of what it lacks."""
@@ -172,13 +180,22 @@ class BloomLookUp(KeyLookUp):
         return range(first, first + len(self.files.get(path, ())))
 
     def _bounds(self, number: int, keys: pa.Array) -> tuple[int, int]:
-        found = self.ranges[number] if self.ranges is not None else None
+        found = self.ranges[number] if self.ranges is not None and number not in self._log_keys else None
         return found.bounds(keys) if found is not None else (0, len(keys))
 
     def confirm(self, number: int, keys: pa.Array) -> Positions:
         path, file = self.files.numbered(number)
-        if not file.path:
+        if file.path and number not in self._log_keys:
+            return self._in_base(path, file, keys)
+        if self.is_global:
             return np.where(keys_in_rows(self.table, self._slice(path, file), keys), HELD, NOT_HELD)
+        found = self._in_base(path, file, keys) if file.path else np.full(len(keys), NOT_HELD, np.int64)
+        rest = np.flatnonzero(found == NOT_HELD)
+        if len(rest):
+            found[rest] = np.where(self._in_logs(path, file, keys.take(pa.array(rest))), HELD, NOT_HELD)
+        return found
+
+    def _in_base(self, path: str, file: CandidateFile, keys: pa.Array) -> Positions:
         known = None if self.filters is None else self.filters.bloom([_place(path, file)])
         bloom = next(iter(known.values()), None) if known else None
         if bloom is not None and not _passes(bloom, keys):
@@ -231,6 +248,18 @@ class BloomLookUp(KeyLookUp):
         elif slice_ is not None and not may_delete(self.table, slice_):
             slice_ = None
         return np.ones(len(keys), np.bool_) if slice_ is None else keys_in_rows(self.table, slice_, keys)
+
+    def _in_logs(self, path: str, file: CandidateFile, keys: pa.Array) -> Mask:
+        """Which keys the logs hold, those too that a pending compaction is going to write into a base file."""
+        found = np.zeros(len(keys), np.bool_)
+        for slice_ in (self._slice(path, file), file.planned):
+            if slice_ is not None:
+                found |= keys_in_rows(self.table, replace(slice_, base_file=None), keys)
+        return found
+
+    @cached_property
+    def _log_keys(self) -> frozenset[int]:
+        return groups_with_log_keys(self.table, self.files) if self.log_keys is None else self.log_keys
 
     def _slice(self, path: str, file: CandidateFile) -> FileSlice:
         return next(each for each in self.table.view().slices(path) if each.file_id == file.file_id)

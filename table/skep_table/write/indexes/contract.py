@@ -155,8 +155,8 @@ class Index(ABC):
     the file group of a key does not."""
     opens_base_files: bool = True
     """Whether it finds keys in base files. Of one that does not, no positions are looked up there unless asked for."""
-    finds_in_base_files: bool = False
-    """Whether each key that it finds was read in the base file of its file group."""
+    reads_keys: bool = False
+    """Whether each key that it finds was read in the file group: in its base file, or in its logs."""
     keeps_keys: bool = False
     """Whether it stores keys outside of the table's files: `on_written` is called with the new ones."""
 

@@ -34,11 +34,10 @@ from skep_table.write.indexes.bloom_lookup import BloomLookUp
 from skep_table.write.indexes.contract import Index, KeyLookUp, LookedUp
 from skep_table.write.indexes.hbase_gateway import Entry, Gateway
 from skep_table.write.indexes.tagging import Tagging, locate
-from skep_table.write.output.held import keys_in_rows
 from skep_table.write.output.written import WrittenKeys
-from skep_table.write.planning.candidates import CandidateFile, CandidateFiles
+from skep_table.write.planning.candidates import CandidateFiles
 from skep_table.write.planning.options import HBASE_MOVES, HBASE_REPAIRS
-from skep_table.write.tags import HELD, NEW_KEY, NOT_HELD, Positions
+from skep_table.write.tags import NEW_KEY, Positions
 
 _VERIFIED_FILES: Final = 8
 _REPAIRED_KEYS: Final = 50_000
@@ -67,13 +66,13 @@ class HbaseIndex(Index):
         self.gateway.check()
         if not entries_are_kept(table):
             self._refuse_table_of_another_index(table, files)
-        by_files = SliceLookUp(table, files, is_global=True)
+        by_files = BloomLookUp(table, files, is_global=True).with_log_keys()
         known = uncounted(table)
         if self.repairs and known.unrepaired:
             self._repair(by_files, known.unrepaired)
         return HbaseLookUp(self.gateway, table, files, by_files, known.times)
 
-    def _repair(self, by_files: SliceLookUp, times: frozenset[InstantTime]) -> None:
+    def _repair(self, by_files: BloomLookUp, times: frozenset[InstantTime]) -> None:
         """Replaces the entries of writes that failed or were rolled back: by where their keys are, or by none.
 
         JVM writers see nothing of what `uncounted` knows: such entries count for them once the timeline begins later.
@@ -118,21 +117,6 @@ class HbaseIndex(Index):
         entries_count(table, instant_time)
 
 
-class SliceLookUp(BloomLookUp):
-    """In the base files of all partitions, and in logs: JVM writers with an HBase index put new keys there."""
-
-    def confirm(self, number: int, keys: pa.Array) -> Positions:
-        path, file = self.files.numbered(number)
-        if not _logs(file):
-            return super().confirm(number, keys)
-        return np.where(keys_in_rows(self.table, self._slice(path, file), keys), HELD, NOT_HELD)
-
-
-def _logs(file: CandidateFile) -> bool:
-    """Whether the slice has any."""
-    return file.tail is not None and file.tail.size > 0
-
-
 @dataclass(frozen=True)
 class HbaseLookUp(KeyLookUp):
     """An entry counts when its commit is completed and its file group is live; `by_files` finds the other keys.
@@ -145,7 +129,7 @@ class HbaseLookUp(KeyLookUp):
     gateway: Gateway
     table: HudiTable
     files: CandidateFiles
-    by_files: SliceLookUp
+    by_files: BloomLookUp
     uncounted: frozenset[InstantTime]
 
     def candidates(self, keyed: pa.Table) -> LookedUp:

@@ -88,7 +88,7 @@ class RecordIndex(Index):
             self._warn(table, f"has a record index {'for each partition' if self.is_global else 'of the whole table'}")
         else:
             return RecordIndexLookUp(index, groups, files, by_files, by_files.positions)
-        return by_files
+        return by_files.with_log_keys()
 
     def _warn(self, table: HudiTable, what: str) -> None:
         scope = "the whole table" if self.is_global else "their partitions"

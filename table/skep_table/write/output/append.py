@@ -217,6 +217,7 @@ class LogFiles:
         """What column statistics record of the files that have ended, as far as their blocks show it."""
         base = bucket.base
         self._is_new = base is None
+        self._inserts = bucket.inserts  # those that no stat counts yet
         self._tail = (base.tail if base else None) or LogTail(context.instant_time)
         attempt = attempt_of(bucket.number)
         self._token = context.format.logs.write_token(
@@ -310,6 +311,7 @@ class LogFiles:
                 instant=context.instant_time,
             )
         self._stats.append(self._stat(file))
+        self._inserts -= min(self._inserts, file.rows)
         self._start = time.monotonic()
         facts = None if context.facts is None else context.facts.of_log_file(self._stats[-1], file.columns)
         if facts is not None:
@@ -320,6 +322,8 @@ class LogFiles:
         shared = not context.format.logs.of_delta_commit or context.changes is not None
         names_slice = shared or context.operation is WriteOperation.LOG_COMPACT
         base_file, before = self._slice_before() if shared else ("", ())
+        # a look-up in base files reads the logs of groups that got any
+        inserts = file.rows if self._is_new else min(self._inserts, file.rows)
         return WriteStat(
             file_id=self._bucket.file_id,
             path=file.path,
@@ -327,8 +331,8 @@ class LogFiles:
             prev_commit=tail.base_instant if names_slice else context.instant_time,
             num_writes=file.rows,
             num_deletes=file.deletes,
-            num_update_writes=0 if self._is_new else file.rows,
-            num_inserts=file.rows if self._is_new else 0,
+            num_update_writes=file.rows - inserts,
+            num_inserts=inserts,
             total_write_bytes=file.size,
             file_size_in_bytes=file.start + file.size,
             log_version=file.name.version,

@@ -32,7 +32,7 @@ class LogTail:
 
     New log files are named by `base_instant` (that of a pending compaction, where the slice awaits one) and come after
     `version`. `files` are the names of those that are there, `base_file` is the base file's; their bytes are `size`.
-    `last` is the newest of them in the order of reading, with its size.
+    `last` is the newest of them in the order of reading, with its size. `logs` are all that are read with the slice.
     `awaited`: a resize is to write the slice; its log files are named by it in every version of tables, so that no
     reader sees them before.
     """
@@ -44,6 +44,7 @@ class LogTail:
     size: int = 0
     awaited: bool = False
     last: tuple[LogFileName, int] | None = None
+    logs: tuple[LogFileName, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,4 +209,5 @@ def _tail(group: FileGroup) -> LogTail | None:
         str(base.name) if base else "",
         sum(log.size_bytes for log in slice_.log_files),
         last=None if last is None else (last.name, last.size_bytes),
+        logs=tuple(log.name for log in slice_.log_files),
     )

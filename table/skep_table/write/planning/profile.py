@@ -111,7 +111,7 @@ class Bucket:
     `to_log`: the rows are appended to the group's log, instead of being merged into a new base file. `one_file`: rows
     stay in this group however many they are, as an index requires that chose the group by their keys.
     `has_metafile`: the partition is known to have its metafile, as it has a slice already.
-    `copies` get the rows, too.
+    `copies` get the rows, too. Of the rows, `inserts` have keys that no file holds.
     """
 
     number: int
@@ -123,6 +123,7 @@ class Bucket:
     one_file: bool = False
     has_metafile: bool = False
     copies: Copies | None = None
+    inserts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +205,8 @@ def plan_buckets(
             buckets.append(new(len(buckets), file_id=names.new_file_id()))
         for number, rows in shares:
             bucket = buckets[number]
-            buckets[number] = replace(bucket, rows=bucket.rows + rows, to_log=inserts_to_log)
+            inserts = bucket.inserts + rows
+            buckets[number] = replace(bucket, rows=bucket.rows + rows, to_log=inserts_to_log, inserts=inserts)
         bounds = np.cumsum([rows for _, rows in shares]).tolist() if shares else []
         routes[partition] = PartitionRoute(
             {position: by_file[position] for position in profile.updates}, tuple(n for n, _ in shares), tuple(bounds)

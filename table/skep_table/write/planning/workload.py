@@ -60,8 +60,9 @@ def found_by_tasks(
 
 
 def tagged_in(plan: WritePlan, buckets: Iterable[Bucket]) -> dict[FileGroupId, str]:
-    """By file group with updates in logs the path of the base file in which the index has read all of their keys."""
-    if plan.traits.prepped or not (plan.uses_index and plan.index.finds_in_base_files):
+    """By file group with updates in logs the path of its base file, when the index has read all of their keys: in that,
+    or in the logs over it."""
+    if plan.traits.prepped or not (plan.uses_index and plan.index.reads_keys):
         return {}
     return {
         FileGroupId(bucket.partition_path, bucket.file_id): bucket.base.path
