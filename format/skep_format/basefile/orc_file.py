@@ -1,7 +1,8 @@
 """ORC base files as Hudi writes them: what pyarrow does not show of their footers, and their values in a table's types.
 
 Hudi keeps an instant as ORC's timestamp, which is a wall clock in the time zone of the JVM that wrote the stripe, and
-times of day and timestamps without zone as the numbers that they are in Avro.
+times of day and timestamps without zone as the numbers that they are in Avro. Files of others, which a bootstrap leaves
+where they are, have no Avro schema: in those, too, a timestamp is an instant, as Spark writes it.
 """
 
 from __future__ import annotations
@@ -103,6 +104,8 @@ class OrcRows:
     def _stripe(self, number: int, wanted: Sequence[str]) -> pa.RecordBatch:
         """The rows of a stripe as ORC has them."""
         stripe = self._stripes[number]
+        if not wanted:  # its rows still count, which pyarrow does not give without a column
+            return pa.RecordBatch.from_arrays([pa.nulls(stripe.rows)], names=[""]).select([])
         batch = self._file.read_stripe(number, columns=wanted)
         if batch.num_rows != stripe.rows:
             raise CorruptFileError(
@@ -125,7 +128,7 @@ class OrcRows:
         can't be read exactly.
         """
         wanted = self._wanted(columns)
-        self._check_times(wanted)
+        self.check_times(wanted)
         for number in range(self.count):
             yield self._typed(self._stripe(number, wanted), self._stripes[number])
         if not self._stripes:
@@ -162,7 +165,8 @@ class OrcRows:
     def _stated(self) -> Mapping[str, pa.DataType]:
         text = (self._file.metadata or {}).get(keys.ORC_AVRO_SCHEMA.encode())
         try:
-            return {} if text is None else {field.name: field.type for field in to_arrow(parse_avro(text.decode()))}
+            schema = without_avro(self._file.schema) if text is None else to_arrow(parse_avro(text.decode()))
+            return {field.name: field.type for field in schema}
         except SchemaError as error:
             raise SchemaError(f"{self._path}: {error.message}", path=self._path) from error
 
@@ -180,7 +184,7 @@ class OrcRows:
             except pa.ArrowInvalid as error:
                 raise UnsupportedError(
                     f"{self._path}, column {field.name}: timestamps in the time zone {zone} are not exact: {error}",
-                    hint="write the file again with a JVM whose time zone is UTC",
+                    hint="write the file again in microseconds, with a JVM whose time zone is UTC",
                     path=self._path,
                     column=field.name,
                 ) from error
@@ -206,8 +210,9 @@ class OrcRows:
             out += chunk if head & 1 else _decompressed(chunk, kind, most)
         return bytes(out)
 
-    def _check_times(self, wanted: Sequence[str]) -> None:
-        """UnsupportedError where the footer states timestamps that don't fit nanoseconds."""
+    def check_times(self, columns: Sequence[str] | None = None) -> None:
+        """UnsupportedError where the footer states timestamps in these columns that don't fit nanoseconds."""
+        wanted = self._wanted(columns)
         types = [_type_of(_bytes(value)) for number, value in self._footer if number == _TYPES]
         statistics = [_bytes(value) for number, value in self._footer if number == _COLUMN_STATISTICS]
         names, tops = types[0][2], types[0][1]
@@ -222,6 +227,24 @@ class OrcRows:
         for field in (_LOW, _HIGH, _LOW_UTC, _HIGH_UTC):
             if abs(millis := _signed(int(bounds.get(field, 0)))) >= MOST_MILLIS:
                 raise far_time(self._path, column, millis)
+
+
+def without_avro(schema: pa.Schema) -> pa.Schema:
+    """The types of an ORC file that has no Avro schema: timestamps are instants in microseconds, as Spark has them."""
+    return pa.schema([_with_instants(field) for field in schema])
+
+
+def _with_instants(field: pa.Field) -> pa.Field:
+    kind, t = field.type, pa.types
+    if t.is_timestamp(kind):
+        kind = pa.timestamp("us", "UTC")
+    elif t.is_struct(kind):
+        kind = pa.struct([_with_instants(member) for member in kind])
+    elif t.is_list(kind):
+        kind = pa.list_(_with_instants(kind.value_field))
+    elif t.is_map(kind):
+        kind = pa.map_(kind.key_type, _with_instants(kind.item_field))
+    return field.with_type(kind)
 
 
 def far_time(path: str, column: str, millis: int) -> UnsupportedError:

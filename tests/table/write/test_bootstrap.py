@@ -5,13 +5,15 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Collection
-from datetime import datetime, timezone
+from datetime import date, datetime, timezone
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import fastavro
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
@@ -34,6 +36,7 @@ from skep_format.options import REGISTRY, IneffectiveOptionWarning, Options
 from skep_format.properties import parse_properties
 from skep_format.runner import ThreadRunner
 from skep_format.schema.arrow import to_arrow
+from skep_format.schema.types import META_FIELDS
 from skep_format.storage import LocalStorage
 from skep_format.timeline.instant import Action
 from skep_format.timeline.metadata import CommitMetadata, WriteOperation
@@ -305,22 +308,101 @@ def test_a_null_partition(tmp_path: Path) -> None:
     assert case.content() == [("a", "part=__HIVE_DEFAULT_PARTITION__", None)]
 
 
-def test_orc_files_are_written_in_full(tmp_path: Path) -> None:
-    case = Case(tmp_path).put("part=p/0.orc", rows("a"), orc.write_table)
-    with pytest.raises(UnsupportedError, match=r"0\.orc: METADATA_ONLY"):
+@pytest.mark.parametrize("files", ["orc", "parquet"])
+def test_skeletons_have_the_format_of_the_table_and_of_the_source(tmp_path: Path, files: str) -> None:
+    """Hudi reads both in one; rows that are written in full have the table's."""
+    write, other = (orc.write_table, "PARQUET") if files == "orc" else (pq.write_table, "ORC")
+    case = Case(tmp_path).put(f"part=p/0.{files}", rows("a"), write)
+    case.spec["base_format"] = BaseFormat[other]
+    with pytest.raises(UnsupportedError, match=f"base files are {other} .* and the files of .* are {files.upper()}"):
         case.run()
     case.run(**FULL)
     assert case.content() == [("a", "part=p", "p")]
+    assert [file for file in case.folder.rglob(f"*.{other.lower()}") if ".hoodie" not in file.parts]
 
 
-def test_a_table_of_orc_files_gets_all_rows_and_no_skeletons(tmp_path: Path) -> None:
-    case = Case(tmp_path).put("part=p/0.parquet", rows("a"))
+def test_rows_stay_in_files_of_one_format(tmp_path: Path) -> None:
+    case = Case(tmp_path).put("part=p/0.orc", rows("a"), orc.write_table).put("part=q/0.parquet", rows("c"))
+    with pytest.raises(UnsupportedError, match=r"part=q/0\.parquet is PARQUET, and .*part=p/0\.orc is ORC"):
+        case.run()
+    assert not case.folder.exists()
     case.spec["base_format"] = BaseFormat.ORC
-    with pytest.raises(UnsupportedError, match="base files in ORC it can't have skeletons"):
+    case.run(**{SELECTOR: "BootstrapRegexModeSelector", REGEX: "part=p"})
+    assert case.content() == [("a", "part=p", "p"), ("c", "part=q", "q")]
+    assert {BaseFileName.parse(file.name).instant_time for file in case.folder.rglob("*.orc")} == {
+        METADATA_BOOTSTRAP,
+        FULL_BOOTSTRAP,
+    }
+
+
+UTC = timezone.utc
+OF_ORC = pa.table(
+    {
+        "at": pa.array(
+            [datetime(2024, 7, 1, 12, at % 60, 0, at, UTC) for at in range(30_000)], pa.timestamp("us", "UTC")
+        ),
+        "times": pa.array([[{"at": datetime(1960, 1, 1, 0, 0, 0, 1, UTC)}, None]] * 30_000),
+        "day": pa.array([date(1, 1, 1)] * 30_000),
+        "amount": pa.array([Decimal(at) / 100 for at in range(30_000)], pa.decimal128(20, 2)),
+        "small": pa.array([None, *[at % 100 for at in range(1, 30_000)]], pa.int8()),
+    }
+)
+
+
+def in_zone(zone: str, rows: pa.Table, path: str) -> None:
+    """An ORC file of several stripes as a JVM in a time zone writes it: with the times of its clocks.
+
+    pyarrow takes the file for one of GMT, whose footers of stripes then get the zone's name.
+    """
+    local = pc.local_timestamp(
+        pc.assume_timezone(rows["at"].cast(pa.timestamp("us")), "UTC").cast(pa.timestamp("us", zone))
+    )
+    rows = rows.set_column(rows.schema.get_field_index("at"), "at", local)
+    orc.write_table(rows.drop_columns(["times"]), path, stripe_size=64 << 10, batch_size=1024)
+    data = Path(path).read_bytes()
+    assert data.count(b"\x1a\x03GMT") > 2
+    Path(path).write_bytes(data.replace(b"\x1a\x03GMT", b"\x1a\x03" + zone.encode()))
+
+
+@pytest.mark.parametrize("zone", ["UTC", "EST"])
+def test_skeletons_of_orc_files_of_several_stripes(tmp_path: Path, zone: str) -> None:
+    """Rows are those of the source in its order, with moments by the zone that its stripes name."""
+    keyed = OF_ORC.append_column("id", pa.array([f"k{at:05}" for at in range(30_000)]))
+    keyed = keyed.append_column("ts", pa.array([1] * 30_000, pa.int64()))
+    write = partial(orc.write_table, stripe_size=64 << 10, batch_size=1024)
+    case = Case(tmp_path).put("part=p/0.orc", keyed, write if zone == "UTC" else partial(in_zone, zone))
+    case.spec["base_format"] = BaseFormat.ORC
+    before = case.source_files()
+    (result,) = case.run()
+    assert case.source_files() == before
+    expected = keyed if zone == "UTC" else keyed.drop_columns(["times"])
+    found = read(case.table, ReadRequest()).to_arrow()
+    assert found["_hoodie_record_key"].equals(found["id"])
+    kept = found.select(expected.schema.names)
+    assert kept.equals(expected.cast(kept.schema))
+    (stat,) = result.metadata.stats
+    storage = case.table.storage
+    assert (stat.num_inserts, stat.path.rpartition(".")[2]) == (30_000, "orc")
+    footer = read_footer(storage, stat.path)
+    skeleton = orc.ORCFile(storage.local_path(stat.path))
+    assert tuple(skeleton.schema.names) == META_FIELDS
+    assert json.loads(footer.entries["orc.avro.schema"])["name"] == "HoodieRecordKey"
+    assert (footer.num_rows, footer.min_key, footer.max_key) == (30_000, "k00000", "k29999")
+    assert footer.bloom is not None
+    assert fsck(case.table, deep=True) == []
+    row = expected.slice(7, 1).append_column("part", pa.array(["p"]))
+    LocalWriter(case.table).upsert(row.set_column(row.schema.get_field_index("ts"), "ts", pa.array([2], pa.int64())))
+    after = read(case.table, ReadRequest()).to_arrow().sort_by("id").select(expected.schema.names)
+    assert after["ts"].to_pylist() == [1] * 7 + [2] + [1] * 29_992
+    assert after.drop_columns(["ts"]).equals(kept.drop_columns(["ts"]))
+
+
+def test_times_that_are_not_read_from_orc_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    far = pa.array([datetime(1500, 1, 1, tzinfo=UTC)], pa.timestamp("us", "UTC"))
+    case = Case(tmp_path).put("part=p/0.orc", rows("a", at=far), orc.write_table)
+    with pytest.raises(UnsupportedError, match=r"part=p/0\.orc, column at: timestamps before 1677"):
         case.run()
-    case.run(**FULL)
-    assert case.content() == [("a", "part=p", "p")]
-    assert list(case.folder.rglob("*.orc"))
+    assert not case.folder.exists()
 
 
 def test_files_without_rows(tmp_path: Path) -> None:
