@@ -136,6 +136,10 @@ class OrcRows:
             empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
             yield self._typed(empty, None)
 
+    def instants(self) -> str | None:
+        """A column with values of ORC's type of instants, which Spark and Hudi don't know; None without any."""
+        return next((field.name for field in self._file.schema if _has_times(field.type, zoned=True)), None)
+
     def damage(self) -> Iterator[str]:
         """What can't be read of the stripes, or is otherwise than the footer's statistics state: ORC has no checksums.
 
@@ -359,10 +363,10 @@ def _decompressed(chunk: bytes, kind: int, most: int) -> bytes:
     return data
 
 
-def _has_times(kind: pa.DataType) -> bool:
+def _has_times(kind: pa.DataType, *, zoned: bool = False) -> bool:
     if pa.types.is_nested(kind):
-        return any(_has_times(kind.field(at).type) for at in range(kind.num_fields))
-    return pa.types.is_timestamp(kind) and kind.tz is None
+        return any(_has_times(kind.field(at).type, zoned=zoned) for at in range(kind.num_fields))
+    return pa.types.is_timestamp(kind) and (kind.tz is not None) is zoned
 
 
 def _as_stated(values: pa.Array, kind: pa.DataType, zone: str) -> pa.Array:

@@ -108,19 +108,15 @@ class OpenBaseFile:
 
     def _orc_batches(self, wanted: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         with damage_named(self._path):
-            yield from self._orc.batches(wanted)
+            yield from self.orc.batches(wanted)
 
     @cached_property
-    def _orc(self) -> OrcRows:
+    def orc(self) -> OrcRows:
+        """An ORC file as such. CorruptFileError when it can't be read."""
         from pyarrow import orc
 
-        return OrcRows(orc.ORCFile(self._source), self._source, self._path)
-
-    def check_times(self) -> None:
-        """UnsupportedError where an ORC file states timestamps with which its rows are not read."""
-        if self._path.endswith("." + BaseFormat.ORC.extension):
-            with damage_named(self._path):
-                self._orc.check_times()
+        with damage_named(self._path):
+            return OrcRows(orc.ORCFile(self._source), self._source, self._path)
 
     def text_among(self, column: str, wanted: pa.Array) -> Iterator[tuple[int, pa.Array]]:
         """The values of a text column, part by part, with the position of the first one of each part.

@@ -13,6 +13,7 @@ import pytest
 from pyarrow import orc
 
 from skep_format.basefile import read_base
+from skep_format.basefile.orc_output import orc_schema
 from skep_format.errors import SkepError, StorageError, TableMismatchError
 from skep_format.names import BaseFormat
 from skep_format.options import Options
@@ -49,7 +50,8 @@ class Bootstrapped:
         if self.format is BaseFormat.ORC:
             version = 9
             for file in self.source.rglob("*.parquet"):
-                orc.write_table(pq.read_table(file, partitioning=None), file.with_suffix(".orc"))
+                rows = pq.read_table(file, partitioning=None)
+                orc.write_table(rows.cast(orc_schema(rows.schema)), file.with_suffix(".orc"))
                 file.unlink()
         self.options = {SOURCE: str(self.source)}
         if version is None:

@@ -228,8 +228,11 @@ def _facts(storage: Storage, keys: Collection[str], status: FileStatus) -> tuple
         schema = nullable(footer.arrow_schema.remove_metadata())
         if ORC_AVRO_SCHEMA in footer.entries:  # ORC has no types for all that it states
             schema = nullable(to_arrow(footer.schema))
-        opened.check_times()
         size = status.size_bytes if metadata is None else 0
+        if metadata is None:
+            opened.orc.check_times()
+            if (column := opened.orc.instants()) is not None:
+                unreadable = f"{column} is timestamp with local time zone"
         if metadata is not None:
             columns = [metadata.schema.column(at) for at in range(metadata.num_columns)]
             schema = _as_spark_has_it(schema, columns)
