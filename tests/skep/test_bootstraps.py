@@ -166,6 +166,8 @@ def test_a_lake_makes_a_table_of_orc_files(lake: Lake, database: str, in_orc: Pa
             assert "t" not in lake
     (plan,) = lake.bootstrap("t", str(in_orc), key="id", ordering="ts", plan=True)
     assert {row["mode"] for row in plan.details} == {"METADATA_ONLY"}
+    sizes = {file.parent.name: file.stat().st_size for file in in_orc.rglob("*.orc")}
+    assert {0 < row["bytes_read"] < sizes[row["folder"]] / 4 for row in plan.details} == {True}
     lake.bootstrap("t", str(in_orc), key="id", ordering="ts")
     entry = lake.metastore.table(database, "t")
     assert "orc" in (entry.storage.input_format or "").lower()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property, partial
@@ -165,7 +166,7 @@ def damage_named(path: str) -> Iterator[None]:
         ) from error
     except (SkepError, FileNotFoundError):
         raise
-    except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: names that are no UTF-8
+    except (pa.ArrowException, OSError, ValueError, zlib.error) as error:  # ValueError: names that are no UTF-8
         if "no decryption found" in str(error):
             raise without_keys(path) from error
         if "decrypt" in str(error).lower():

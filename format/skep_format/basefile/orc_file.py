@@ -33,7 +33,8 @@ _KIND, _CHILDREN, _NAMES = 1, 2, 3
 _VALUES, _OF_INTEGERS, _OF_TEXTS, _OF_TIMES = 1, 2, 4, 9
 _LOW, _HIGH, _SUM, _LOW_UTC, _HIGH_UTC = 1, 2, 3, 3, 4
 _STRIPE_START, _INDEX_BYTES, _DATA_BYTES, _FOOTER_BYTES, _STRIPE_ROWS = 1, 2, 3, 4, 5
-_WRITER_ZONE = 3
+_STREAMS, _WRITER_ZONE = 1, 3
+_STREAM_TYPE, _STREAM_BYTES = 2, 3
 _FOOTER_LENGTH, _COMPRESSION, _BLOCK_BYTES = 1, 2, 3
 
 _TIMESTAMP, _INSTANT = 9, 18
@@ -197,9 +198,28 @@ class OrcRows:
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)) if columns else batch
 
     def _zone(self, stripe: _Stripe) -> str:
-        data = self._source.read_at(stripe.footer_bytes, stripe.footer_start)
-        zone = _bytes(dict(read_message(self._plain(data))).get(_WRITER_ZONE, b"")).decode()
+        zone = _bytes(dict(self._footer_of(stripe)).get(_WRITER_ZONE, b"")).decode()
         return "UTC" if zone in _UTC else zone
+
+    def _footer_of(self, stripe: _Stripe) -> Iterator[tuple[int, int | bytes]]:
+        return read_message(self._plain(self._source.read_at(stripe.footer_bytes, stripe.footer_start)))
+
+    def _types(self, wanted: Sequence[str]) -> Iterator[tuple[str, int, int]]:
+        """The types within columns: the column's name, the type's number and its kind."""
+        types = [_type_of(_bytes(value)) for number, value in self._footer if number == _TYPES]
+        names, tops = types[0][2], types[0][1]
+        for name, first in zip(names, tops, strict=True):
+            end = next((top for top in tops if top > first), len(types))
+            yield from ((name, number, types[number][0]) for number in range(first, end) if name in wanted)
+
+    def about_bytes(self, columns: Sequence[str]) -> int:
+        """What columns take in the file, where all of its stripes are like the first."""
+        if not self._stripes:
+            return 0
+        first, numbers = self._stripes[0], {number for _, number, _ in self._types(columns)}
+        streams = [dict(read_message(_bytes(value))) for field, value in self._footer_of(first) if field == _STREAMS]
+        taken = sum(int(each.get(_STREAM_BYTES, 0)) for each in streams if each.get(_STREAM_TYPE, 0) in numbers)
+        return taken * int(self._file.nrows) // max(1, first.rows)
 
     def _plain(self, stream: bytes) -> bytes:
         """A stream without its compression."""
@@ -217,14 +237,10 @@ class OrcRows:
     def check_times(self, columns: Sequence[str] | None = None) -> None:
         """UnsupportedError where the footer states timestamps in these columns that don't fit nanoseconds."""
         wanted = self._wanted(columns)
-        types = [_type_of(_bytes(value)) for number, value in self._footer if number == _TYPES]
         statistics = [_bytes(value) for number, value in self._footer if number == _COLUMN_STATISTICS]
-        names, tops = types[0][2], types[0][1]
-        for name, first in zip(names, tops, strict=True):
-            end = next((top for top in tops if top > first), len(types))
-            for number in range(first, end) if name in wanted else ():
-                if types[number][0] in (_TIMESTAMP, _INSTANT) and number < len(statistics):
-                    self._check_bounds(name, statistics[number])
+        for name, number, kind in self._types(wanted):
+            if kind in (_TIMESTAMP, _INSTANT) and number < len(statistics):
+                self._check_bounds(name, statistics[number])
 
     def _check_bounds(self, column: str, statistics: bytes) -> None:
         bounds = dict(read_message(_bytes(dict(read_message(statistics)).get(_OF_TIMES, b""))))

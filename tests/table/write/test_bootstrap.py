@@ -411,6 +411,16 @@ def test_times_that_are_not_read_from_orc_are_refused_before_anything_is_written
     assert read(case.table, ReadRequest()).to_arrow()["at"].to_pylist() == zoned.to_pylist()
 
 
+def test_times_in_orc_files_that_are_finer_than_a_tables_are_an_error(tmp_path: Path) -> None:
+    case = Case(tmp_path).put("part=p/0.orc", rows("a", at=pa.array([1_001], pa.timestamp("ns"))), orc.write_table)
+    case.spec["base_format"] = BaseFormat.ORC
+    with pytest.raises(UnsupportedError, match=r"0\.orc, column at: .* would lose data: 1001"):
+        case.run(**FULL)
+    case.run()
+    with pytest.raises(UnsupportedError, match=r"0\.orc, column at: .* would lose data: 1001"):
+        case.content()
+
+
 def test_files_without_rows(tmp_path: Path) -> None:
     case = Case(tmp_path).put("part=p/0.parquet", rows("a").slice(1)).put("part=q/0.parquet", rows("c"))
     case.run()

@@ -13,6 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from skep_format.basefile import OpenBaseFile, open_base
+from skep_format.basefile.footer import damage_named
 from skep_format.basefile.keys import ORC_AVRO_SCHEMA
 from skep_format.errors import InputError, SchemaError, StorageError, UnsupportedError
 from skep_format.escaping import unescape
@@ -36,7 +37,7 @@ class LeftOutWarning(UserWarning):
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One file, by its path below the source. `key_bytes` is what its key columns take, as far as that is known."""
+    """One file, by its path below the source. `key_bytes` is about what its key columns take."""
 
     path: str
     size_bytes: int
@@ -228,12 +229,14 @@ def _facts(storage: Storage, keys: Collection[str], status: FileStatus) -> tuple
         schema = nullable(footer.arrow_schema.remove_metadata())
         if ORC_AVRO_SCHEMA in footer.entries:  # ORC has no types for all that it states
             schema = nullable(to_arrow(footer.schema))
-        size = status.size_bytes if metadata is None else 0
+        size = 0
         if metadata is None:
-            opened.orc.check_times()
+            with damage_named(status.path):
+                opened.orc.check_times()
+                size = opened.orc.about_bytes([name for name in schema.names if name.lower() in keys])
             if (column := opened.orc.instants()) is not None:
                 unreadable = f"{column} is timestamp with local time zone"
-        if metadata is not None:
+        else:
             columns = [metadata.schema.column(at) for at in range(metadata.num_columns)]
             schema = _as_spark_has_it(schema, columns)
             for at, column in enumerate(columns):
