@@ -56,6 +56,7 @@ from skep_table.write.result import WriteResult
 SELECTOR, REGEX = "hoodie.bootstrap.mode.selector", "hoodie.bootstrap.mode.selector.regex"
 FULL = {SELECTOR: "org.apache.hudi.client.bootstrap.selector.FullRecordBootstrapModeSelector"}
 INDEX = Path(".hoodie") / ".aux" / ".bootstrap"
+INDEXED = {f"hoodie.metadata{each}.enable": "true" for each in ("", ".index.column.stats", ".record.index")}
 Files = dict[str, bytes]
 
 
@@ -225,10 +226,8 @@ def _plain(schema: Any) -> Any:
 def test_skeletons_and_rows_of_one_source(case: Case, version: int, indexed: bool) -> None:
     before = case.source_files()
     case.spec["version"] = version
-    more = (
-        {f"hoodie.metadata.{each}.enable": "true" for each in ("index.column.stats", "record.index")} if indexed else {}
-    )
-    options = {SELECTOR: "BootstrapRegexModeSelector", REGEX: "part=p", "hoodie.metadata.enable": "true", **more}
+    more = INDEXED if indexed else {"hoodie.metadata.enable": "true"}
+    options = {SELECTOR: "BootstrapRegexModeSelector", REGEX: "part=p", **more}
     first, second = case.run(**options)
     assert (first.instant.requested_time, second.instant.requested_time) == (METADATA_BOOTSTRAP, FULL_BOOTSTRAP)
     assert second.metadata.operation_type is WriteOperation.BULK_INSERT
@@ -370,7 +369,7 @@ def test_skeletons_of_orc_files_of_several_stripes(tmp_path: Path, zone: str, ho
     expected = of_orc(hours, UTC)
     case.spec["base_format"] = BaseFormat.ORC
     before = case.source_files()
-    (result,) = case.run()
+    (result,) = case.run(**(INDEXED if hours else {}))
     assert case.source_files() == before
     found = read(case.table, ReadRequest()).to_arrow()
     assert found["_hoodie_record_key"].equals(found["id"])
@@ -386,11 +385,13 @@ def test_skeletons_of_orc_files_of_several_stripes(tmp_path: Path, zone: str, ho
     assert (footer.num_rows, footer.min_key, footer.max_key) == (COUNT, "k00000", "k29999")
     assert footer.bloom is not None
     assert fsck(case.table, deep=True) == []
+    assert bool(case.table.config.metadata_partitions) == bool(hours)
     row = expected.slice(7, 1).append_column("part", pa.array(["p"]))
     LocalWriter(case.table).upsert(row.set_column(row.schema.get_field_index("ts"), "ts", pa.array([2], pa.int64())))
     after = read(case.table, ReadRequest()).to_arrow().sort_by("id").select(expected.schema.names)
     assert after["ts"].to_pylist() == [1] * 7 + [2] + [1] * (COUNT - 8)
     assert after.drop_columns(["ts"]).equals(kept.drop_columns(["ts"]))
+    assert fsck(case.table, deep=True) == []
 
 
 def test_times_that_are_not_read_from_orc_are_refused_before_anything_is_written(tmp_path: Path) -> None:
