@@ -13,7 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from skep.base.background import wait_for
-from skep.handles.bootstraps import found_source, written
+from skep.handles.bootstraps import format_setting, found_source, written
 from skep.handles.by_path import handle_of
 from skep.handles.destination import Destination, made_at
 from skep.handles.frame_writer import OPERATION, FrameWriter
@@ -134,10 +134,10 @@ class TableTarget(DescribedTarget):
         return table.with_services(replace(table.services(), turns=turns))
 
     @contextmanager
-    def _made(self, schema: Any) -> Iterator[Table]:
+    def _made(self, schema: Any, settings: Mapping[str, str] | None = None) -> Iterator[Table]:
         name = self.options.value(TABLE_NAME)
         columns = schema if isinstance(schema, Schema) else from_arrow(schema, name)
-        options = self._options_of_new(columns)
+        options = self._options_of_new(columns).with_values(settings or {})
         storage = open_storage(self.path, options)
         check_empty(storage, name)
         with made_at(storage, spec_of(options, name, columns), options, events=self._events, spark=self._spark) as made:
@@ -161,7 +161,8 @@ class TableTarget(DescribedTarget):
         table = self.table()
         keys = self.options.value(RECORD_KEY)
         source = found_source(self.options, keys, self._events)
-        with self._destination.for_rows(to_arrow(source.columns)) as made:
+        settings = format_setting(source, self.options)
+        with self._destination.for_rows(to_arrow(source.columns), settings) as made:
             results = written(made, source, self._options_for(table or made.snapshot), extra)
         self._known = results[-1].table
         return results

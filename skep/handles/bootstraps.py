@@ -21,7 +21,9 @@ from skep_table.services.done import Done, count, planned
 from skep_table.slices.options import BOOTSTRAP_BASE_PATH
 from skep_table.write.bootstrap.options import REGEX, REGEX_MODE, SELECTOR, BootstrapMode, BootstrapSettings, Selector
 from skep_table.write.bootstrap.preview import check_planned, folders_of
+from skep_table.write.bootstrap.run import check_format
 from skep_table.write.bootstrap.source import SourceData, open_source, read_source
+from skep_table.write.planning.settings import BASE_FILE_FORMAT, settings_among
 from skep_table.write.result import WriteResult
 
 if TYPE_CHECKING:
@@ -78,9 +80,13 @@ def bootstrap(
     if plan:
         if found is not None:
             check_planned(found.hudi, source)
+        else:
+            stated = Options(_properties(source, described, options))
+            check_format(source, stated.value(BASE_FILE_FORMAT), there.name)
         return planned("bootstrap", folders_of(source, BaseFileOptions.of(options)), "folder")
     if found is None:
-        there = describe({**described, **_following(source, described)})
+        properties = _properties(source, described, options)
+        there = describe({**described, **_following(source, described), "properties": properties})
         there.table()
     with there.for_rows(to_arrow(source.columns)) as table:
         if listener is not None:
@@ -94,6 +100,12 @@ def found_source(options: Options, keys: Collection[str], events: Events = NO_EV
     with events.step("bootstrap.read", path=storage.root):
         runner = ReportingRunner(ThreadRunner(), partial(events.progress, "bootstrap.footers"))
         return read_source(storage, keys, settings, runner)
+
+
+def format_setting(source: SourceData, options: Options) -> dict[str, str]:
+    """The setting of a new table by which its base files have the format of the source's, where options state none."""
+    found = source.skeletons
+    return {} if found is None or options.is_set(BASE_FILE_FORMAT) else {BASE_FILE_FORMAT.key: found.value}
 
 
 def written(
@@ -120,6 +132,14 @@ def _following(source: SourceData, described: Mapping[str, Any]) -> dict[str, An
     if names and encoded and described.get("url_encode") is None:
         found["url_encode"] = True
     return found
+
+
+def _properties(source: SourceData, described: Mapping[str, Any], options: Options) -> dict[str, str]:
+    """Those of a new table, with the format of its base files: as they state it, the options, or the source has it."""
+    found: dict[str, str] = dict(described.get("properties") or {})
+    if options.is_set(BASE_FILE_FORMAT):
+        found = {BASE_FILE_FORMAT.key: options.value(BASE_FILE_FORMAT).value, **found}
+    return {**found, **format_setting(source, settings_among(found)[0])}
 
 
 def _done(result: WriteResult) -> Done:

@@ -24,12 +24,13 @@ from skep_table.write.planning.settings import TABLE_NAME, settings_among
 class Destination:
     """`described` is what a new table is made with, and in which one that is there must not differ.
 
-    `make` makes a table of a schema, or a frame as an example, for a block that writes its first rows.
+    `make` makes a table of a schema, or a frame as an example, for a block that writes its first rows; with settings
+    that follow from these, it makes one with them besides its own.
     """
 
     name: str
     opened: Callable[[], Table]
-    make: Callable[[SchemaLike], AbstractContextManager[Table]]
+    make: Callable[..., AbstractContextManager[Table]]
     described: Mapping[str, Any] = field(default_factory=dict)
     missing: NoSuchTableError | NotATableError | None = None
     """Why there is no table, once it was looked for."""
@@ -65,13 +66,13 @@ class Destination:
         return self.known
 
     @contextmanager
-    def for_rows(self, schema: SchemaLike) -> Iterator[Table]:
-        """The table that the last call of `table` found; else one that is made for these rows, and removed again when
-        they are refused."""
+    def for_rows(self, schema: SchemaLike, settings: Mapping[str, str] | None = None) -> Iterator[Table]:
+        """The table that the last call of `table` found; else one that is made for these rows, with these settings
+        besides its own, and removed again when they are refused."""
         if self.known is not None:
             yield self.known
             return
-        with self.make(schema) as made:
+        with self.make(schema) if not settings else self.make(schema, settings) as made:
             yield made
         self.known = made
 

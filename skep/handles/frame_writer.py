@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from enum import Enum
 
@@ -24,7 +24,7 @@ from skep_format.storage import Storage, open_storage
 from skep_table.commit.create import TableSpec, planned_table
 from skep_table.slices.options import BOOTSTRAP_BASE_PATH
 from skep_table.table import HudiTable
-from skep_table.write.bootstrap.run import check_apart
+from skep_table.write.bootstrap.run import check_apart, check_format
 from skep_table.write.flow import TableWriter
 from skep_table.write.planning.options import DUPLICATES_DROPPED, PARTITIONS_TO_DELETE
 from skep_table.write.planning.settings import RECORD_KEY, TABLE_NAME, check_settings, spec_of
@@ -119,8 +119,9 @@ class FrameWriter:
         options = Options(self._options)
         storage = open_storage(path, options)
 
-        def make(frame: object) -> AbstractContextManager[Table]:
-            return made_at(storage, spec_for(frame, options), options)
+        def make(frame: object, settings: Mapping[str, str] | None = None) -> AbstractContextManager[Table]:
+            given = options.with_values(settings or {})
+            return made_at(storage, spec_for(frame, given), given)
 
         there = Destination(storage.root, lambda: handle_of(HudiTable.open(storage, options)), make)
         return self.save_to(there, batch_id=batch_id)
@@ -160,7 +161,7 @@ class FrameWriter:
 
     def _bootstrap(self, there: Destination, found: Table | None, options: Options) -> WriteResult | None:
         """A table of the folder that the options name. The frame, whose rows would not be in it, has no columns."""
-        from skep.handles.bootstraps import found_source, written
+        from skep.handles.bootstraps import format_setting, found_source, written
 
         if schema_of(self._frame, "bootstrap").fields:
             raise InputError(
@@ -175,14 +176,16 @@ class FrameWriter:
             )
         keys = options.value(RECORD_KEY)
         source = found_source(options, keys)
+        settings = format_setting(source, options)
         if found is not None and self._mode is SaveMode.OVERWRITE:
             check_apart(found.snapshot, source)
-            spec = spec_for(to_arrow(source.columns), options)
+            spec = spec_for(to_arrow(source.columns), options.with_values(settings))
+            check_format(source, spec.base_format, spec.name)
             storage = found.snapshot.storage
             storage.delete_folder("")
             with made_at(storage, spec, options) as made:
                 return written(made, source, options, frame=self._frame)[-1]
-        with there.for_rows(to_arrow(source.columns)) as made:
+        with there.for_rows(to_arrow(source.columns), settings) as made:
             check_settings(made.snapshot.config, made.path, options)
             return written(made, source, options, frame=self._frame)[-1]
 

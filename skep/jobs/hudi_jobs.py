@@ -190,11 +190,11 @@ class HudiJobs:
         lake, is_hudi = statements.lake, statements.is_hudi(parts)
         full = TableName.parse(name, lake.database)
 
-        def make(rows: object) -> AbstractContextManager[Table]:
+        def make(rows: object, settings: Mapping[str, str] | None = None) -> AbstractContextManager[Table]:
             if not is_hudi and spark.catalog.tableExists(name):
                 hint = f"DROP TABLE {name}"
                 raise TableExistsError(f"table {name} exists, and is no Hudi table", hint=hint, table=name)
-            given = Options(_hudis({TABLE_NAME.key: full.name, **options}))
+            given = Options(_hudis({TABLE_NAME.key: full.name, **options, **(settings or {})}))
             place = str(path) if path is not None else statements.catalog.location_of(name)
             return lake.making(full, open_storage(place, given), partial(spec_for, rows, given), {})
 

@@ -60,6 +60,21 @@ def jvm(_jvms: Jvms) -> Callable[[str], Jvm]:
 
 
 @pytest.fixture
+def by_rows(jvm: Callable[[str], Jvm]) -> Iterator[Callable[[str], Jvm]]:
+    """A session of Hudi whose ORC reader is not the vectorized one."""
+    key, used = "spark.sql.orc.enableVectorizedReader", list[Jvm]()
+
+    def of(release: str) -> Jvm:
+        used.append(jvm(release))
+        used[0].sql(f"SET {key}=false")
+        return used[0]
+
+    yield of
+    for each in used:
+        each.sql(f"RESET {key}")
+
+
+@pytest.fixture
 def no_jvm(_jvms: Jvms) -> None:
     """Stops the session of the tests before: the test starts its own."""
     _jvms.stop()

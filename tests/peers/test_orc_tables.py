@@ -85,21 +85,6 @@ def cases() -> Iterator[Any]:
         yield pytest.param(release, version, kind, marks=marks, id=f"{release}-{version}-{kind[:4].lower()}")
 
 
-@pytest.fixture
-def by_rows(jvm: Start) -> Iterator[Start]:
-    """A session of Hudi whose ORC reader is not the vectorized one."""
-    key, used = "spark.sql.orc.enableVectorizedReader", list[Jvm]()
-
-    def of(release: str) -> Jvm:
-        used.append(jvm(release))
-        used[0].sql(f"SET {key}=false")
-        return used[0]
-
-    yield of
-    for each in used:
-        each.sql(f"RESET {key}")
-
-
 @dataclass
 class Pair:
     """A table that Hudi made and one that skep made, of the same rows."""

@@ -11,12 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc
 from typer.testing import CliRunner
 
 import skep
 from skep.cli.main import app
 from skep.lake import Lake
 from skep_format.errors import InputError, OptionError, SkepError, TableExistsError, UnsupportedError
+from skep_format.names import BaseFormat
 from skep_table.slices.bootstrap import METADATA_BOOTSTRAP
 
 SELECTOR = "hoodie.bootstrap.mode.selector"
@@ -113,7 +115,7 @@ def test_the_procedure(lake: Lake, source: Path, tmp_path: Path) -> None:
     call += f" base_path => '{place}', rowKey_field => 'id', partition_path_field => 'part'"
     with pytest.raises(UnsupportedError, match="argument bootstrap_overwrite is not supported"):
         lake.sql(f"{call}, bootstrap_overwrite => true)")
-    with pytest.raises(SkepError, match="base files in ORC it can't have skeletons"):
+    with pytest.raises(UnsupportedError, match=r"its base files are ORC .* are PARQUET"):
         lake.sql(f"{call}, base_file_format => 'ORC')")
     lake.sql("SET hoodie.datasource.write.hive_style_partitioning = true")
     options = "hoodie.bootstrap.mode.selector.regex=part=p,hoodie.datasource.write.precombine.field=ts"
@@ -125,6 +127,75 @@ def test_the_procedure(lake: Lake, source: Path, tmp_path: Path) -> None:
     assert times_of(place) == ["00000000000001", "00000000000002"]
     (mapping,) = lake.sql("CALL show_bootstrap_mapping(table => 't')").to_arrow().to_pylist()
     assert (mapping["source_partition"], mapping["source_file"]) == ("part=p", "0.parquet")
+
+
+# -- of ORC files: a new table has their format ------------------------------------------------------------------------
+
+FORMAT = "hoodie.table.base.file.format"
+
+
+@pytest.fixture
+def in_orc(source: Path) -> Path:
+    """The same rows in ORC files."""
+    for file in source.rglob("*.parquet"):
+        orc.write_table(pq.read_table(file, partitioning=None), file.with_suffix(".orc"))
+        file.unlink()
+    return source
+
+
+def check_orc(table: Any) -> None:
+    assert table.snapshot.config.base_format is BaseFormat.ORC
+    assert rows_of(table) == WHOLE
+    table.upsert(pa.table({"id": ["a", "d"], "ts": [2, 2], "part": ["p", "r"]}))
+    assert rows_of(table) == [("a", 2, "p"), *WHOLE[1:], ("d", 2, "r")]
+    assert {Path(base.path).suffix for base in bases_of(table)} == {".orc"}
+
+
+def bases_of(table: Any) -> list[Any]:
+    view = table.snapshot.reload().view()
+    return [slice_.base_file for path in view.partitions() for slice_ in view.slices(path)]
+
+
+def test_a_lake_makes_a_table_of_orc_files(lake: Lake, database: str, in_orc: Path) -> None:
+    for stated in ({"properties": {FORMAT: "PARQUET"}}, {FORMAT: "PARQUET"}):
+        for plan in (True, False):
+            with pytest.raises(
+                UnsupportedError, match=r"t: its base files are PARQUET \(hoodie\.table\.base.* are ORC"
+            ):
+                lake.bootstrap("t", str(in_orc), key="id", ordering="ts", plan=plan, **stated)
+            assert "t" not in lake
+    (plan,) = lake.bootstrap("t", str(in_orc), key="id", ordering="ts", plan=True)
+    assert {row["mode"] for row in plan.details} == {"METADATA_ONLY"}
+    sizes = {file.parent.name: file.stat().st_size for file in in_orc.rglob("*.orc")}
+    assert {0 < row["bytes_read"] < sizes[row["folder"]] / 4 for row in plan.details} == {True}
+    lake.bootstrap("t", str(in_orc), key="id", ordering="ts")
+    entry = lake.metastore.table(database, "t")
+    assert "orc" in (entry.storage.input_format or "").lower()
+    check_orc(lake["t"])
+
+
+def test_a_table_of_orc_files_by_all_other_ways(
+    lake: Lake, run: Callable[..., Any], in_orc: Path, tmp_path: Path
+) -> None:
+    ways = [tmp_path / name for name in ("command", "call", "job", "over", "stream")]
+    run(in_orc, ways[0], "--key", "id", "--ordering", "ts", "--plan")
+    run(in_orc, ways[0], "--key", "id", "--ordering", "ts")
+    lake.sql("SET hoodie.datasource.write.hive_style_partitioning = true")
+    call = "CALL run_bootstrap(table => 't', table_type => 'COPY_ON_WRITE', rowKey_field => 'id'"
+    call += f", bootstrap_path => '{in_orc}', base_path => '{ways[1]}', partition_path_field => 'part'"
+    lake.sql(f"{call}, options => 'hoodie.datasource.write.precombine.field=ts')")
+    job = skep.write(pa.table({})).options(**options_of(in_orc))
+    for path in ways[2:4]:
+        job.mode("append").save(path)
+    job.mode("overwrite").save(ways[3])
+    conf = {key: text for key, text in options_of(in_orc).items() if "operation" not in key and ".name" not in key}
+    flags = {"target_base_path": str(ways[4]), "target_table": "t", "table_type": "COPY_ON_WRITE"}
+    list(skep.Streamer(**flags, run_bootstrap=True, hoodie_conf=conf).run())
+    for path in ways:
+        check_orc(skep.open_table(path))
+    with pytest.raises(UnsupportedError, match="its base files are PARQUET"):
+        job.options(**{FORMAT: "PARQUET"}).mode("overwrite").save(ways[3])
+    assert len(rows_of(skep.open_table(ways[3]))) == len(WHOLE) + 1
 
 
 # -- at a path ---------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property, partial
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 
 from skep_format.basefile import keys
 from skep_format.basefile.encryption import Encrypted, ParquetKeys, encryption_of, keys_of, without_keys
+from skep_format.basefile.orc_file import without_avro
 from skep_format.basefile.parquet_metadata import ENCRYPTED_MAGIC, MAGIC
 from skep_format.bloom import BloomFilter
 from skep_format.errors import CorruptFileError, EncryptedFileError, SchemaError, SkepError
@@ -143,7 +145,10 @@ def _orc_footer(source: pa.NativeFile, path: str) -> BaseFileFooter:
 
     with damage_named(path):
         file = orc.ORCFile(source)
-        return BaseFileFooter(path, file.nrows, file.schema.remove_metadata(), _texts(file.metadata))
+        entries, schema = _texts(file.metadata), file.schema.remove_metadata()
+        return BaseFileFooter(
+            path, file.nrows, schema if keys.ORC_AVRO_SCHEMA in entries else without_avro(schema), entries
+        )
 
 
 @contextmanager
@@ -161,7 +166,7 @@ def damage_named(path: str) -> Iterator[None]:
         ) from error
     except (SkepError, FileNotFoundError):
         raise
-    except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: names that are no UTF-8
+    except (pa.ArrowException, OSError, ValueError, zlib.error) as error:  # ValueError: names that are no UTF-8
         if "no decryption found" in str(error):
             raise without_keys(path) from error
         if "decrypt" in str(error).lower():

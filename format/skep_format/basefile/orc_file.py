@@ -1,7 +1,8 @@
 """ORC base files as Hudi writes them: what pyarrow does not show of their footers, and their values in a table's types.
 
 Hudi keeps an instant as ORC's timestamp, which is a wall clock in the time zone of the JVM that wrote the stripe, and
-times of day and timestamps without zone as the numbers that they are in Avro.
+times of day and timestamps without zone as the numbers that they are in Avro. Files of others, which a bootstrap leaves
+where they are, have no Avro schema: in those, too, a timestamp is an instant, as Spark writes it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ _KIND, _CHILDREN, _NAMES = 1, 2, 3
 _VALUES, _OF_INTEGERS, _OF_TEXTS, _OF_TIMES = 1, 2, 4, 9
 _LOW, _HIGH, _SUM, _LOW_UTC, _HIGH_UTC = 1, 2, 3, 3, 4
 _STRIPE_START, _INDEX_BYTES, _DATA_BYTES, _FOOTER_BYTES, _STRIPE_ROWS = 1, 2, 3, 4, 5
-_WRITER_ZONE = 3
+_STREAMS, _WRITER_ZONE = 1, 3
+_STREAM_TYPE, _STREAM_BYTES = 2, 3
 _FOOTER_LENGTH, _COMPRESSION, _BLOCK_BYTES = 1, 2, 3
 
 _TIMESTAMP, _INSTANT = 9, 18
@@ -103,6 +105,8 @@ class OrcRows:
     def _stripe(self, number: int, wanted: Sequence[str]) -> pa.RecordBatch:
         """The rows of a stripe as ORC has them."""
         stripe = self._stripes[number]
+        if not wanted:  # its rows still count, which pyarrow does not give without a column
+            return pa.RecordBatch.from_arrays([pa.nulls(stripe.rows)], names=[""]).select([])
         batch = self._file.read_stripe(number, columns=wanted)
         if batch.num_rows != stripe.rows:
             raise CorruptFileError(
@@ -125,13 +129,17 @@ class OrcRows:
         can't be read exactly.
         """
         wanted = self._wanted(columns)
-        self._check_times(wanted)
+        self.check_times(wanted)
         for number in range(self.count):
             yield self._typed(self._stripe(number, wanted), self._stripes[number])
         if not self._stripes:
             schema = pa.schema([self._file.schema.field(name) for name in wanted])
             empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
             yield self._typed(empty, None)
+
+    def instants(self) -> str | None:
+        """A column with values of ORC's type of instants, which Spark and Hudi don't know; None without any."""
+        return next((field.name for field in self._file.schema if _has_times(field.type, zoned=True)), None)
 
     def damage(self) -> Iterator[str]:
         """What can't be read of the stripes, or is otherwise than the footer's statistics state: ORC has no checksums.
@@ -162,7 +170,8 @@ class OrcRows:
     def _stated(self) -> Mapping[str, pa.DataType]:
         text = (self._file.metadata or {}).get(keys.ORC_AVRO_SCHEMA.encode())
         try:
-            return {} if text is None else {field.name: field.type for field in to_arrow(parse_avro(text.decode()))}
+            schema = without_avro(self._file.schema) if text is None else to_arrow(parse_avro(text.decode()))
+            return {field.name: field.type for field in schema}
         except SchemaError as error:
             raise SchemaError(f"{self._path}: {error.message}", path=self._path) from error
 
@@ -180,7 +189,7 @@ class OrcRows:
             except pa.ArrowInvalid as error:
                 raise UnsupportedError(
                     f"{self._path}, column {field.name}: timestamps in the time zone {zone} are not exact: {error}",
-                    hint="write the file again with a JVM whose time zone is UTC",
+                    hint="write the file again in microseconds, with a JVM whose time zone is UTC",
                     path=self._path,
                     column=field.name,
                 ) from error
@@ -189,9 +198,28 @@ class OrcRows:
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)) if columns else batch
 
     def _zone(self, stripe: _Stripe) -> str:
-        data = self._source.read_at(stripe.footer_bytes, stripe.footer_start)
-        zone = _bytes(dict(read_message(self._plain(data))).get(_WRITER_ZONE, b"")).decode()
+        zone = _bytes(dict(self._footer_of(stripe)).get(_WRITER_ZONE, b"")).decode()
         return "UTC" if zone in _UTC else zone
+
+    def _footer_of(self, stripe: _Stripe) -> Iterator[tuple[int, int | bytes]]:
+        return read_message(self._plain(self._source.read_at(stripe.footer_bytes, stripe.footer_start)))
+
+    def _types(self, wanted: Sequence[str]) -> Iterator[tuple[str, int, int]]:
+        """The types within columns: the column's name, the type's number and its kind."""
+        types = [_type_of(_bytes(value)) for number, value in self._footer if number == _TYPES]
+        names, tops = types[0][2], types[0][1]
+        for name, first in zip(names, tops, strict=True):
+            end = next((top for top in tops if top > first), len(types))
+            yield from ((name, number, types[number][0]) for number in range(first, end) if name in wanted)
+
+    def about_bytes(self, columns: Sequence[str]) -> int:
+        """What columns take in the file, where all of its stripes are like the first."""
+        if not self._stripes:
+            return 0
+        first, numbers = self._stripes[0], {number for _, number, _ in self._types(columns)}
+        streams = [dict(read_message(_bytes(value))) for field, value in self._footer_of(first) if field == _STREAMS]
+        taken = sum(int(each.get(_STREAM_BYTES, 0)) for each in streams if each.get(_STREAM_TYPE, 0) in numbers)
+        return taken * int(self._file.nrows) // max(1, first.rows)
 
     def _plain(self, stream: bytes) -> bytes:
         """A stream without its compression."""
@@ -206,22 +234,37 @@ class OrcRows:
             out += chunk if head & 1 else _decompressed(chunk, kind, most)
         return bytes(out)
 
-    def _check_times(self, wanted: Sequence[str]) -> None:
-        """UnsupportedError where the footer states timestamps that don't fit nanoseconds."""
-        types = [_type_of(_bytes(value)) for number, value in self._footer if number == _TYPES]
+    def check_times(self, columns: Sequence[str] | None = None) -> None:
+        """UnsupportedError where the footer states timestamps in these columns that don't fit nanoseconds."""
+        wanted = self._wanted(columns)
         statistics = [_bytes(value) for number, value in self._footer if number == _COLUMN_STATISTICS]
-        names, tops = types[0][2], types[0][1]
-        for name, first in zip(names, tops, strict=True):
-            end = next((top for top in tops if top > first), len(types))
-            for number in range(first, end) if name in wanted else ():
-                if types[number][0] in (_TIMESTAMP, _INSTANT) and number < len(statistics):
-                    self._check_bounds(name, statistics[number])
+        for name, number, kind in self._types(wanted):
+            if kind in (_TIMESTAMP, _INSTANT) and number < len(statistics):
+                self._check_bounds(name, statistics[number])
 
     def _check_bounds(self, column: str, statistics: bytes) -> None:
         bounds = dict(read_message(_bytes(dict(read_message(statistics)).get(_OF_TIMES, b""))))
         for field in (_LOW, _HIGH, _LOW_UTC, _HIGH_UTC):
             if abs(millis := _signed(int(bounds.get(field, 0)))) >= MOST_MILLIS:
                 raise far_time(self._path, column, millis)
+
+
+def without_avro(schema: pa.Schema) -> pa.Schema:
+    """The types of an ORC file that has no Avro schema: timestamps are instants in microseconds, as Spark has them."""
+    return pa.schema([_with_instants(field) for field in schema])
+
+
+def _with_instants(field: pa.Field) -> pa.Field:
+    kind, t = field.type, pa.types
+    if t.is_timestamp(kind):
+        kind = pa.timestamp("us", "UTC")
+    elif t.is_struct(kind):
+        kind = pa.struct([_with_instants(member) for member in kind])
+    elif t.is_list(kind):
+        kind = pa.list_(_with_instants(kind.value_field))
+    elif t.is_map(kind):
+        kind = pa.map_(kind.key_type, _with_instants(kind.item_field))
+    return field.with_type(kind)
 
 
 def far_time(path: str, column: str, millis: int) -> UnsupportedError:
@@ -336,10 +379,10 @@ def _decompressed(chunk: bytes, kind: int, most: int) -> bytes:
     return data
 
 
-def _has_times(kind: pa.DataType) -> bool:
+def _has_times(kind: pa.DataType, *, zoned: bool = False) -> bool:
     if pa.types.is_nested(kind):
-        return any(_has_times(kind.field(at).type) for at in range(kind.num_fields))
-    return pa.types.is_timestamp(kind) and kind.tz is None
+        return any(_has_times(kind.field(at).type, zoned=zoned) for at in range(kind.num_fields))
+    return pa.types.is_timestamp(kind) and (kind.tz is not None) is zoned
 
 
 def _as_stated(values: pa.Array, kind: pa.DataType, zone: str) -> pa.Array:

@@ -96,7 +96,7 @@ class OpenBaseFile:
         """
         wanted = _wanted(columns, schema, names)
         if self._path.endswith("." + BaseFormat.ORC.extension):
-            batches = _orc_batches(self._source, self._path, wanted)
+            batches = self._orc_batches(wanted)
         else:
             target = None if names else schema
             kept = () if names else self._encoded(encoded)
@@ -105,6 +105,18 @@ class OpenBaseFile:
             batches = self._parquet_batches(wanted, known, batch_rows, target, kept, groups)
         for batch in batches:
             yield batch if schema is None else project(batch, schema, names or {}, encoded=bool(encoded))
+
+    def _orc_batches(self, wanted: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        with damage_named(self._path):
+            yield from self.orc.batches(wanted)
+
+    @cached_property
+    def orc(self) -> OrcRows:
+        """An ORC file as such. CorruptFileError when it can't be read."""
+        from pyarrow import orc
+
+        with damage_named(self._path):
+            return OrcRows(orc.ORCFile(self._source), self._source, self._path)
 
     def text_among(self, column: str, wanted: pa.Array) -> Iterator[tuple[int, pa.Array]]:
         """The values of a text column, part by part, with the position of the first one of each part.
@@ -284,13 +296,6 @@ def _fits(condition: RowCondition, held: pa.Schema, columns: Sequence[str], targ
         return False
     wanted = held if target is None else to_arrow(target)
     return all(held.field(name).type == wanted.field(name).type for name in condition.columns)
-
-
-def _orc_batches(source: pa.NativeFile, path: str, wanted: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-    from pyarrow import orc
-
-    with damage_named(path):
-        yield from OrcRows(orc.ORCFile(source), source, path).batches(wanted)
 
 
 def _empty(schema: pa.Schema) -> pa.RecordBatch:

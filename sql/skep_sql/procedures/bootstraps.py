@@ -28,7 +28,7 @@ _OF_TABLE: Final = (
 """What a session or the argument `options` may state about the table."""
 
 
-@procedure("""run_bootstrap(table, table_type, bootstrap_path, base_path, rowKey_field, base_file_format='PARQUET',
+@procedure("""run_bootstrap(table, table_type, bootstrap_path, base_path, rowKey_field, base_file_format?,
     partition_path_field='', bootstrap_index_class='org.apache.hudi.common.bootstrap.index.HFileBootstrapIndex',
     selector_class='org.apache.hudi.client.bootstrap.selector.MetadataOnlyBootstrapModeSelector',
     key_generator_class='org.apache.hudi.keygen.SimpleKeyGenerator',
@@ -41,7 +41,8 @@ def _run_bootstrap(context: Context) -> Rows:
     kind = str(context["table_type"]).upper()
     if kind not in _TYPES:
         raise InputError(f"table_type is {kind!r}", option="table_type", found=kind, expected=", ".join(_TYPES))
-    options = {**{key: str(context[name]) for name, key in _OPTIONS.items()}, **context.options()}
+    options = context.options()  # without base_file_format the table has the format of the source
+    options = {**{key: str(context[name]) for name, key in _OPTIONS.items() if context[name] is not None}, **options}
     properties: dict[str, str] = {key: options.pop(key) for key in _OF_TABLE if key in options}
     for name, default, key in (
         ("key_generator_class", _KEY_GENERATOR, "hoodie.datasource.write.keygenerator.class"),

@@ -12,8 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from faulty_storage import FaultyStorage, KilledAtChanges
 from left_behind import content
+from pyarrow import orc
 
 from skep_format.errors import SkepError, TableMismatchError
+from skep_format.names import BaseFormat
 from skep_format.options import Options
 from skep_format.runner import ThreadRunner
 from skep_format.schema.arrow import to_arrow
@@ -26,6 +28,7 @@ from skep_table.write.local import LocalWriter
 
 SELECTORS = {
     "skeletons": {},
+    "orc": {},
     "rows": {"hoodie.bootstrap.mode.selector": "FullRecordBootstrapModeSelector"},
     "both": {
         "hoodie.bootstrap.mode.selector": "BootstrapRegexModeSelector",
@@ -68,13 +71,20 @@ def assert_clean(folder: Path) -> None:
     ("version", "metadata"),
     [(6, "false"), *(pytest.param(each, "true", marks=pytest.mark.slow) for each in (6, 9))],
 )
-@pytest.mark.parametrize("kind", ["skeletons", *(pytest.param(k, marks=pytest.mark.slow) for k in ("rows", "both"))])
+@pytest.mark.parametrize(
+    "kind", ["skeletons", "orc", *(pytest.param(k, marks=pytest.mark.slow) for k in ("rows", "both"))]
+)
 @pytest.mark.parametrize("dies", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["dies", "fails"])
 def test_a_fault_at_any_change_leaves_nothing_or_a_commit(
     kind: str, version: int, metadata: str, dies: bool, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Of a bootstrap of both kinds also the first commit alone, on which nobody writes before it is whole."""
     caplog.set_level(logging.CRITICAL, "skep")
+    base_format = BaseFormat.ORC if kind == "orc" else BaseFormat.PARQUET
+    if base_format is BaseFormat.ORC:
+        for file in folder.rglob("*.parquet"):
+            orc.write_table(pq.read_table(file, partitioning=None), file.with_suffix(".orc"))
+            file.unlink()
     source, options = source_of(folder, {"hoodie.metadata.enable": metadata, **SELECTORS[kind]})
     empty, target = tmp_path / "empty", tmp_path / "table"
     spec = TableSpec(
@@ -85,6 +95,7 @@ def test_a_fault_at_any_change_leaves_nothing_or_a_commit(
         ordering="ts",
         hive_style=True,
         version=version,
+        base_format=base_format,
     )
     create_table(LocalStorage(str(empty)), spec)
     part = [("a", "part=p", 1), ("b", "part=p", 1)]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Collection
-from datetime import datetime, timezone
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from skep_format.options import REGISTRY, IneffectiveOptionWarning, Options
 from skep_format.properties import parse_properties
 from skep_format.runner import ThreadRunner
 from skep_format.schema.arrow import to_arrow
+from skep_format.schema.types import META_FIELDS
 from skep_format.storage import LocalStorage
 from skep_format.timeline.instant import Action
 from skep_format.timeline.metadata import CommitMetadata, WriteOperation
@@ -54,6 +56,7 @@ from skep_table.write.result import WriteResult
 SELECTOR, REGEX = "hoodie.bootstrap.mode.selector", "hoodie.bootstrap.mode.selector.regex"
 FULL = {SELECTOR: "org.apache.hudi.client.bootstrap.selector.FullRecordBootstrapModeSelector"}
 INDEX = Path(".hoodie") / ".aux" / ".bootstrap"
+INDEXED = {f"hoodie.metadata{each}.enable": "true" for each in ("", ".index.column.stats", ".record.index")}
 Files = dict[str, bytes]
 
 
@@ -223,10 +226,8 @@ def _plain(schema: Any) -> Any:
 def test_skeletons_and_rows_of_one_source(case: Case, version: int, indexed: bool) -> None:
     before = case.source_files()
     case.spec["version"] = version
-    more = (
-        {f"hoodie.metadata.{each}.enable": "true" for each in ("index.column.stats", "record.index")} if indexed else {}
-    )
-    options = {SELECTOR: "BootstrapRegexModeSelector", REGEX: "part=p", "hoodie.metadata.enable": "true", **more}
+    more = INDEXED if indexed else {"hoodie.metadata.enable": "true"}
+    options = {SELECTOR: "BootstrapRegexModeSelector", REGEX: "part=p", **more}
     first, second = case.run(**options)
     assert (first.instant.requested_time, second.instant.requested_time) == (METADATA_BOOTSTRAP, FULL_BOOTSTRAP)
     assert second.metadata.operation_type is WriteOperation.BULK_INSERT
@@ -305,22 +306,120 @@ def test_a_null_partition(tmp_path: Path) -> None:
     assert case.content() == [("a", "part=__HIVE_DEFAULT_PARTITION__", None)]
 
 
-def test_orc_files_are_written_in_full(tmp_path: Path) -> None:
-    case = Case(tmp_path).put("part=p/0.orc", rows("a"), orc.write_table)
-    with pytest.raises(UnsupportedError, match=r"0\.orc: METADATA_ONLY"):
+@pytest.mark.parametrize("files", ["orc", "parquet"])
+def test_skeletons_have_the_format_of_the_table_and_of_the_source(tmp_path: Path, files: str) -> None:
+    """Hudi reads both in one; rows that are written in full have the table's."""
+    write, other = (orc.write_table, "PARQUET") if files == "orc" else (pq.write_table, "ORC")
+    case = Case(tmp_path).put(f"part=p/0.{files}", rows("a"), write)
+    case.spec["base_format"] = BaseFormat[other]
+    with pytest.raises(UnsupportedError, match=f"base files are {other} .* and the files of .* are {files.upper()}"):
         case.run()
     case.run(**FULL)
     assert case.content() == [("a", "part=p", "p")]
+    assert [file for file in case.folder.rglob(f"*.{other.lower()}") if ".hoodie" not in file.parts]
 
 
-def test_a_table_of_orc_files_gets_all_rows_and_no_skeletons(tmp_path: Path) -> None:
-    case = Case(tmp_path).put("part=p/0.parquet", rows("a"))
+def test_rows_stay_in_files_of_one_format(tmp_path: Path) -> None:
+    case = Case(tmp_path).put("part=p/0.orc", rows("a"), orc.write_table).put("part=q/0.parquet", rows("c"))
+    with pytest.raises(UnsupportedError, match=r"part=q/0\.parquet is PARQUET, and .*part=p/0\.orc is ORC"):
+        case.run()
+    assert not case.folder.exists()
     case.spec["base_format"] = BaseFormat.ORC
-    with pytest.raises(UnsupportedError, match="base files in ORC it can't have skeletons"):
+    case.run(**{SELECTOR: "BootstrapRegexModeSelector", REGEX: "part=p"})
+    assert case.content() == [("a", "part=p", "p"), ("c", "part=q", "q")]
+    assert {BaseFileName.parse(file.name).instant_time for file in case.folder.rglob("*.orc")} == {
+        METADATA_BOOTSTRAP,
+        FULL_BOOTSTRAP,
+    }
+
+
+UTC = timezone.utc
+COUNT = 30_000
+
+
+def of_orc(hours: int, zone: timezone | None) -> pa.Table:
+    """Rows of types that ORC has its own way with. Times are so many hours later than those of noon and midnight."""
+    later, kind = timedelta(hours=hours), pa.timestamp("us", "UTC" if zone else None)
+    noon, midnight = (datetime(year, 7, 1, hour, 0, 0, 1, zone) + later for year, hour in ((2024, 12), (1960, 0)))
+    return pa.table(
+        {
+            "id": [f"k{at:05}" for at in range(COUNT)],
+            "ts": pa.array([1] * COUNT, pa.int64()),
+            "at": pa.array([noon + timedelta(microseconds=at) for at in range(COUNT)], kind),
+            "times": pa.array([[{"at": midnight}, None]] * COUNT, pa.list_(pa.struct([("at", kind)]))),
+            "day": pa.array([date(1, 1, 1)] * COUNT),
+            "amount": pa.array([Decimal(at) / 100 for at in range(COUNT)], pa.decimal128(20, 2)),
+            "small": pa.array([None, *[at % 100 for at in range(1, COUNT)]], pa.int8()),
+        }
+    )
+
+
+def in_zone(zone: str, rows: pa.Table, path: str) -> None:
+    """An ORC file of several stripes, which pyarrow takes for one of GMT, and whose stripes then name another zone."""
+    orc.write_table(rows, path, stripe_size=64 << 10, batch_size=1024)
+    data = Path(path).read_bytes()
+    assert data.count(b"\x1a\x03GMT") > 2
+    Path(path).write_bytes(data.replace(b"\x1a\x03GMT", b"\x1a\x03" + zone.encode()))
+
+
+@pytest.mark.parametrize(("zone", "hours"), [("GMT", 0), ("EST", 5)])
+def test_skeletons_of_orc_files_of_several_stripes(tmp_path: Path, zone: str, hours: int) -> None:
+    """Rows are those of the source in its order, with moments by the zone that its stripes name."""
+    case = Case(tmp_path).put("part=p/0.orc", of_orc(0, None), partial(in_zone, zone))
+    expected = of_orc(hours, UTC)
+    case.spec["base_format"] = BaseFormat.ORC
+    before = case.source_files()
+    (result,) = case.run(**(INDEXED if hours else {}))
+    assert case.source_files() == before
+    found = read(case.table, ReadRequest()).to_arrow()
+    assert found["_hoodie_record_key"].equals(found["id"])
+    kept = found.select(expected.schema.names)
+    assert kept.equals(expected.cast(kept.schema))
+    (stat,) = result.metadata.stats
+    storage = case.table.storage
+    assert (stat.num_inserts, stat.path.rpartition(".")[2]) == (COUNT, "orc")
+    footer = read_footer(storage, stat.path)
+    skeleton = orc.ORCFile(storage.local_path(stat.path))
+    assert tuple(skeleton.schema.names) == META_FIELDS
+    assert json.loads(footer.entries["orc.avro.schema"])["name"] == "HoodieRecordKey"
+    assert (footer.num_rows, footer.min_key, footer.max_key) == (COUNT, "k00000", "k29999")
+    assert footer.bloom is not None
+    assert fsck(case.table, deep=True) == []
+    assert bool(case.table.config.metadata_partitions) == bool(hours)
+    row = expected.slice(7, 1).append_column("part", pa.array(["p"]))
+    LocalWriter(case.table).upsert(row.set_column(row.schema.get_field_index("ts"), "ts", pa.array([2], pa.int64())))
+    after = read(case.table, ReadRequest()).to_arrow().sort_by("id").select(expected.schema.names)
+    assert after["ts"].to_pylist() == [1] * 7 + [2] + [1] * (COUNT - 8)
+    assert after.drop_columns(["ts"]).equals(kept.drop_columns(["ts"]))
+    assert fsck(case.table, deep=True) == []
+
+
+def test_times_that_are_not_read_from_orc_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    far = pa.array([datetime(1500, 1, 1)], pa.timestamp("us"))
+    case = Case(tmp_path).put("part=p/0.orc", rows("a", at=far), orc.write_table)
+    with pytest.raises(UnsupportedError, match=r"part=p/0\.orc, column at: timestamps before 1677"):
         case.run()
+    zoned = pa.array(
+        [[{"t": datetime(2024, 1, 1, tzinfo=UTC)}]], pa.list_(pa.struct([("t", pa.timestamp("us", "UTC"))]))
+    )
+    case.put("part=p/0.orc", rows("a", at=zoned), orc.write_table)
+    with pytest.raises(
+        UnsupportedError, match="column at is timestamp with local time zone, which JVM Hudi can't read"
+    ):
+        case.run()
+    assert not case.folder.exists()
     case.run(**FULL)
-    assert case.content() == [("a", "part=p", "p")]
-    assert list(case.folder.rglob("*.orc"))
+    assert read(case.table, ReadRequest()).to_arrow()["at"].to_pylist() == zoned.to_pylist()
+
+
+def test_times_in_orc_files_that_are_finer_than_a_tables_are_an_error(tmp_path: Path) -> None:
+    case = Case(tmp_path).put("part=p/0.orc", rows("a", at=pa.array([1_001], pa.timestamp("ns"))), orc.write_table)
+    case.spec["base_format"] = BaseFormat.ORC
+    with pytest.raises(UnsupportedError, match=r"0\.orc, column at: .* would lose data: 1001"):
+        case.run(**FULL)
+    case.run()
+    with pytest.raises(UnsupportedError, match=r"0\.orc, column at: .* would lose data: 1001"):
+        case.content()
 
 
 def test_files_without_rows(tmp_path: Path) -> None:

@@ -10,8 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc
 
+from skep_format.basefile import read_base
+from skep_format.basefile.orc_output import orc_schema
 from skep_format.errors import SkepError, StorageError, TableMismatchError
+from skep_format.names import BaseFormat
 from skep_format.options import Options
 from skep_format.runner import ThreadRunner
 from skep_format.schema.arrow import to_arrow
@@ -36,17 +40,24 @@ Content = dict[str, dict[str, Any]]
 
 class Bootstrapped:
     """A table that was bootstrapped from three files, with its sources beside it: a copy of the golden one, which Hudi
-    made, or one of a `version` that skep makes of the same files."""
+    made, or one that skep makes of the same files, of a `version` or with all files in ORC."""
 
-    def __init__(self, golden: Path, folder: Path, version: int | None = None, *, is_mor: bool = False) -> None:
+    def __init__(self, golden: Path, folder: Path, version: int | str | None = None, *, is_mor: bool = False) -> None:
         case = golden / "0.15.0" / "cow_bootstrap_metadata_only"
         shutil.copytree(case / "source", folder / "source")
         self.folder, self.source = folder / "table", folder / "source"
+        self.format = BaseFormat.ORC if version == "ORC" else BaseFormat.PARQUET
+        if self.format is BaseFormat.ORC:
+            version = 9
+            for file in self.source.rglob("*.parquet"):
+                rows = pq.read_table(file, partitioning=None)
+                orc.write_table(rows.cast(orc_schema(rows.schema)), file.with_suffix(".orc"))
+                file.unlink()
         self.options = {SOURCE: str(self.source)}
         if version is None:
             self._copy(case, is_mor)
         else:
-            self._make(version, is_mor)
+            self._make(int(version), is_mor)
 
     def _make(self, version: int, is_mor: bool) -> None:
         options = Options(self.options)
@@ -61,6 +72,7 @@ class Bootstrapped:
             hive_style=True,
             type=TableType.MERGE_ON_READ if is_mor else TableType.COPY_ON_WRITE,
             version=version,
+            base_format=self.format,
         )
         LocalWriter(create_table(LocalStorage(str(self.folder)), spec, options)).bootstrap(data)
 
@@ -74,6 +86,15 @@ class Bootstrapped:
             (self.meta / "00000000000001.inflight").rename(self.meta / "00000000000001.deltacommit.inflight")
             settings = self.meta / "hoodie.properties"
             settings.write_text(settings.read_text().replace("COPY_ON_WRITE", "MERGE_ON_READ"))
+
+    def files(self, folder: Path) -> set[Path]:
+        """The data files below a folder."""
+        return {file for file in folder.rglob(f"*.{self.format.extension}") if ".hoodie" not in file.parts}
+
+    def source_of(self, partition: str) -> Path:
+        """The one file with the rows of a partition."""
+        (found,) = self.files(self.source / partition)
+        return found
 
     @property
     def meta(self) -> Path:
@@ -120,24 +141,25 @@ pytestmark = pytest.mark.parametrize(
         pytest.param(None, id="by Hudi"),
         pytest.param(6, id="by skep, 6"),
         pytest.param(9, id="by skep, 9", marks=pytest.mark.slow),
+        pytest.param("ORC", id="by skep, in ORC"),
     ],
     indirect=True,
 )
 
 
 @pytest.fixture
-def version(request: pytest.FixtureRequest) -> int | None:
-    found: int | None = request.param
+def version(request: pytest.FixtureRequest) -> int | str | None:
+    found: int | str | None = request.param
     return found
 
 
 @pytest.fixture
-def cow(golden: Path, tmp_path: Path, version: int | None) -> Bootstrapped:
+def cow(golden: Path, tmp_path: Path, version: int | str | None) -> Bootstrapped:
     return Bootstrapped(golden, tmp_path, version)
 
 
 @pytest.fixture
-def mor(golden: Path, tmp_path: Path, version: int | None) -> Bootstrapped:
+def mor(golden: Path, tmp_path: Path, version: int | str | None) -> Bootstrapped:
     return Bootstrapped(golden, tmp_path, version, is_mor=True)
 
 
@@ -158,7 +180,8 @@ def stored(bootstrapped: Bootstrapped, partition: str) -> pa.Table:
     """What the newest base file of a partition holds, by itself."""
     (slice_,) = bootstrapped.table.view().slices(partition)
     assert slice_.base_file is not None
-    return pq.read_table(bootstrapped.folder / slice_.base_file.path, partitioning=None)
+    storage = bootstrapped.table.storage
+    return pa.Table.from_batches(read_base(storage, slice_.base_file.path))
 
 
 # -- copy-on-write -----------------------------------------------------------------------------------------------------
@@ -203,7 +226,7 @@ def test_a_bootstrapped_file_counts_with_its_source_when_small_files_are_filled(
     """The skeleton alone would be small."""
     (skeleton,) = cow.table.view().slices("city=utrecht")
     assert skeleton.base_file is not None
-    (source,) = (cow.source / "city=utrecht").glob("*.parquet")
+    source = cow.source_of("city=utrecht")
     limit = (skeleton.base_file.size_bytes + source.stat().st_size) - 1
     assert skeleton.base_file.size_bytes < limit
     row = cow.in_city("utrecht").slice(0, 1)
@@ -302,16 +325,16 @@ def test_the_source_is_named_by_the_options_of_a_write(cow: Bootstrapped) -> Non
 def test_a_missing_source_fails_the_write_and_leaves_the_table_as_it_was(cow: Bootstrapped) -> None:
     before = cow.content()
     rows = changed(cow.in_city("chennai").slice(0, 1))
-    (source,) = (cow.source / "city=chennai").glob("*.parquet")
+    source = cow.source_of("city=chennai")
     data = source.read_bytes()
     source.unlink()
-    files = set(cow.folder.rglob("*.parquet"))
+    files = cow.files(cow.folder)
     with pytest.raises(StorageError, match=SOURCE):
         cow.writer().upsert(rows)
     with pytest.raises(StorageError, match=SOURCE):
         cow.content()
     source.write_bytes(data)
-    assert set(cow.folder.rglob("*.parquet")) == files
+    assert cow.files(cow.folder) == files
     assert cow.content() == before
 
 
@@ -340,7 +363,7 @@ def test_clustering_puts_bootstrapped_files_together_with_their_sources(cow: Boo
     assert requested is not None
     assert requested.clustering_plan is not None
     named = {slice_.bootstrap_file_path for group in requested.clustering_plan.input_groups for slice_ in group.slices}
-    assert named == {str(file) for file in cow.source.rglob("*.parquet")}  # as Hudi's executor looks for it
+    assert named == {str(file) for file in cow.files(cow.source)}  # as Hudi's executor looks for it
     execute_clustering(cow.table.with_context(**setting), instant)
     assert cow.content() == before
     assert cow.skeletons() == set()
@@ -380,8 +403,7 @@ def test_compaction_reads_skeleton_and_source(mor: Bootstrapped) -> None:
     assert instant is not None
     plan = mor.table.requested_plan(CompactionPlan, instant)
     assert plan is not None
-    (source,) = (mor.source / "city=chennai").glob("*.parquet")
-    assert [operation.bootstrap_file_path for operation in plan.operations] == [str(source)]
+    assert [each.bootstrap_file_path for each in plan.operations] == [str(mor.source_of("city=chennai"))]
     compact(mor.table.with_context(**mor.setting()))
     assert mor.content() == expected
     assert mor.skeletons() == {"city=amsterdam", "city=utrecht"}

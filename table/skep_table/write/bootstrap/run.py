@@ -17,6 +17,7 @@ from skep_format.runner import ReportingRunner, Runner, ThreadRunner
 from skep_format.schema.arrow import to_arrow
 from skep_format.schema.types import Schema, type_text
 from skep_format.table_config import DROP_PARTITION_COLUMNS, POPULATE_META_FIELDS, update_table_config
+from skep_format.table_config.keys import BASE_FORMAT
 from skep_format.timeline.metadata import WriteOperation
 from skep_table.commit.parts.batches import CommitLabel
 from skep_table.commit.transaction import Transaction
@@ -282,12 +283,12 @@ def check_fits(table: HudiTable, source: SourceData) -> None:
                 found=found.get(differs),
                 expected=expected.get(differs),
             )
+    check_format(source, config.base_format, config.name)
     if not source.of_mode(BootstrapMode.METADATA_ONLY):
         return
     refused = {
         f"{POPULATE_META_FIELDS}=false": not config.populate_meta_fields,
         f"{DROP_PARTITION_COLUMNS}=true": config.drop_partition_columns,
-        "base files in ORC": config.base_format is BaseFormat.ORC,
     }
     for what in (name for name, is_so in refused.items() if is_so):
         raise UnsupportedError(
@@ -300,6 +301,21 @@ def check_fits(table: HudiTable, source: SourceData) -> None:
             f"table {config.name} has no record key, which METADATA_ONLY reads from the files",
             hint="bootstrap with FULL_RECORD, or name the key",
             table=config.name,
+        )
+
+
+def check_format(source: SourceData, base_format: BaseFormat, table: str) -> None:
+    """UnsupportedError where a table with base files in this format can't have the skeletons."""
+    found = source.skeletons
+    if found not in (None, base_format):
+        raise UnsupportedError(
+            f"table {table}: its base files are {base_format.value} ({BASE_FORMAT}), and the files of {source.path},"
+            f" whose skeletons would be among them, are {found.value}: Hudi reads both in one format",
+            hint=f"a new table without {BASE_FORMAT} has that of the files; FULL_RECORD writes their rows in any",
+            table=table,
+            path=source.path,
+            found=found.value,
+            expected=base_format.value,
         )
 
 

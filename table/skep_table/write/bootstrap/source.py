@@ -13,6 +13,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from skep_format.basefile import OpenBaseFile, open_base
+from skep_format.basefile.footer import damage_named
+from skep_format.basefile.keys import ORC_AVRO_SCHEMA
 from skep_format.errors import InputError, SchemaError, StorageError, UnsupportedError
 from skep_format.escaping import unescape
 from skep_format.names import DEFAULT_PARTITION, META_FOLDER, BaseFormat
@@ -35,7 +37,7 @@ class LeftOutWarning(UserWarning):
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One file, by its path below the source. `key_bytes` is what its key columns take, as far as that is known."""
+    """One file, by its path below the source. `key_bytes` is about what its key columns take."""
 
     path: str
     size_bytes: int
@@ -46,9 +48,9 @@ class SourceFile:
     """A column that JVM Hudi can't read where it is, with its type."""
 
     @property
-    def is_orc(self) -> bool:
+    def format(self) -> BaseFormat:
         """By its ending, as all readers of Hudi have it."""
-        return self.path.endswith(f".{BaseFormat.ORC.extension}")
+        return next(each for each in _FORMATS if self.path.endswith(f".{each.extension}"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,12 @@ class SourceData:
     def of_mode(self, mode: BootstrapMode) -> tuple[SourceFolder, ...]:
         """The folders with this mode."""
         return tuple(folder for folder in self.folders if folder.mode is mode)
+
+    @property
+    def skeletons(self) -> BaseFormat | None:
+        """The format of the files that get skeletons, which is that of these and of the table; None without any."""
+        folders = self.of_mode(BootstrapMode.METADATA_ONLY)
+        return folders[0].files[0].format if folders else None
 
     def rows_of(self, folder: SourceFolder, file: SourceFile, columns: Schema) -> Iterator[pa.RecordBatch]:
         """Those of `columns`, read in batches; what the files lack has the value of the folder."""
@@ -219,8 +227,16 @@ def _facts(storage: Storage, keys: Collection[str], status: FileStatus) -> tuple
         footer = opened.footer()
         metadata, unreadable = opened.metadata, None
         schema = nullable(footer.arrow_schema.remove_metadata())
-        size = status.size_bytes if metadata is None else 0
-        if metadata is not None:
+        if ORC_AVRO_SCHEMA in footer.entries:  # ORC has no types for all that it states
+            schema = nullable(to_arrow(footer.schema))
+        size = 0
+        if metadata is None:
+            with damage_named(status.path):
+                opened.orc.check_times()
+                size = opened.orc.about_bytes([name for name in schema.names if name.lower() in keys])
+            if (column := opened.orc.instants()) is not None:
+                unreadable = f"{column} is timestamp with local time zone"
+        else:
             columns = [metadata.schema.column(at) for at in range(metadata.num_columns)]
             schema = _as_spark_has_it(schema, columns)
             for at, column in enumerate(columns):
@@ -361,17 +377,20 @@ def _check_folders(storage: Storage, folders: Sequence[SourceFolder]) -> None:
 
 def _check_modes(storage: Storage, folders: Sequence[SourceFolder]) -> None:
     """UnsupportedError for files whose rows can't stay where they are."""
+    first: SourceFile | None = None
     for folder in folders:
         if folder.mode is not BootstrapMode.METADATA_ONLY:
             continue
         for file in folder.files:
-            where = storage.uri(file.path)
-            if file.is_orc:
+            where, first = storage.uri(file.path), first or file
+            if file.format is not first.format:
                 raise UnsupportedError(
-                    f"{where}: METADATA_ONLY leaves the rows of ORC files in a table whose own files are ORC, which"
-                    " can't have skeletons",
-                    hint="FULL_RECORD writes the rows into base files of the table's format",
+                    f"{where} is {file.format.value}, and {storage.uri(first.path)} is {first.format.value}: rows that"
+                    " stay where they are have the format of the table's own files",
+                    hint="FULL_RECORD writes the rows of one of the two into base files of the table's format",
                     path=where,
+                    found=file.format.value,
+                    expected=first.format.value,
                 )
             if file.unreadable is not None:
                 raise UnsupportedError(
