@@ -55,7 +55,7 @@ FLAGS: Final[tuple[Flag, ...]] = (
         ("--target-base-path", "The folder of the target table."),
         ("--target-table", "Its name."),
         ("--table-type", "COPY_ON_WRITE or MERGE_ON_READ."),
-        ("--base-file-format", "Only PARQUET.", "PARQUET"),
+        ("--base-file-format", "That of a new table, PARQUET or ORC.", "PARQUET"),
         ("--props", "A file of properties, which may include others."),
         (
             "--source-class",
