@@ -47,7 +47,7 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(),
         **{name: installed_version(name) or "-" for name in names[1:]},
         "table versions": ", ".join(map(str, TABLE_VERSIONS)),
-        "older, read": ", ".join(map(str, OLDER_TABLE_VERSIONS)),
+        "table versions, only read": ", ".join(map(str, OLDER_TABLE_VERSIONS)),
     }
 
 

@@ -81,7 +81,9 @@ def test_version_names_what_counts(run: Run) -> None:
         "pyarrow",
         "pandas",
         "table",
+        "table",
     ]
+    assert out.splitlines()[-2:] == ["table versions 6, 8, 9", "table versions, only read 0, 1, 2, 3, 4, 5"]
 
 
 def test_each_command_is_where_the_table_lists() -> None:
