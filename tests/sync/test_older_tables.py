@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from skep_catalog.client import Metastore
+from skep_catalog.entities import Database, TableEntry
 from skep_format.errors import TableMismatchError
 from skep_format.options import Options
 from skep_sync.options import SyncOptions
@@ -17,13 +18,21 @@ from skep_sync.planning.steps import AddPartitions, CreateEntry
 from skep_table.table import HudiTable
 
 
+class EmptyMetastore(Metastore):
+    """It has every database, and nothing in it; no server is called."""
+
+    def database(self, name: str) -> Database:
+        return Database(name)
+
+    def find_tables(self, database: str, names: Sequence[str]) -> dict[str, TableEntry | None]:
+        return dict.fromkeys(names)
+
+
 def planned(table: HudiTable, **options: str) -> list[Any]:
-    """The steps of a first sync, into a metastore that has the database and nothing in it."""
-    empty = SimpleNamespace(
-        user="u", database=lambda name: name, find_tables=lambda database, names: dict.fromkeys(names)
-    )
+    """The steps of a first sync."""
     given = SyncOptions.of(Options({f"hoodie.datasource.hive_sync.{key}": text for key, text in options.items()}))
-    return list(Planner(table, cast("Metastore", empty), "d", "t", given).plan().steps)
+    with EmptyMetastore.connect("thrift://127.0.0.1:1") as empty:
+        return list(Planner(table, empty, "d", "t", given).plan().steps)
 
 
 def without(table: HudiTable, *keys: str) -> HudiTable:
