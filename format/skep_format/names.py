@@ -35,9 +35,14 @@ class BaseFormat(str, Enum):
 
     @property
     def extension(self) -> str:
-        """The file name extension without its dot."""
         """The file name's extension, without the dot."""
         return self.value.lower()
+
+    @classmethod
+    def of(cls, path: str) -> BaseFormat | None:
+        """That of a file, by the extension of its name; None of one with another extension, or without any."""
+        _, dot, extension = path.rpartition(".")
+        return next((each for each in cls if dot and each.extension == extension), None)
 
 
 class FileGroupId(NamedTuple):

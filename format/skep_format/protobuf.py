@@ -27,13 +27,18 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
     raise Cut(at, "a number of more than 64 bits")
 
 
-def format_varint(value: int) -> bytes:
-    """A protobuf varint of a number ≥ 0."""
-    out = bytearray()
+def put_varint(out: bytearray, value: int) -> None:
+    """Appends a varint of a number ≥ 0, as protobuf and Thrift have it."""
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     out.append(value)
+
+
+def format_varint(value: int) -> bytes:
+    """A protobuf varint of a number ≥ 0."""
+    out = bytearray()
+    put_varint(out, value)
     return bytes(out)
 
 

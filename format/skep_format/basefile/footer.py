@@ -81,7 +81,7 @@ def read_footer(storage: Storage, path: str) -> BaseFileFooter:
     """Reads a footer only, by the file's ending. CorruptFileError names the file when there is none to be read,
     EncryptedFileError where its key is missing.
     """
-    if path.endswith("." + BaseFormat.ORC.extension):
+    if BaseFormat.of(path) is BaseFormat.ORC:
         with damage_named(path), storage.open_input(path) as source:
             return _orc_footer(source, path)
     return _parquet_footer(lambda length: storage.read_suffix(path, length), path, keys_of(storage))[0]
@@ -91,7 +91,7 @@ def opened_footer(
     source: pa.NativeFile, path: str, own: ParquetKeys | None
 ) -> tuple[BaseFileFooter, pq.FileMetaData | None]:
     """The footer of an opened base file, and the Parquet metadata it was made of. Errors as `read_footer`."""
-    if path.endswith("." + BaseFormat.ORC.extension):
+    if BaseFormat.of(path) is BaseFormat.ORC:
         return _orc_footer(source, path), None
 
     return _parquet_footer(partial(read_end, source), path, own)

@@ -26,7 +26,7 @@ def damaged_pages(storage: Storage, path: str) -> Iterator[str]:
     CorruptFileError where the footer can't be read, EncryptedFileError where a key is missing.
     """
     with damage_named(path), storage.open_input(path) as source:
-        if path.endswith("." + BaseFormat.ORC.extension):
+        if BaseFormat.of(path) is BaseFormat.ORC:
             from pyarrow import orc
 
             yield from OrcRows(orc.ORCFile(source), source, path).damage()

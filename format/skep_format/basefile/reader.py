@@ -65,7 +65,7 @@ class OpenBaseFile:
         """Its row groups as bytes, for another file; None of an encrypted file, and of one whose values are read as
         others than they are.
         """
-        if self._path.endswith("." + BaseFormat.ORC.extension):
+        if BaseFormat.of(self._path) is BaseFormat.ORC:
             return None
         if self._metadata is None:
             self.footer()
@@ -95,7 +95,7 @@ class OpenBaseFile:
         for one whose keys are missing.
         """
         wanted = _wanted(columns, schema, names)
-        if self._path.endswith("." + BaseFormat.ORC.extension):
+        if BaseFormat.of(self._path) is BaseFormat.ORC:
             batches = self._orc_batches(wanted)
         else:
             target = None if names else schema
@@ -141,7 +141,7 @@ class OpenBaseFile:
         """How many row groups statistics leave `rows` with this condition and schema, and how many there are; none of
         an ORC file.
         """
-        if self._path.endswith("." + BaseFormat.ORC.extension):
+        if BaseFormat.of(self._path) is BaseFormat.ORC:
             return 0, 0
         with damage_named(self._path):
             self._look_ahead()

@@ -273,7 +273,7 @@ class RowGroups:
 
 def share_of_columns(storage: Storage, path: str, columns: Container[str]) -> float:
     """The part of a base file's bytes that columns (in lower case) take up; 1 where its footer does not show it."""
-    if path.endswith("." + BaseFormat.ORC.extension):
+    if BaseFormat.of(path) is BaseFormat.ORC:
         return 1.0
     with storage.open_input(path) as source:
         # CorruptFileError for a footer that lacks what every one has

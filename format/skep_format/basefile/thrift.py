@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeAlias
 
+from skep_format.protobuf import put_varint
+
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
 
 Struct = dict[int, tuple[int, Any]]
@@ -162,7 +164,7 @@ def _put(out: bytearray, kind: int, value: Any) -> None:
     if kind in _INTEGERS:
         _put_integer(out, value)
     elif kind == BINARY:
-        _put_varint(out, len(value))
+        put_varint(out, len(value))
         out += value
     elif kind == STRUCT:
         _put_struct(out, value)
@@ -172,7 +174,7 @@ def _put(out: bytearray, kind: int, value: Any) -> None:
             out.append(len(values) << 4 | of)
         else:
             out.append(0xF0 | of)
-            _put_varint(out, len(values))
+            put_varint(out, len(values))
         for each in values:
             if of in (TRUE, FALSE, BYTE):
                 out.append(each)
@@ -185,11 +187,4 @@ def _put(out: bytearray, kind: int, value: Any) -> None:
 
 
 def _put_integer(out: bytearray, value: int) -> None:
-    _put_varint(out, value << 1 if value >= 0 else (-value << 1) - 1)
-
-
-def _put_varint(out: bytearray, value: int) -> None:
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
+    put_varint(out, value << 1 if value >= 0 else (-value << 1) - 1)

@@ -11,7 +11,15 @@ from skep_format.names import META_FOLDER, PARTITION_METAFILE
 from skep_format.properties import format_properties, parse_properties
 from skep_format.storage import Storage
 from skep_format.table_config.config import TableConfig, table_checksum, with_checksum
-from skep_format.table_config.keys import BACKUP_PATH, CHECKSUM, DATABASE, NAME, PROPERTIES_PATH, VERSION
+from skep_format.table_config.keys import (
+    BACKUP_PATH,
+    CHECKSUM,
+    DATABASE,
+    NAME,
+    PROPERTIES_PATH,
+    TIMELINE_FOLDER,
+    VERSION,
+)
 
 
 def load_table_config(storage: Storage, clock: Clock = SYSTEM_CLOCK) -> TableConfig:
@@ -107,7 +115,7 @@ def _read_properties(storage: Storage, path: str) -> dict[str, str]:
 
 def _check_unversioned(storage: Storage, where: str) -> None:
     """CorruptFileError where there is what tables that state no version, those of Hudi before 0.6, do not have."""
-    for newer in (BACKUP_PATH, f"{META_FOLDER}/timeline"):
+    for newer in (BACKUP_PATH, TIMELINE_FOLDER):
         if storage.exists(newer):
             raise CorruptFileError(
                 f"{where} is cut: it has no {VERSION}, and there is {newer}", path=where, found=newer, expected=VERSION

@@ -9,6 +9,8 @@ from skep_format.names import META_FOLDER
 
 PROPERTIES_PATH: Final = f"{META_FOLDER}/hoodie.properties"
 BACKUP_PATH: Final = f"{META_FOLDER}/hoodie.properties.backup"
+TIMELINE_FOLDER: Final = f"{META_FOLDER}/timeline"
+"""Of layout 2, unless the settings name another one."""
 
 NAME: Final = "hoodie.table.name"
 DATABASE: Final = "hoodie.database.name"

@@ -28,7 +28,7 @@ from skep_format.table_config import (
     TimelineZone,
     create_table_config,
 )
-from skep_format.table_config.keys import BACKUP_PATH, CDC_ENABLED, CDC_MODE, PROPERTIES_PATH, CdcMode
+from skep_format.table_config.keys import BACKUP_PATH, CDC_ENABLED, CDC_MODE, PROPERTIES_PATH, TIMELINE_FOLDER, CdcMode
 from skep_format.table_config.merging import MergeRequest
 from skep_format.timeline.instant import DATA_ACTIONS
 from skep_format.timeline.timeline import Timeline, TimelineFiles
@@ -98,7 +98,8 @@ def _check_settings(storage: Storage, name: str) -> None:
     if {file.path for file in meta.files} & {PROPERTIES_PATH, BACKUP_PATH}:
         return
     ends = tuple(f".{action.value}" for action in DATA_ACTIONS)
-    instants = [*meta.files, *(storage.list_folder(f"{META_FOLDER}/timeline").files if meta.folders else ())]
+    has_folder = TIMELINE_FOLDER.rpartition("/")[2] in meta.folders
+    instants = [*meta.files, *(storage.list_folder(TIMELINE_FOLDER).files if has_folder else ())]
     found = next((file.path for file in instants if file.name.endswith(ends)), None)
     if found is not None:
         raise FolderInUseError(

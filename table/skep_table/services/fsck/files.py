@@ -139,7 +139,7 @@ def _compared(storage: Storage, task: tuple[InstantTime, WriteStat, FileStatus])
         return found
     if stat.file_size_in_bytes and file.size_bytes != stat.file_size_in_bytes:
         found.append(_differs(Problem.SIZE, instant, stat, file.size_bytes, stat.file_size_in_bytes, "bytes"))
-    if stat.path.endswith("." + BaseFormat.HFILE.extension):
+    if BaseFormat.of(stat.path) is BaseFormat.HFILE:
         return found  # of the metadata table
     try:
         footer = read_footer(storage, stat.path)

@@ -50,7 +50,9 @@ class SourceFile:
     @property
     def format(self) -> BaseFormat:
         """By its ending, as all readers of Hudi have it."""
-        return next(each for each in _FORMATS if self.path.endswith(f".{each.extension}"))
+        found = BaseFormat.of(self.path)
+        assert found is not None  # others are left out
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +176,7 @@ def _listed(storage: Storage) -> tuple[list[FileStatus], tuple[str, ...]]:
     """The files of the deepest folders that have some, and the paths of the others."""
     every = [file for file in storage.list_prefix("", recursive=True) if not _is_hidden(file.path)]
     _refuse_table(storage)
-    data = [file for file in every if any(file.name.endswith(f".{kind.extension}") for kind in _FORMATS)]
+    data = [file for file in every if BaseFormat.of(file.name) in _FORMATS]
     deepest = max((file.path.count("/") for file in data), default=0)
     kept = [file for file in data if file.path.count("/") == deepest]
     taken = {file.path for file in kept}
