@@ -136,7 +136,7 @@ SERVICES: Final[dict[str, Service]] = {
         ),
         Service(
             name="hive-2.3.10",
-            profiles=("hive2",),
+            profiles=("hive2", "tez"),
             main=_HIVE,
             settings="hive",
             memory="1g",
