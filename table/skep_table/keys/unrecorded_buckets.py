@@ -1,7 +1,7 @@
 """Tables of Hudi's writers with a simple bucket index: nothing in them records it but the names of their file groups.
 
-Hudi 0.15 writes such a table by another index without a word: its Bloom index misses the keys that buckets have in logs,
-and the groups that it makes have no number, so that no bucket writer can load their partition from then on
+Hudi 0.15 writes such a table by another index without a word: its Bloom index misses the keys that buckets have in
+logs, and the groups that it makes have no number, so that no bucket writer can load their partition from then on
 (`HoodieSimpleBucketIndex.loadBucketIdToFileIdMappingForPartition`).
 """
 

@@ -112,8 +112,8 @@ class BloomLookUp(KeyLookUp):
     A key whose row is deleted by the logs of its slice does not count as held: of a global index always, since a row
     that moved is deleted in that way; else where a pending compaction is going to leave the row out, after which no
     index of base files would find it in the logs over the compaction, and where another file holds the key. `ranges`,
-    by file number: see `with_ranges`. `filters` is set where the metadata table has those of the files. `log_keys`: see `groups_with_log_keys`; None
-    until it is needed.
+    by file number: see `with_ranges`. `filters` is set where the metadata table has those of the files.
+    `log_keys`: see `groups_with_log_keys`; None until it is needed.
     """
 
     confirms: ClassVar[bool] = True
