@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal
 
@@ -27,6 +27,7 @@ from skep_table.write.planning.settings import (
     TYPE_WORDS,
     URL_ENCODE,
     check_settings,
+    metadata_with,
     settings_among,
     spec_of,
     stored_settings,
@@ -57,13 +58,15 @@ def table_spec(
     database: str | None = None,
     properties: Mapping[str, str] | None = None,
     options: Options | None = None,
+    metadata: Collection[str] = (),
     **arguments: Any,
 ) -> TableSpec:
     """The settings of a new table. InputError for a type that is neither cow nor mor, for an unreadable schema, and
     where arguments and properties contradict each other.
 
     `arguments` are those of `Lake.create_table`. Where neither they nor the properties name a version, `options`
-    decide; they also decide about columns without a type. Properties that are no settings are left out.
+    decide; they also decide about columns without a type. Properties that are no settings are left out. `metadata`
+    are partitions of the metadata table that the first write makes.
     """
     options = options or Options()
     stated, _ = settings_among(properties or {})
@@ -74,7 +77,12 @@ def table_spec(
         given = given.with_values({TABLE_VERSION.key: options.get(TABLE_VERSION.key, TABLE_VERSION.default)})
     spec = spec_of(given, name, columns, options)
     return with_merging(
-        replace(spec, database=database, properties={**stored_settings(given), **spec.properties}), given
+        replace(
+            spec,
+            database=database,
+            properties={**metadata_with(metadata), **stored_settings(given), **spec.properties},
+        ),
+        given,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,14 @@ from skep.query.spark import SparkHolder
 from skep.services.runner import Services
 from skep_catalog.catalogs import EntryCatalog, is_of_glue
 from skep_catalog.entries import View, is_hudi, view_of
-from skep_format.errors import InputError, NotATableError, SkepError, TableExistsError, TableMismatchError
+from skep_format.errors import (
+    InputError,
+    NoSuchTableError,
+    NotATableError,
+    SkepError,
+    TableExistsError,
+    TableMismatchError,
+)
 from skep_format.options import Options, boolean, option
 from skep_format.storage import Storage, open_storage
 from skep_sync.planning.locations import registered_there, same_location
@@ -327,6 +334,22 @@ class LakeTables:
             yield made
 
     @contextmanager
+    def _database_of(self, name: TableName) -> Iterator[None]:
+        """A block that may make the database. Where it fails, one that was not there before is dropped, if empty."""
+        known = True
+        try:
+            self.metastore.database(name.database)
+        except NoSuchTableError:
+            known = False
+        try:
+            yield
+        except BaseException:
+            if not known:
+                with suppress(SkepError):
+                    self.metastore.drop_database(name.database)
+            raise
+
+    @contextmanager
     def making(
         self, name: TableName, storage: Storage, spec: Callable[[], TableSpec], parameters: Mapping[str, str]
     ) -> Iterator[Table]:
@@ -337,7 +360,8 @@ class LakeTables:
                 raise TableExistsError(f"table {name} exists, at {entry.storage.location}", table=str(name))
             left = open_storage(entry.storage.location or "", self.options)
             remove_unwritten(left, self.options, partial(self._drop_entries, name, left))
-        with new_table(storage, spec(), self.options, partial(self._drop_entries, name, storage)) as hudi:
+        made = new_table(storage, spec(), self.options, partial(self._drop_entries, name, storage))
+        with self._database_of(name), made as hudi:
             self._sync(name, hudi)
             self.set_parameters(name, parameters)
             yield self._table(name, hudi)

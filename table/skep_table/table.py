@@ -158,8 +158,8 @@ class HudiTable:
 
     def newest(self) -> HudiTable:
         """This snapshot, with all that was read of it, where a new listing shows the same timeline; else a new one."""
-        fresh = self.reload()
-        if fresh.timeline.instants != self.timeline.instants or fresh.config != self.config:
+        fresh, now = self.reload(), self.timeline.instants
+        if fresh.timeline.files.rewritten or fresh.timeline.instants != now or fresh.config != self.config:
             return fresh
         self._properties, self._taken = fresh._properties, fresh._taken
         return self
@@ -222,7 +222,9 @@ class HudiTable:
         return same
 
     def _with_contents_of(self, other: HudiTable) -> HudiTable:
-        """Shares what `other` has read from completed instants: that never changes."""
+        """Shares what `other` has read from completed instants, if none is another one by now."""
+        if self.timeline.files.rewritten:
+            return self
         self._commits, self._extras, self._base_files = other._commits, other._extras, other._base_files
         self._plans = other._plans
         found = other._metadata_table

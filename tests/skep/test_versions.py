@@ -16,6 +16,7 @@ from skep_format.errors import InputError
 from skep_format.storage import LocalStorage
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.table import HudiTable
+from skep_table.upgrade import change
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64())])
 AUTO = {"hoodie.write.auto.upgrade": "true"}
@@ -70,6 +71,32 @@ def test_the_files_of_an_interrupted_change_are_deleted(folder: Path) -> None:
     run("upgrade", folder, "--to", 6)
     assert not left.exists()
     assert version(folder) == 6
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_write_that_upgrades_to_the_newest_makes_its_metadata_table(folder: Path, refused: bool) -> None:
+    """As Hudi 1.1 does by default, whose first write also upgrades."""
+    given = {**AUTO, "hoodie.write.table.version": "newest", **({"hoodie.metadata.enable": "false"} if refused else {})}
+    table = open_table(folder, **given)
+    table.upsert(frame(2, "b", "c"))
+    config = HudiTable.open(str(folder)).config
+    assert (config.version, config.metadata_partitions) == (9, () if refused else ("column_stats", "files"))
+    table.upsert(frame(3, "d"))
+    assert table.read().count() == 4
+
+
+def test_an_upgrade_to_the_newest_that_ends_early_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {**AUTO, "hoodie.write.table.version": "newest"}
+    with monkeypatch.context() as patched:
+        patched.setattr(change, "change_version", lambda *_: pytest.fail("ends here"))
+        with pytest.raises(pytest.fail.Exception):
+            open_table(folder, **given).upsert(frame(2, "b"))
+    assert version(folder) == 6
+    open_table(folder).upsert(frame(3, "b", "c"))
+    open_table(folder, **given).upsert(frame(4, "c"))
+    config = HudiTable.open(str(folder)).config
+    assert (config.version, config.metadata_partitions) == (9, ("column_stats", "files"))
+    assert open_table(folder).read().count() == 3
 
 
 def test_a_handle_goes_on_in_the_new_version(folder: Path) -> None:

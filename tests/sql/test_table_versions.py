@@ -38,6 +38,21 @@ def test_a_table_like_another_has_its_version(lake: Lake) -> None:
     assert [lake.table(name).hudi.config.version for name in "bc"] == [9, 8]
 
 
+def test_a_table_like_another_has_a_metadata_table_as_it_has(lake: Lake) -> None:
+    version, enabled = "hoodie.write.table.version", "hoodie.metadata.enable"
+    lake.sql(f"create table a (id int) using hudi tblproperties (primaryKey = 'id', '{version}' = 'newest')")
+    lake.sql("create table b like a using hudi")
+    for name in "ab":
+        lake.sql(f"insert into {name} values (1)")
+    lake.sql("create table c like b using hudi")
+    lake.sql(f"create table d like b using hudi tblproperties ('{version}' = '6')")
+    lake.sql(f"create table e like b using hudi tblproperties ('{enabled}' = 'false')")
+    for name in "cde":
+        lake.sql(f"insert into {name} values (1)")
+    kept = {name: lake.table(name).hudi.config.metadata_partitions for name in "abcde"}
+    assert kept == {**dict.fromkeys("abcd", ("column_stats", "files")), "e": ()}
+
+
 def test_a_table_of_an_older_version_is_upgraded_by_a_call_or_a_write(lake: Lake) -> None:
     for name in "ab":
         lake.sql(f"create table {name} (id int, v string) using hudi tblproperties (primaryKey = 'id')")

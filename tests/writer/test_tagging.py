@@ -187,6 +187,29 @@ def test_logs_name_the_rows_that_tagging_found(
     assert rows["true"].sort_by("id").equals(rows["false"].sort_by("id"))
 
 
+@pytest.mark.parametrize("few", [True, False])
+def test_keys_that_logs_delete_are_where_they_came_back(
+    spark: Any, make_table: Callable[..., HudiTable], monkeypatch: pytest.MonkeyPatch, few: bool
+) -> None:
+    """They are in several files: which of these counts is found out once more."""
+    if not few:
+        monkeypatch.setattr(tagging, "_BROADCAST_BYTES", -1)
+    table = make_table(SCHEMA, type=TableType.MERGE_ON_READ)
+    apart = LocalWriter(table.with_options({"hoodie.parquet.small.file.limit": "0"}))
+    rows = {"id": [f"k{n:06d}" for n in range(100)], "part": ["p"] * 100, "ts": [1] * 100, "v": [0] * 100}
+    given = pa.table(rows, SCHEMA)
+    for at in range(0, 100, 20):
+        apart.insert(given.slice(at, 20))
+    apart.delete(given.slice(10, 60))
+    for at in range(10, 70, 15):
+        apart.insert(given.slice(at, 15))
+    result = SparkWriter(table, spark).upsert(changes(spark, 300, modulo=150))
+    assert (result.updated, result.inserted) == (100, 50)
+    found = read(table.reload(), ReadRequest()).to_arrow()
+    assert (len(found), len(set(found["id"].to_pylist()))) == (150, 150)
+    assert set(found["ts"].to_pylist()) == {2}
+
+
 def test_rows_that_change_between_two_evaluations_are_not_written(
     spark: Any, make_table: Callable[..., HudiTable], snapshot: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,7 +220,7 @@ def test_rows_that_change_between_two_evaluations_are_not_written(
 
     def lost(payloads: Any, *more: Any) -> Any:
         hits = real(payloads, *more)
-        return hits.selectExpr("id", "checksum + 1 checksum", "rows", "files", "positions")
+        return hits.selectExpr("id", "checksum + 1 checksum", "rows", "files", "positions", "several")
 
     monkeypatch.setattr(tagging, "_hits", lost)
     with pytest.raises(RowsChangedError, match="evaluated some of them again"):

@@ -47,11 +47,10 @@ class LegacyCalendar:
         dates, int96 = cls.stated(metadata)
         if not dates and not int96:
             return None
-        # not by `metadata.schema`, which would keep the footer in memory: see `footer.read_footer`
-        chunks = [
-            metadata.row_group(0).column(at) for at in range(metadata.num_columns if metadata.num_row_groups else 0)
-        ]
-        stored = frozenset(chunk.path_in_schema.partition(".")[0] for chunk in chunks if chunk.physical_type == "INT96")
+        # Not by the chunks of a row group, at which Arrow ends the process where a footer is damaged. The schema keeps
+        # the footer in memory (see `footer.read_footer`), that of few files.
+        columns = map(metadata.schema.column, range(metadata.num_columns))
+        stored = frozenset(column.path.partition(".")[0] for column in columns if column.physical_type == "INT96")
         if not dates and not stored:
             return None
         zone = (metadata.metadata or {}).get(keys.SPARK_ZONE.encode(), b"").decode("utf-8", "replace")

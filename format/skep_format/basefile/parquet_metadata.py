@@ -105,21 +105,26 @@ class Leaf:
 
 
 def leaves_of(footer: Struct) -> list[Leaf]:
-    """The columns that have chunks, in the order of these."""
+    """The columns that have chunks, in the order of these. ValueError where a group has more members than there are."""
     elements = iter(value_of(footer, SCHEMA)[1])
     found: list[Leaf] = []
 
     def walk(path: tuple[bytes, ...], repeated: bool) -> None:
-        element = next(elements)
+        element = next(elements, None)
+        if element is None:
+            raise ValueError("its schema ends within a group of columns")
         path = (*path, value_of(element, _NAME))
         repeated = repeated or value_of(element, _REPETITION) == _REPEATED
-        children = value_of(element, _CHILDREN)
+        children = members(element)
         if children is None:
             found.append(Leaf(path, value_of(element, _ELEMENT_TYPE), repeated))
         for _ in range(children or 0):
             walk(path, repeated)
 
-    for _ in range(value_of(next(elements), _CHILDREN) or 0):
+    def members(element: Struct) -> int | None:
+        return None if _CHILDREN not in element else required(element, _CHILDREN, I32)
+
+    for _ in range(members(next(elements, {})) or 0):
         walk((), False)
     return found
 

@@ -56,6 +56,16 @@ class OpenBaseFile:
         return self._metadata
 
     @property
+    def column_metadata(self) -> pq.FileMetaData | None:
+        """The same for what it states of columns, None where it has more than is known here.
+
+        CorruptFileError where it contradicts itself: of `metadata` Arrow would end the process.
+        """
+        if self.metadata is None or self._encrypted is not None:
+            return self._metadata
+        return RowGroups(self._source, self._path).metadata()
+
+    @property
     def keys(self) -> ParquetKeys | None:
         """Those of the storage that it is in."""
         return self._keys

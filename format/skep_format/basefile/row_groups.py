@@ -136,15 +136,10 @@ class RowGroups:
         if not self.is_known:
             return None
         self._check()
-        groups = [
-            parquet.group_with(
-                group, [parquet.without(chunk, parquet.SIZE_STATISTICS) for chunk in parquet.chunks_of(group)]
-            )
-            for group in self.groups
-        ]
-        footer = parquet.footer_bytes(parquet.with_groups(self._footer, groups))
         with damage_named(self._path):
-            return pq.read_metadata(pa.BufferReader(footer))
+            found = pq.read_metadata(pa.BufferReader(without_level_sizes(self._footer)))
+            found.created_by  # noqa: B018  a ValueError where it is no text
+            return found
 
     @cached_property
     def is_known(self) -> bool:
@@ -182,7 +177,8 @@ class RowGroups:
         return any(value_of(entry, 1) == keys.AVRO_SCHEMA.encode() for entry in entries)
 
     def _check(self) -> None:
-        leaves = parquet.leaves_of(self._footer)
+        with damage_named(self._path):
+            leaves = parquet.leaves_of(self._footer)
         end = self._size - 8
         taken: list[tuple[int, int]] = []
         for number, group in enumerate(self.groups):
@@ -269,6 +265,17 @@ class RowGroups:
             f"{self._path}: its footer contradicts itself: found {found}, expected {expected}",
             path=self._path, found=found, expected=expected,
         )  # fmt: skip
+
+
+def without_level_sizes(footer: Struct) -> bytes:
+    """A footer that Arrow can look at the columns of, if it does not contradict itself otherwise."""
+    groups = [
+        parquet.group_with(
+            group, [parquet.without(chunk, parquet.SIZE_STATISTICS) for chunk in parquet.chunks_of(group)]
+        )
+        for group in parquet.groups_of(footer)
+    ]
+    return parquet.footer_bytes(parquet.with_groups(footer, groups))
 
 
 def share_of_columns(storage: Storage, path: str, columns: Container[str]) -> float:

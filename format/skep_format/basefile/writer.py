@@ -25,7 +25,7 @@ from skep_format.basefile.options import CODECS, BaseFileOptions
 from skep_format.basefile.orc_output import OrcOutput, orc_bytes, orc_schema
 from skep_format.basefile.output import ParquetOutput
 from skep_format.basefile.reader import OpenBaseFile
-from skep_format.basefile.row_groups import ColumnPages, RowGroups
+from skep_format.basefile.row_groups import ColumnPages, RowGroups, without_level_sizes
 from skep_format.basefile.thrift import Struct
 from skep_format.basefile.value_filters import ENABLED as FILTERS
 from skep_format.basefile.value_filters import ValueFilters
@@ -265,6 +265,8 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         footer = self._output.footer
         if footer is not None:
             properties = None if self._keys is None else self._keys.reading()
+            if properties is None:  # copied row groups may state sizes of levels at which Arrow ends the process
+                footer = without_level_sizes(parquet.footer_of(footer)[0])
             with damage_named(self._path):
                 metadata = pq.read_metadata(pa.BufferReader(footer), decryption_properties=properties)
                 hidden = encryption_of(lambda length: footer[-length:], metadata, self._keys, self._path)

@@ -11,17 +11,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from skep_format.errors import FormatError
-from skep_format.instant_time import AFTER_ALL, BEFORE_ALL, CompletionTime, InstantTime
+from skep_format.instant_time import BEFORE_ALL, CompletionTime, InstantTime
 from skep_format.storage import Storage
 from skep_format.timeline.codec import decode_avro
 from skep_format.timeline.instant import DATA_ACTIONS, Action, Instant, State
 from skep_format.timeline.lsm_files import HistoryFile, HistoryManifest, current_manifest
-from skep_format.timeline.lsm_rows import TIMES, damaged, groups_within, opened, statistics_of
+from skep_format.timeline.lsm_rows import TIMES, HistoryFooter, damaged, opened, read_footer
 from skep_format.timeline.metadata import CommitMetadata
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     from skep_format.timeline.plans import Plan
 
@@ -39,7 +38,7 @@ class _Known:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.times: dict[tuple[HistoryFile, int], _Times] = {}
-        self.footers: dict[HistoryFile, pq.FileMetaData] = {}
+        self.footers: dict[HistoryFile, HistoryFooter] = {}
         self.groups: OrderedDict[tuple[HistoryFile, int], pa.Table] = OrderedDict()
 
     def forget_others(self, files: Collection[HistoryFile]) -> None:
@@ -151,7 +150,7 @@ class LsmArchive:
     def _groups_by(self, time: InstantTime) -> Iterator[tuple[HistoryFile, int]]:
         """The row groups that may hold an instant, with their files."""
         for file in self._files_by(time):
-            for group in groups_within(self._footer(file), time, time):
+            for group in self._footer(file).groups_within(time, time):
                 yield file, group
 
     def _path(self, file: HistoryFile) -> str:
@@ -187,7 +186,7 @@ class LsmArchive:
     def _since(self, file: HistoryFile, since: InstantTime) -> Iterator[Instant]:
         """By the statistics of both times: a write may have been requested long before it completed."""
         footer = self._footer(file)
-        groups = [at for at in range(footer.num_row_groups) if max(_latest(footer, at)).is_at_or_after(since)]
+        groups = [at for at in range(footer.num_row_groups) if max(footer.latest(at)).is_at_or_after(since)]
         for times in self._times_of(file, groups):
             yield from (each for each in times.values() if each.latest_time.is_at_or_after(since))
 
@@ -209,11 +208,10 @@ class LsmArchive:
         found = zip(rows.column("action").to_pylist(), rows.column("metadata").to_pylist(), strict=True)
         return next((data or b"" for action, data in found if _action(action, self._path(file)) is key[1]), b"")
 
-    def _footer(self, file: HistoryFile) -> pq.FileMetaData:
+    def _footer(self, file: HistoryFile) -> HistoryFooter:
         with self._known.lock:
             if file not in self._known.footers:
-                with opened(self._storage, self._path(file)) as parquet:
-                    self._known.footers[file] = parquet.metadata
+                self._known.footers[file] = read_footer(self._storage, self._path(file))
             return self._known.footers[file]
 
     def _group(self, file: HistoryFile, number: int) -> pa.Table:
@@ -230,12 +228,6 @@ class LsmArchive:
     def _read_group(self, file: HistoryFile, number: int) -> pa.Table:
         with opened(self._storage, self._path(file)) as parquet:
             return parquet.read_row_group(number, columns=[*TIMES, "metadata"], use_threads=False)
-
-
-def _latest(footer: pq.FileMetaData, group: int) -> list[InstantTime]:
-    """The latest requested and the latest completion time in a row group; a bound after all where it is not stated."""
-    found = [statistics_of(footer, column, group) for column in TIMES[:2]]
-    return [AFTER_ALL if statistics is None else InstantTime(statistics.max) for statistics in found]
 
 
 def _in_order(instants: Iterable[Instant]) -> tuple[Instant, ...]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from skep_format.avro_schemas import schema_of
 from skep_format.batching import in_groups
-from skep_format.errors import CorruptFileError
-from skep_format.instant_time import CompletionTime, InstantTime
+from skep_format.errors import CorruptFileError, SkepError
+from skep_format.instant_time import AFTER_ALL, CompletionTime, InstantTime
 from skep_format.storage import Storage
 from skep_format.timeline.instant import Instant
 
@@ -108,7 +108,11 @@ def _damage_named(path: str) -> Iterator[None]:
 
     try:
         yield
-    except (pa.ArrowException, KeyError) as error:
+    except (SkepError, FileNotFoundError):
+        raise
+    except (pa.ArrowException, KeyError, ValueError, TypeError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # Arrow has none for a footer that it can't read
+            raise
         raise damaged(path, error) from error
 
 
@@ -160,29 +164,57 @@ def _within(storage: Storage, path: str, first: InstantTime, last: InstantTime) 
     """The rows of a range of requested times, both ends included."""
     import pyarrow.compute as pc
 
+    groups = read_footer(storage, path).groups_within(first, last)
     with opened(storage, path) as file:
-        groups = groups_within(file.metadata, first, last)
         rows = file.read_row_groups(groups, columns=_schema().names, use_threads=False).cast(_schema())
     times = rows.column(TIMES[0])
     return rows.filter(pc.and_(pc.greater_equal(times, str(first)), pc.less_equal(times, str(last))))
 
 
-def groups_within(footer: pq.FileMetaData, first: InstantTime, last: InstantTime) -> list[int]:
-    """The row groups that may hold instants of a range, by their statistics."""
-    found = []
-    for number in range(footer.num_row_groups):
-        known = statistics_of(footer, TIMES[0], number)
-        if known is None or (
-            first.is_at_or_before(InstantTime(known.max)) and last.is_at_or_after(InstantTime(known.min))
-        ):
-            found.append(number)
-    return found
+@dataclass(frozen=True, slots=True)
+class HistoryFooter:
+    """What a file of the history states of each row group: of both times the bounds, where they are known."""
+
+    ranges: tuple[Mapping[str, tuple[InstantTime, InstantTime]], ...]
+
+    @property
+    def num_row_groups(self) -> int:
+        """How many there are."""
+        return len(self.ranges)
+
+    def groups_within(self, first: InstantTime, last: InstantTime) -> list[int]:
+        """The row groups that may hold instants of a range."""
+        known = [each.get(TIMES[0], (first, last)) for each in self.ranges]
+        return [at for at, (low, high) in enumerate(known) if first.is_at_or_before(high) and last.is_at_or_after(low)]
+
+    def latest(self, group: int) -> list[InstantTime]:
+        """The latest requested and completion time in a row group; a bound after all where one is not known."""
+        return [self.ranges[group].get(column, (AFTER_ALL, AFTER_ALL))[1] for column in TIMES[:2]]
 
 
-def statistics_of(footer: pq.FileMetaData, column: str, group: int) -> pq.Statistics | None:
-    """The range of a column in a row group; None where it is not stated."""
-    found = footer.row_group(group).column(footer.schema.names.index(column)).statistics
-    return found if found is not None and found.has_min_max else None
+def read_footer(storage: Storage, path: str) -> HistoryFooter:
+    """The footer of a file, compared with itself: else Arrow would end the process at some of its columns. Errors as of
+    `read_rows`.
+    """
+    import pyarrow.parquet as pq
+
+    from skep_format.basefile.row_groups import RowGroups
+
+    with _damage_named(path), storage.open_input(path) as source:
+        stated = RowGroups(source, path).metadata()
+        if stated is None:  # it has more than is known here
+            return HistoryFooter(({},) * pq.read_metadata(source).num_row_groups)
+        return HistoryFooter(tuple(_ranges_in(stated.row_group(at)) for at in range(stated.num_row_groups)))
+
+
+def _ranges_in(group: pq.RowGroupMetaData) -> dict[str, tuple[InstantTime, InstantTime]]:
+    chunks = map(group.column, range(group.num_columns))
+    known = {each.path_in_schema: each.statistics for each in chunks if each.path_in_schema in TIMES[:2]}
+    return {
+        name: (InstantTime(stated.min), InstantTime(stated.max))
+        for name, stated in known.items()
+        if stated is not None and stated.has_min_max
+    }
 
 
 def _in_order(rows: pa.Table) -> pa.Table:

@@ -63,6 +63,7 @@ class TimelineFiles:
     `properties`: the table's property file, None in layouts that keep the timeline in another folder. `folders` are the
     names of the folders in `.hoodie`, None in those layouts. `log_compactions` are the requested times of the log
     compactions, pending ones and those completed as delta commits. `moved`: the table may have another timeline by now.
+    `rewritten`: a completed file is another one than an earlier listing showed under its name.
     `listed`: the files of all instants, by name, and `instants` what they show.
     """
 
@@ -72,6 +73,7 @@ class TimelineFiles:
     folders: frozenset[str] | None = None
     log_compactions: frozenset[InstantTime] = frozenset()
     moved: bool = False
+    rewritten: bool = False
     listed: Sequence[FileStatus] = ()
     instants: tuple[Instant, ...] = ()
 
@@ -90,6 +92,8 @@ class TimelineFiles:
 
 
 _NO_FILES: Final = TimelineFiles()
+_FIRST_OF_CLOCKS: Final = "1"
+"""What no time before begins with, in the order of names."""
 
 
 class Timeline:
@@ -272,11 +276,14 @@ def load_timeline(
     """The active timeline by one listing of its folder; no instant file is opened.
 
     `known` is an earlier timeline of the table. What its files showed is not found out again, but for instants of which
-    a file has been created or deleted since, and all after them: under its name a file of an instant never changes.
+    a file has been created, deleted or become another one since, and all after them. Times of a clock are taken once, so
+    that under its name a file never changes. Those of bootstraps are fixed: after one that was undone, or whose table
+    was dropped, the next one has files of the same names.
     """
     before = known.files if known is not None and known.layout == layout else _NO_FILES
-    listed = storage.list_folder(layout.folder, known=before.listed)
     begin = len(layout.folder) + 1
+    first = bisect_left(before.listed, _FIRST_OF_CLOCKS, key=lambda file: file.path[begin:])
+    listed = storage.list_folder(layout.folder, known=before.listed[first:])
     files: list[FileStatus] = []
     others: list[FileStatus] = []
     for file in listed.files:  # names of instants begin with a digit
@@ -320,10 +327,18 @@ def load_timeline(
         folders=frozenset(listed.folders) if layout.folder == META_FOLDER else None,
         log_compactions=frozenset(log_compactions),
         moved=any(file.name == MOVED for file in others),
+        rewritten=any(_is_another(before.completed, completed, instant.requested_time) for instant in changed),
         listed=files,
         instants=(*before.instants[:same], *sorted(changed, key=_ORDER)),
     )
     return Timeline(facts.instants, layout, archive, files=facts, ordered=True)
+
+
+def _is_another(
+    before: Mapping[InstantTime, FileStatus], now: Mapping[InstantTime, FileStatus], time: InstantTime
+) -> bool:
+    one, other = before.get(time), now.get(time)
+    return one is not None and other is not None and one != other
 
 
 def _first_change(before: Sequence[FileStatus], now: Sequence[FileStatus], begin: int) -> InstantTime:

@@ -31,7 +31,9 @@ from skep_sql.protocols import QueryEngine, TableCatalog, TargetTable
 from skep_sql.settings import SessionSettings
 from skep_sql.types import arrow_field
 from skep_table.keys import KeyGenerator
-from skep_table.table import HudiTable
+from skep_table.metadata_table.partitions import COLUMN_STATS, FILES, PARTITION_STATS
+from skep_table.metadata_write import dropped_indexes
+from skep_table.table import METADATA_ENABLE, HudiTable
 from skep_table.write.output.replaced import NamedPartitions, matching_partitions
 from skep_table.write.planning.settings import BASE_FILE_FORMAT, HIVE_STYLE, SQL_NAMES, URL_ENCODE, path_settings
 from skep_table.write.result import WriteResult
@@ -243,10 +245,23 @@ def _create_like(statement: CreateTable, scope: Scope) -> None:
         "url_encode": None if URL_ENCODE.key in stated else config.url_encode,
         "table_version": own["table_version"] or (config.version if source.format.is_written else None),
         "properties": {**_kept_like(config), **formats, **stated},
+        "metadata": _metadata_like(config, Options(stated), own["table_version"]),
     }
     place, managed = statement.location, statement.location is None
     with catalog.new_table(str(statement.name), columns_in_order(source), managed=managed, location=place, **spec):
         pass
+
+
+def _metadata_like(config: TableConfig, stated: Options, version: object) -> frozenset[str]:
+    """The listing and the statistics that the metadata table has, or is to have with the first write. Indexes are not
+    copied, as those of no table are.
+    """
+    if stated.is_set(METADATA_ENABLE) and not stated.value(METADATA_ENABLE):
+        return frozenset()
+    of_any_version = {FILES, COLUMN_STATS}
+    return frozenset((*config.metadata_partitions, *dropped_indexes(config))) & (
+        of_any_version if version else {*of_any_version, PARTITION_STATS}
+    )
 
 
 def _kept_like(config: TableConfig) -> dict[str, str]:

@@ -25,7 +25,7 @@ from skep_table.keys.generator import EMPTY_TEXT, NULL_TEXT, KeyGeneratorType
 from skep_table.keys.xxhash32 import xxhash32
 from skep_table.metadata_table.keys import java_hashes
 
-_INDEX: Final = "hoodie.index.type"
+INDEX: Final = "hoodie.index.type"
 _ENGINE: Final = "hoodie.index.bucket.engine"
 
 _nothing: tuple[str, ...] = ()
@@ -126,7 +126,7 @@ class GroupNames:
     @classmethod
     def of(cls, config: TableConfig, options: Mapping[str, str] | None = None) -> GroupNames:
         """By the index that the table has recorded, else by the one that the options name."""
-        index = config.raw.get(_INDEX) or (options or {}).get(_INDEX, "")
+        index = config.raw.get(INDEX) or (options or {}).get(INDEX, "")
         return BUCKET_NAMES if index.upper() == "BUCKET" else UUID_NAMES
 
     @property
@@ -172,9 +172,9 @@ class Buckets:
         of_reader = Options(options)
         given = {
             key: config.raw.get(key) or of_reader.get(key, "")
-            for key in (_INDEX, _ENGINE, BUCKETS.key, BUCKET_FIELDS.key)
+            for key in (INDEX, _ENGINE, BUCKETS.key, BUCKET_FIELDS.key)
         }
-        is_simple = given[_INDEX].upper() == "BUCKET" and given[_ENGINE].upper() in ("", "SIMPLE")
+        is_simple = given[INDEX].upper() == "BUCKET" and given[_ENGINE].upper() in ("", "SIMPLE")
         # Hudi 1.1 can count buckets by partition, beside the table.
         is_simple &= not counts_by_partition(config, of_reader)
         if not is_simple or not given[BUCKETS.key] or not config.record_key_fields:

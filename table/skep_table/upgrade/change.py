@@ -27,6 +27,7 @@ from skep_table.upgrade.refusals import check_old_logs, check_pending, check_set
 from skep_table.upgrade.route import VersionRoute, check_target, other_layouts, route_to
 from skep_table.upgrade.settings import changes_between
 from skep_table.upgrade.settle import refuse_clustered_logs, settle
+from skep_table.write.planning.settings import metadata_of_newest, names_newest
 
 _ATTEMPTS: Final = 3
 _FILES_AT_ONCE: Final = 32
@@ -76,9 +77,20 @@ def check_route(table: HudiTable, to: int) -> VersionRoute:
 
 
 def upgrade_to(table: HudiTable, version: int) -> HudiTable:
-    """Brings the table to `version` where it has an older one; raises as `change_version`."""
+    """Brings the table to `version` where it has an older one; raises as `change_version`.
+
+    Where the options give it as `newest`, a table without a metadata table is to have the one that a new table gets.
+    """
     table = table.reload()
-    return change_version(table, version) if table.config.version < version else table
+    config = table.config
+    if config.version >= version:
+        return table
+    if names_newest(table.options) and not config.metadata_partitions:
+        check_route(table, version)
+        # before, so that an upgrade that a kill ends does not leave a table of the version without it
+        with table.context.locked():
+            update_table_config(table.storage, metadata_of_newest(table.options, config.partition_fields))
+    return change_version(table, version)
 
 
 def _change(began: HudiTable, to: int) -> HudiTable | None:

@@ -30,6 +30,8 @@ SEVERAL: Final = -2
 """The file holds several."""
 HELD: Final = -3
 """The file may hold the key, and it is not known in which row."""
+DELETED: Final = -4
+"""The file holds the key, in a row that its logs delete."""
 
 
 @dataclass(frozen=True, slots=True)

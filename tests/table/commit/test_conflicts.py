@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
@@ -199,6 +200,70 @@ class TestNewKeys:
             writer.insert(rows(["new"], part="r"))
             found = read(table.reload(), ReadRequest()).to_arrow()
             assert found["id"].to_pylist().count("new") == 2
+
+
+KEPT_INDEX = {"hoodie.metadata.enable": "true", "hoodie.metadata.record.index.enable": "true"}
+BUCKETS = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": 4}
+INDEXES: dict[str, dict[str, Any]] = {
+    "files": {"hoodie.index.type": "BLOOM"},
+    "all files": {"hoodie.index.type": "GLOBAL_BLOOM"},
+    "memory": {"hoodie.index.type": "INMEMORY"},
+    "record index": {"hoodie.index.type": "RECORD_INDEX", **KEPT_INDEX},
+    "buckets": BUCKETS,
+    "rings": {**BUCKETS, "hoodie.index.bucket.engine": "CONSISTENT_HASHING"},
+    "non-blocking": {**BUCKETS, "hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL"},
+}
+BESIDE = [
+    *((index, index, "same") for index in INDEXES),
+    ("files", "memory", "same"),
+    ("memory", "files", "same"),
+    *((index, index, "other") for index in ("all files", "memory", "record index")),
+]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("filled", [True, False])
+@pytest.mark.parametrize(
+    ("version", "index", "of_other", "part"),
+    [(version, *case) for version in (6, 9) for case in BESIDE if (version, case[0]) != (6, "non-blocking")],
+)
+def test_a_new_key_of_two_writers_is_one_row_or_a_conflict(
+    version: int, index: str, of_other: str, part: str, filled: bool, tmp_path: Path, rows: Rows
+) -> None:
+    """Whether their rows go to base files or to logs, of new groups or others; to another partition, where keys are
+    unique in the table."""
+    spec = TableSpec(name="n", schema=rows([]).schema, record_key=("id",), partition_by=("part",), ordering="ts")
+    mor = replace(spec, type=TableType.MERGE_ON_READ, version=version)
+    made = create_table(LocalStorage(str(tmp_path / "n")), mor)
+    if filled:
+        upsert(made, rows(["a", "b"]), **INDEXES[index])
+    own, other = ({"hoodie.parquet.small.file.limit": 0, **INDEXES[of]} for of in (index, of_other))
+    theirs = rows(["new", "x"], ts=3, part="p" if part == "same" else "q")
+    writer = LocalWriter(made.reload().with_context(**during(own, lambda: upsert(made, theirs, **other))))
+    conflicts = None if index == "non-blocking" else pytest.raises(CommitConflictError)
+    with conflicts or nullcontext():
+        writer.upsert(rows(["new", "y"], ts=2))
+    assert content(made)["new"] == (theirs["part"][0].as_py(), 3)
+
+
+@pytest.mark.filterwarnings("ignore::skep_table.write.indexes.memory.InMemoryWarning")
+def test_new_keys_that_flink_states_as_updates(tmp_path: Path, rows: Rows) -> None:
+    spec = TableSpec(name="n", schema=rows([]).schema, record_key=("id",), partition_by=("part",), ordering="ts")
+    made = create_table(LocalStorage(str(tmp_path / "n")), replace(spec, type=TableType.MERGE_ON_READ))
+
+    def flink() -> None:
+        result = upsert(made, rows(["new"], ts=3), **INDEXES["memory"])
+        (stat,) = result.metadata.stats
+        stated = replace(
+            result.metadata, partition_to_write_stats={"p": (replace(stat, num_update_writes=1, num_inserts=0),)}
+        )
+        planned = made.layout.path(replace(result.instant, state=State.INFLIGHT, completion_time=None))
+        made.storage.replace_atomic(planned, b"")
+        made.storage.replace_atomic(made.layout.path(result.instant), made.layout.encode_commit(stated))
+
+    with pytest.raises(CommitConflictError, match=r"inserted keys that this write inserts, too \(new\)"):
+        LocalWriter(made.with_context(**during({}, flink))).upsert(rows(["new"], ts=2))
+    assert content(made)["new"] == ("p", 3)
 
 
 class TestStrict:

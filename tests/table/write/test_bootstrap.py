@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from collections.abc import Callable, Collection
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -115,6 +116,23 @@ def case(tmp_path: Path) -> Case:
 
 
 WHOLE = [("a", "part=p", "p"), ("b", "part=p", "p"), ("c", "part=q", "q")]
+
+
+def test_a_bootstrap_after_another_that_is_dropped_has_other_rows_at_the_same_times(case: Case) -> None:
+    """A process that has read the first one sees that, though its instants have the very same names."""
+    case.run()
+    before = case.table
+    assert read(before, ReadRequest()).to_arrow()["id"].to_pylist() == ["a", "b", "c"]
+    (instant,) = before.timeline.data().instants
+    assert before.newest() is before
+    shutil.rmtree(case.folder)
+    shutil.rmtree(case.source / "part=q")
+    case.put("part=p/0.parquet", rows("d")).run()
+    for after in (before.newest(), before.reload()):
+        assert after.timeline.instants == before.timeline.instants
+        assert after.commit_metadata(instant).partitions == ("part=p",)
+        assert read(after, ReadRequest()).to_arrow()["id"].to_pylist() == ["d"]
+    assert after.newest() is after
 
 
 # -- like Hudi's -------------------------------------------------------------------------------------------------------

@@ -29,17 +29,18 @@ from skep_format.instant_time import InstantTime
 from skep_format.options import Options
 from skep_format.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from skep_format.storage import LocalStorage
-from skep_format.table_config import TableConfig, TableType
+from skep_format.table_config import TableConfig, TableType, update_table_config
 from skep_format.timeline.instant import Action, Instant, State
 from skep_table import plug_ins
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.keys.buckets import BUCKETS_BY_PARTITION, bucket_numbers, ring_hashes
+from skep_table.keys.buckets import BUCKETS_BY_PARTITION, GroupNames, bucket_numbers, ring_hashes
 from skep_table.keys.hash_rings import ring_for_writing, ring_of
 from skep_table.keys.xxhash32 import xxhash32
 from skep_table.merge.rows import DELETED
 from skep_table.metadata_table import java_hashes
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
+from skep_table.services.clustering.cluster import cluster
 from skep_table.services.compaction.compact import compact
 from skep_table.services.fsck import fsck_at
 from skep_table.services.undo.rollback import roll_back_instant
@@ -313,6 +314,40 @@ class TestBucket(LocalContract):
             self.writer(table, hoodie__bucket__index__num__buckets=8).upsert(rows(("a", "p", 3, 3)))
         with pytest.raises(TableMismatchError, match=r"index.type=BUCKET, not BLOOM"):
             self.writer(table, hoodie__index__type="BLOOM").upsert(rows(("a", "p", 3, 3)))
+
+    def test_a_table_of_hudi_needs_the_options_of_its_writers(self, make: Make) -> None:
+        """Which record no index. New keys are in the logs of buckets, where other indexes would not find them."""
+        table = make()
+        for at in range(2):
+            self.writer(table).upsert(rows(*[(f"k{at}{n}", part, 1, n) for n in range(9) for part in ("p", "q")]))
+            before = content(table)
+        update_table_config(table.storage, {key: None for key in table.reload().config.raw if ".index." in key})
+        for options in ({}, {"hoodie.index.type": "SIMPLE"}, {"hoodie.index.type": "GLOBAL_BLOOM"}):
+            for operation in ("upsert", "bulk_insert", "delete"):
+                writer = LocalWriter(table.reload().with_options(options))
+                with pytest.raises(TableMismatchError, match=r"file group 0000000\d-.* is a bucket") as refused:
+                    getattr(writer, operation)(rows(("k00", "p", 2, 2)))
+                assert "give hoodie.index.type=BUCKET" in str(refused.value.hint)
+        with pytest.raises(UnsupportedError, match="has a simple bucket index"):
+            cluster(table.reload())
+        for other in (1, 3, 8, 256):
+            with pytest.raises(TableMismatchError, match=r"is not that of|group 0000000\d-.* holds key"):
+                self.writer(table, hoodie__bucket__index__num__buckets=other).upsert(rows(("k00", "p", 2, 2)))
+        assert content(table) == before
+        assert not table.reload().timeline.pending().instants
+        self.writer(table).upsert(rows(("k11", "p", 2, 2)))
+        assert content(table) == sorted([*(row for row in before if row[:2] != ("k11", "p")), ("k11", "p", 2)])
+
+    def test_a_name_that_begins_with_zeros_by_chance_is_no_bucket(
+        self, make: Make, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        names = iter(["ab000000-0000-0000-0000-000000000000-0", "00000000-0000-0000-0000-000000000000-0"])
+        monkeypatch.setattr(GroupNames, "new_file_id", lambda *_: next(names))
+        table = make()
+        for at in range(2):
+            LocalWriter(table).bulk_insert(rows((f"k{at}", "p", 1, 1)))
+        LocalWriter(table).upsert(rows(("k0", "p", 2, 2), ("k1", "p", 2, 2)))
+        assert content(table) == [("k0", "p", 2), ("k1", "p", 2)]
 
     def test_a_table_of_another_index_is_refused(self, make: Make) -> None:
         table = make()

@@ -2,6 +2,8 @@
 
     payloads → candidates → shuffle by file → confirm → shuffle by payload → tags beside the payloads
 
+Only where some key is in several files, and one of them has to be chosen, do such keys go to these files once more.
+
 The shuffles move keys one way and numbers the other; the driver sees counts only. Numbers of files go back to the
 payloads by a join: broadcast while they are few, else the payloads are shuffled once more. An index that needs no file
 tags the payloads where they are; one with shards gets the keys by shard, before the shuffle by file.
@@ -21,6 +23,7 @@ import pyarrow as pa
 from skep_format.errors import RowsChangedError
 from skep_format.runner import Runner, ThreadRunner
 from skep_format.schema.types import RECORD_KEY
+from skep_table.keys.text import single
 from skep_table.write.hashing import key_hashes
 from skep_table.write.indexes.contract import Candidates, KeyLookUp
 from skep_table.write.indexes.global_tagging import tagged_counts
@@ -31,6 +34,7 @@ from skep_table.write.indexes.tagging import (
     hits_of,
     in_shards,
     joined,
+    of_several,
     parts_by_number,
     resolved,
     share,
@@ -64,6 +68,7 @@ _HITS: Final = pa.schema(
         pa.field("rows", pa.binary()),
         pa.field("files", pa.binary()),
         pa.field("positions", pa.binary()),
+        pa.field("several", pa.bool_()),
     ]
 )
 # Rows that one task combines by key for a global index.
@@ -94,20 +99,26 @@ def tag(
     elif not tagging.look_up.confirms:
         return map_frame(payloads, Tag(tagging), TAGGED)
     hits = hold(_hits(payloads, tagging, rows, runner, parallelism))
-    size = (
-        hits.selectExpr("coalesce(sum(length(rows) + length(files) + coalesce(length(positions), 0)), 0) as size")
-        .collect()[0]
-        .size
-    )
-    few = hits.hint("broadcast" if size <= _BROADCAST_BYTES else "merge")
-    joined = payloads.join(few, "id", "left").select("id", "payload", "checksum", "rows", "files", "positions")
-    return map_frame(joined, Settle(tagging), TAGGED)
+    size = "coalesce(sum(length(rows) + length(files) + coalesce(length(positions), 0)), 0) as size"
+    found = hits.selectExpr(size, "coalesce(max(several), false) as several").collect()[0]
+    hint = "broadcast" if found.size <= _BROADCAST_BYTES else "merge"
+    chooses = tagging.look_up.among_several
+    if chooses is not None and found.several:
+        by_file = _Tasks.of_files(tagging, parallelism)
+        unsure = map_frame(_with_hits(payloads, hits, hint), AskAgain(by_file), _ASKED)
+        hits = hold(_confirmed(unsure, chooses, by_file))
+    return map_frame(_with_hits(payloads, hits, hint), Settle(tagging), TAGGED)
+
+
+def _with_hits(payloads: DataFrame, hits: DataFrame, hint: str) -> DataFrame:
+    columns = ("id", "payload", "checksum", "rows", "files", "positions")
+    return payloads.join(hits.hint(hint), "id", "left").select(*columns)
 
 
 def _hits(payloads: DataFrame, tagging: Tagging, rows: int, runner: Runner, parallelism: int) -> DataFrame:
     """A frame of _HITS: one row for each payload, with its rows that are in a file."""
-    files, look_up = tagging.files, tagging.look_up
-    by_file = _Tasks.of([file.size_bytes for of_path in files.values() for file in of_path], parallelism)
+    look_up = tagging.look_up
+    by_file = _Tasks.of_files(tagging, parallelism)
     if look_up.shard_bytes:
         by_shard = _Tasks.of(look_up.shard_bytes, parallelism)
         shards = map_frame(payloads, Ask(look_up, by_shard), _ASKED).repartition(len(by_shard.slots), "slot")
@@ -118,6 +129,11 @@ def _hits(payloads: DataFrame, tagging: Tagging, rows: int, runner: Runner, para
         if rows * _KEY_BYTES * (copies - 1) > len(by_file.slot_of) * _FOOTER_BYTES:
             look_up = look_up.with_ranges(runner)
         asked = map_frame(payloads, Ask(look_up, by_file), _ASKED)
+    return _confirmed(asked, look_up, by_file)
+
+
+def _confirmed(asked: DataFrame, look_up: KeyLookUp, by_file: _Tasks) -> DataFrame:
+    """A frame of _HITS for one of _ASKED."""
     shares = asked.repartition(len(by_file.slots), "slot").select("id", "share")
     confirmed = map_frame(shares, Confirm(look_up), _HITS)
     return map_frame(confirmed.repartition(len(by_file.slots), "id").sortWithinPartitions("id"), MergeHits(), _HITS)
@@ -139,6 +155,11 @@ class _Tasks:
         for task, positions in enumerate(tasks):
             slot_of[positions] = numbers[task]
         return cls(numbers, slot_of)
+
+    @classmethod
+    def of_files(cls, tagging: Tagging, parallelism: int) -> _Tasks:
+        """Those that read the candidate files."""
+        return cls.of([file.size_bytes for of_path in tagging.files.values() for file in of_path], parallelism)
 
     def of_payload(self, id_: int) -> int:
         """The task that passes on what is known about a payload."""
@@ -239,6 +260,23 @@ def _received(batches: Batches) -> Iterator[tuple[int, Any]]:
             yield id_, pickle.loads(value.as_buffer())
 
 
+class AskAgain:
+    """Of each payload with its hits the keys that several files hold, for the tasks of these; and the other hits."""
+
+    def __init__(self, tasks: _Tasks) -> None:
+        self._tasks = tasks
+
+    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
+        for batch in batches:
+            for at in range(batch.num_rows):
+                id_, payload, checksum, *hits = (column[at] for column in batch.columns)
+                keys = single(_unchanged(payload, checksum).column(RECORD_KEY))
+                sure, unsure = of_several(_hits_in(*(each.as_buffer() for each in hits)), keys)
+                yield _asked_row(self._tasks.of_payload(id_.as_py()), id_.as_py(), (checksum.as_py(), sure))
+                for slot, part in self._tasks.shares(unsure):
+                    yield _asked_row(slot, id_.as_py(), part)
+
+
 class LookIntoShards:
     """All keys for the shards of a task: each is looked into once. What is not sure goes on to the tasks of files."""
 
@@ -328,12 +366,7 @@ class Settle:
         for batch in batches:
             for at in range(batch.num_rows):
                 id_, payload, checksum, *hits = (column[at] for column in batch.columns)
-                if checksum.as_py() != zlib.crc32(payload.as_buffer()):
-                    raise RowsChangedError(
-                        "the rows of the frame changed while they were written: Spark evaluated some of them again",
-                        hint="write a frame that gives the same rows each time, or persist it before",
-                    )
-                table = unpack(payload)
+                table = _unchanged(payload, checksum)
                 found = resolved(
                     np.full(table.num_rows, NEW_KEY, np.int64), [_hits_in(*(each.as_buffer() for each in hits))]
                 )
@@ -346,6 +379,16 @@ class Settle:
             tables, of_tables = zip(*combined, strict=True)
             whole = pa.concat_tables(tables).combine_chunks()
             yield from _tagged_rows(*self._tagging.settled(whole, Found.joined(of_tables)))
+
+
+def _unchanged(payload: pa.Scalar, checksum: pa.Scalar) -> pa.Table:
+    """The rows of a payload, which have to be those that were looked up."""
+    if checksum.as_py() != zlib.crc32(payload.as_buffer()):
+        raise RowsChangedError(
+            "the rows of the frame changed while they were written: Spark evaluated some of them again",
+            hint="write a frame that gives the same rows each time, or persist it before",
+        )
+    return unpack(payload)
 
 
 def _known(look_up: KeyLookUp, rows: pa.Table) -> Found:
@@ -371,6 +414,7 @@ def _hits_row(id_: int, checksum: int | None, hits: Hits) -> pa.Table:
         rows=buffer_of(rows, np.int32),
         files=buffer_of(files, np.int32),
         positions=buffer_of(positions, np.int64),
+        several=bool((np.bincount(rows) > 1).any()),
     )
 
 

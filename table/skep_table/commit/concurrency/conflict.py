@@ -194,7 +194,7 @@ def _refuse_shared_groups(
     candidate: CommitCandidate, others: Iterable[Instant], names: GroupNames | None = None
 ) -> None:
     table, time = candidate.table, candidate.instant.requested_time
-    same = (names or GroupNames.of(table.config)).conflict_key
+    same = (names or GroupNames.of(table.config, table.options)).conflict_key
     if candidate.metadata.operation_type in _COMPACTIONS:
         return  # delta commits do not conflict with a compaction: they write to the slice that it starts
     ours = {same(group) for group in groups_of(candidate.metadata)}
@@ -284,7 +284,7 @@ def refuse_early(began: HudiTable, instant: Instant, profile: CommitMetadata | N
         return
     table = began.reload()
     check_version(began, table)
-    key = GroupNames.of(table.config).conflict_key
+    key = GroupNames.of(table.config, began.options).conflict_key
     ours = set(map(key, groups))
     writers = ActiveWriters(table.storage, HeartbeatLimits.of(began.options), began.context.clock)
     for other in table.timeline.pending():

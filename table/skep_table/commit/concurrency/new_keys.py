@@ -1,25 +1,33 @@
 """Keys that two concurrent writes both inserted: each looked for them before the other one had completed.
 
-Only partitions into which both inserted are compared, and of these only files whose key ranges overlap.
+Only partitions into which both inserted are compared, or the whole table where the index makes keys unique in it. Of
+these all logs are read, and base files whose key ranges overlap.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_format.basefile import read_base, read_footer
-from skep_format.names import BaseFileName
+from skep_format.instant_time import InstantTime
+from skep_format.logfile import read_blocks
 from skep_format.schema.types import COMMIT_TIME, RECORD_KEY
-from skep_format.storage import Storage
-from skep_format.timeline.instant import Instant
+from skep_format.timeline.instant import Action, Instant, State
 from skep_format.timeline.metadata import CommitMetadata, WriteStat
+from skep_table.keys.buckets import INDEX
 from skep_table.table import HudiTable
 
-_SAMPLE = 10
+_SAMPLE: Final = 10
+_GLOBAL: Final = frozenset(
+    ["GLOBAL_BLOOM", "GLOBAL_SIMPLE", "INMEMORY", "HBASE", "RECORD_INDEX", "GLOBAL_RECORD_LEVEL_INDEX"]
+)
 Write = tuple[Instant, CommitMetadata]
 
 
@@ -33,59 +41,102 @@ class SharedKeys:
 
 
 def keys_inserted_by_both(table: HudiTable, ours: Write, theirs: Write) -> list[SharedKeys]:
-    """Rows of both writes under one key in one partition, in different file groups."""
+    """Rows of both writes under one key in one partition, in different file groups; with a global index in any."""
+    is_global = (table.config.raw.get(INDEX) or table.options.get(INDEX, "")).upper() in _GLOBAL
     found = []
-    others = _inserting(theirs[1])
-    for partition, mine in _inserting(ours[1]).items():
-        for stat in mine:
-            for other in others.get(partition, ()):
-                if stat.file_id == other.file_id:
+    others = _inserted(table, theirs, is_global)
+    for scope, files in _inserted(table, ours, is_global).items():
+        for file in files:
+            stat, own = file.stat, None
+            for other in others.get(scope, ()):
+                if stat.file_id == other.stat.file_id:
                     continue  # the same group: that is a conflict, or routed by key
                 try:
-                    keys = _shared(table.storage, (ours[0], stat), (theirs[0], other))
+                    if not file.overlaps(other):
+                        continue
+                    own = pa.chunked_array(list(file.keys()), pa.string()) if own is None else own
+                    keys = _first_among(other.keys(), own)
                 except FileNotFoundError:
-                    if table.storage.exists(other.path):
+                    if table.storage.exists(other.stat.path):
                         raise
                     # Cleaned already, so a still later commit replaced it, which nobody has compared with.
-                    found.append(SharedKeys(partition, stat.file_id, ()))
+                    found.append(SharedKeys(stat.partition_path, stat.file_id, ()))
                     continue
                 if keys:
-                    found.append(SharedKeys(partition, stat.file_id, keys))
+                    found.append(SharedKeys(stat.partition_path, stat.file_id, keys))
     return found
 
 
-def _inserting(metadata: CommitMetadata) -> dict[str, list[WriteStat]]:
-    """By partition, the base files that got new rows."""
-    found: dict[str, list[WriteStat]] = {}
+def is_planned(table: HudiTable, time: InstantTime) -> bool:
+    """Whether a delta commit wrote before how many rows each group gets: its inflight file was listed, with content.
+
+    Flink's do not, and count the new keys with which they fill a group as updates.
+    """
+    listed = table.timeline.files.listed
+    path = table.layout.path(Instant(time, Action.DELTA_COMMIT, State.INFLIGHT))
+    at = bisect_left(listed, path, key=lambda file: file.path)
+    return at < len(listed) and listed[at].path == path and listed[at].size_bytes > 0
+
+
+@dataclass(frozen=True)
+class _Inserted:
+    """A file into which a write put new rows."""
+
+    table: HudiTable
+    instant_time: InstantTime
+    stat: WriteStat
+
+    def overlaps(self, other: _Inserted) -> bool:
+        """Whether both may hold one key, by the key ranges of base files."""
+        if self._range is None or other._range is None:
+            return True
+        return self._range[0] <= other._range[1] and other._range[0] <= self._range[1]
+
+    def keys(self) -> Iterator[pa.Array]:
+        """Keys of the rows that the instant itself wrote into the file."""
+        storage, path = self.table.storage, self.stat.path
+        if self.stat.is_log:
+            with storage.open_input(path) as file:
+                for block in read_blocks(file, path):
+                    if block.type.has_records and block.instant_time == self.instant_time:
+                        yield from (batch.column(RECORD_KEY).cast(pa.string()) for batch in block.batches([RECORD_KEY]))
+            return
+        size = max(0, self.stat.file_size_in_bytes) or None
+        for batch in read_base(storage, path, size=size, columns=[RECORD_KEY, COMMIT_TIME]):
+            own = pc.equal(batch.column(COMMIT_TIME), self.instant_time)
+            yield batch.column(RECORD_KEY).filter(own).cast(pa.string())
+
+    @cached_property
+    def _range(self) -> tuple[bytes, bytes] | None:
+        """The lowest and highest key of a base file, in the order in which Java compares strings."""
+        if self.stat.is_log:
+            return None
+        footer = read_footer(self.table.storage, self.stat.path)
+        if footer.min_key is None or footer.max_key is None:
+            return None
+        return _utf16(footer.min_key), _utf16(footer.max_key)
+
+
+def _inserted(table: HudiTable, write: Write, is_global: bool) -> dict[str, list[_Inserted]]:
+    """The files of a write that got new rows, by partition; of a global index all together."""
+    instant, metadata = write
+    time, found = instant.requested_time, dict[str, list[_Inserted]]()
     for stat in metadata.stats:
-        if stat.num_inserts and stat.path and BaseFileName.parse(stat.path.rpartition("/")[2]) is not None:
-            found.setdefault(stat.partition_path, []).append(stat)
+        counts_as_update = stat.is_log and stat.num_update_writes > 0 and not is_planned(table, time)
+        if stat.path and (stat.num_inserts or counts_as_update):
+            scope = "" if is_global else stat.partition_path
+            found.setdefault(scope, []).append(_Inserted(table, time, stat))
     return found
 
 
-def _shared(storage: Storage, ours: tuple[Instant, WriteStat], theirs: tuple[Instant, WriteStat]) -> tuple[str, ...]:
-    first, second = (read_footer(storage, stat.path) for _, stat in (ours, theirs))
-    if None not in (first.min_key, first.max_key, second.min_key, second.max_key) and (
-        _utf16(first.max_key) < _utf16(second.min_key) or _utf16(second.max_key) < _utf16(first.min_key)
-    ):
-        return ()
-    mine = pa.chunked_array(list(_keys_written(storage, *ours)), pa.string())
-    for keys in _keys_written(storage, *theirs):
-        both = keys.filter(pc.is_in(keys, value_set=mine))
+def _first_among(parts: Iterator[pa.Array], known: pa.ChunkedArray) -> tuple[str, ...]:
+    """Some of the keys that are known, of the first part that has any."""
+    for keys in parts:
+        both = keys.filter(pc.is_in(keys, value_set=known))
         if len(both):
             return tuple(both.slice(0, _SAMPLE).to_pylist())
     return ()
 
 
-def _utf16(text: str | None) -> bytes:
-    """Keys in footers are ordered as Java orders strings."""
-    return (text or "").encode("utf-16-be", "surrogatepass")
-
-
-def _keys_written(storage: Storage, instant: Instant, stat: WriteStat) -> Iterator[pa.Array]:
-    """Keys of the rows that the instant itself wrote into the file."""
-    for batch in read_base(
-        storage, stat.path, size=max(0, stat.file_size_in_bytes) or None, columns=[RECORD_KEY, COMMIT_TIME]
-    ):
-        own = pc.equal(batch.column(COMMIT_TIME), instant.requested_time)
-        yield batch.column(RECORD_KEY).filter(own).cast(pa.string())
+def _utf16(text: str) -> bytes:
+    return text.encode("utf-16-be", "surrogatepass")

@@ -75,7 +75,8 @@ def summaries_of_base_file(
     by_value: Callable[[str], bool] = lambda _column: False,
 ) -> list[ColumnSummary]:
     """Of those columns that the file has. `read` is called for the columns whose bounds the footer lacks, and those
-    `by_value`, for which its bounds do not hold. `schema` is the file's in Arrow's form, where it is known.
+    `by_value`, for which its bounds do not hold. `metadata` is as of `OpenBaseFile.column_metadata`;
+    `schema` is the file's in Arrow's form, where it is known.
     """
     held = metadata.schema.to_arrow_schema() if schema is None else schema
     chunks = _chunks(metadata)

@@ -199,14 +199,13 @@ class ColumnReader:
             rows = pa.Table.from_batches(self._rows(opened, [column_of[path] for path in wanted], names))
             return self._members(rows, map(column_of.__getitem__, wanted)).rename_columns(list(wanted))
 
-        if opened.metadata is None:
+        metadata = opened.column_metadata
+        if metadata is None:
             every = (self._of_values(rows, paths) for rows in self._rows(opened, paths, names))
             return merged(chain.from_iterable(every))
-        calendar = LegacyCalendar.of(opened.metadata, footer.path)
+        calendar = LegacyCalendar.of(metadata, footer.path)
         dated = {path for path, kind in own.items() if calendar and isinstance(kind, (DateType, TimestampType))}
-        found = summaries_of_base_file(
-            opened.metadata, own, read, schema=footer.arrow_schema, by_value=dated.__contains__
-        )
+        found = summaries_of_base_file(metadata, own, read, schema=footer.arrow_schema, by_value=dated.__contains__)
         return [replace(summary, column=column_of[summary.column]) for summary in found]
 
     def _names_of_base(self, instant: InstantTime) -> SourceNames:

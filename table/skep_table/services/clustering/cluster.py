@@ -26,6 +26,7 @@ from skep_table.commit.writable import check_writable, prepared
 from skep_table.keys.buckets import GroupNames, hash_fields_of_key
 from skep_table.keys.hash_rings import groups_after, has_rings, mark, planned_rings, resizes_of
 from skep_table.keys.ring_targets import RingTargets
+from skep_table.keys.unrecorded_buckets import unrecorded_bucket
 from skep_table.plug_ins import find_strategy
 from skep_table.services.clustering.files import ClusterJob, GroupTask, cluster_group
 from skep_table.services.clustering.options import (
@@ -72,7 +73,8 @@ def schedule_clustering(table: HudiTable) -> Instant | None:
 def check_clusterable(table: HudiTable, options: Options) -> None:
     """UnsupportedError for a table that is not written, or whose file groups are made by the keys."""
     check_writable(table.config, table.storage.root)
-    if GroupNames.of(table.config, options).by_key and not has_rings(table):
+    by_key = GroupNames.of(table.config, options).by_key or unrecorded_bucket(table) is not None
+    if by_key and not has_rings(table):
         raise UnsupportedError(
             f"table {table.config.name} has a simple bucket index: its file groups are made by the keys, not by size",
             table=table.config.name,

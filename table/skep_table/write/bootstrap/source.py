@@ -241,12 +241,12 @@ def _facts(storage: Storage, keys: Collection[str], status: FileStatus) -> tuple
         else:
             columns = [metadata.schema.column(at) for at in range(metadata.num_columns)]
             schema = _as_spark_has_it(schema, columns)
-            for at, column in enumerate(columns):
+            held = opened.row_groups
+            sizes = () if held is None else held.column_bytes()
+            size = sum(stored for name, stored in sizes if name.partition(".")[0].lower() in keys)
+            for column in columns:
                 if _is_unreadable(column):
                     unreadable = f"{column.path} is {_kind(column)}"
-                if column.path.partition(".")[0].lower() in keys:
-                    groups = map(metadata.row_group, range(metadata.num_row_groups))
-                    size += sum(group.column(at).total_compressed_size for group in groups)
     return SourceFile(status.path, status.size_bytes, status.modified_ms, footer.num_rows, size, unreadable), schema
 
 

@@ -43,7 +43,7 @@ from skep_table.write.output.held import (
     uses_positions,
 )
 from skep_table.write.planning.candidates import CandidateFile, CandidateFiles
-from skep_table.write.tags import HELD, NEW_KEY, NOT_HELD, Positions
+from skep_table.write.tags import DELETED, HELD, NEW_KEY, NOT_HELD, Positions
 
 # A filter is decoded and tested for so many keys in about the time in which a file of so many times more is read.
 _FILTER_KEYS_RATIO: Final = 40
@@ -111,9 +111,9 @@ class BloomLookUp(KeyLookUp):
 
     A key whose row is deleted by the logs of its slice does not count as held: of a global index always, since a row
     that moved is deleted in that way; else where a pending compaction is going to leave the row out, after which no
-    index of base files would find it in the logs over the compaction. `ranges`, by file number: see `with_ranges`.
-    `filters` is set where the metadata table has those of the files. `log_keys`: see `groups_with_log_keys`; None
-    until it is needed.
+    index of base files would find it in the logs over the compaction, and where another file holds the key. `ranges`,
+    by file number: see `with_ranges`. `filters` is set where the metadata table has those of the files.
+    `log_keys`: see `groups_with_log_keys`; None until it is needed.
     """
 
     confirms: ClassVar[bool] = True
@@ -156,6 +156,10 @@ class BloomLookUp(KeyLookUp):
         tasks = [paths[at : at + _FILES_A_TASK] for at in range(0, len(paths), _FILES_A_TASK)]
         found = runner.map(partial(_ranges, self.table.storage), tasks)
         return replace(self, ranges=tuple(each for ranges in found for each in ranges))
+
+    @property
+    def among_several(self) -> AliveLookUp | None:
+        return AliveLookUp(self) if self.table.config.is_mor and not self.is_global else None
 
     def candidates(self, keyed: pa.Table) -> LookedUp:
         if not self.is_global:
@@ -242,12 +246,20 @@ class BloomLookUp(KeyLookUp):
 
     def _alive(self, path: str, file: CandidateFile, keys: pa.Array) -> Mask:
         """Which of the keys that the base file holds count as held."""
-        slice_ = file.planned
-        if self.is_global:
-            slice_ = self._slice(path, file) if file.tail is not None and file.tail.size else None
-        elif slice_ is not None and not may_delete(self.table, slice_):
-            slice_ = None
-        return np.ones(len(keys), np.bool_) if slice_ is None else keys_in_rows(self.table, slice_, keys)
+        return self._undeleted(self._with_logs(path, file) if self.is_global else file.planned, keys)
+
+    def alive(self, number: int, keys: pa.Array) -> Mask:
+        """Which of the keys that a file holds, in its base file or its logs, its logs do not delete."""
+        return self._undeleted(self._with_logs(*self.files.numbered(number)), keys)
+
+    def _undeleted(self, slice_: FileSlice | None, keys: pa.Array) -> Mask:
+        """Which of the keys in the files of a slice the slice has rows of; all without one."""
+        if slice_ is None or not may_delete(self.table, slice_):
+            return np.ones(len(keys), np.bool_)
+        return keys_in_rows(self.table, slice_, keys)
+
+    def _with_logs(self, path: str, file: CandidateFile) -> FileSlice | None:
+        return self._slice(path, file) if file.tail is not None and file.tail.size else None
 
     def _in_logs(self, path: str, file: CandidateFile, keys: pa.Array) -> Mask:
         """Which keys the logs hold, those too that a pending compaction is going to write into a base file."""
@@ -263,6 +275,19 @@ class BloomLookUp(KeyLookUp):
 
     def _slice(self, path: str, file: CandidateFile) -> FileSlice:
         return next(each for each in self.table.view().slices(path) if each.file_id == file.file_id)
+
+
+@dataclass(frozen=True)
+class AliveLookUp(KeyLookUp):
+    """Of keys that several files hold: in which of them the row is not deleted, as that of a key which came back is."""
+
+    by_files: BloomLookUp
+
+    def candidates(self, keyed: pa.Table) -> LookedUp:
+        return self.by_files.candidates(keyed)
+
+    def confirm(self, number: int, keys: pa.Array) -> Positions:
+        return np.where(self.by_files.alive(number, keys), HELD, DELETED)
 
 
 def _place(path: str, file: CandidateFile) -> tuple[str, str]:

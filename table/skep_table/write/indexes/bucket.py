@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from skep_format.basefile import BaseFileFooter, read_footer
 from skep_format.bucket_rules import FOLDER, BucketRules, instant_of, rules_path
 from skep_format.errors import AlreadyExistsError, CorruptFileError, TableMismatchError
 from skep_format.hashing_metadata import INDEX_FOLDER
@@ -33,6 +34,8 @@ from skep_table.write.indexes.contract import Index, KeyLookUp, LookedUp, by_par
 from skep_table.write.planning.candidates import CandidateFile, CandidateFiles
 from skep_table.write.planning.options import INDEX_TYPE, IndexType
 from skep_table.write.tags import tag_of_new_group
+
+_VERIFIED_FILES: Final = 8
 
 
 @dataclass(frozen=True)
@@ -72,12 +75,12 @@ class BucketIndex(Index):
         }
 
     def look_up(self, table: HudiTable, files: CandidateFiles) -> BucketLookUp:
-        rules = self._stored(table)
+        rules, fields = self._stored(table), hash_fields_of_key(table.config, table.options)
         for path, of_path in files.items():
             groups_by_number(path, of_path, rules.number(path))  # refuses foreign groups on the driver already
         if INDEX_TYPE.key not in table.config.raw:
-            _refuse_table_of_another_index(table, rules)
-        return BucketLookUp(files, self._kept(table, rules), hash_fields_of_key(table.config, table.options))
+            _refuse_table_of_another_index(table, rules, fields)
+        return BucketLookUp(files, self._kept(table, rules), fields)
 
     def _stored(self, table: HudiTable) -> BucketRules:
         """The rules of the table, else those given. TableMismatchError where both are there and differ."""
@@ -120,16 +123,37 @@ def newest_rules(table: HudiTable) -> str | None:
     return rules_path(max(committed)) if committed else None
 
 
-def _refuse_table_of_another_index(table: HudiTable, rules: BucketRules) -> None:
-    """TableMismatchError where the last write made groups without bucket numbers, in whatever partitions.
+def _refuse_table_of_another_index(table: HudiTable, rules: BucketRules, fields: Sequence[str]) -> None:
+    """TableMismatchError where the last write made groups without bucket numbers, in whatever partitions, or put keys
+    into others than those of their hashes.
 
     Nothing in a table of Hudi's writers records the index. This write would, and so make partitions unwritable that it
     does not touch.
     """
     for instant in reversed(table.timeline.data().completed().instants):
         for stat in table.commit_metadata(instant).stats:
-            _number(stat.partition_path, stat.file_id, rules.number(stat.partition_path))
+            path = stat.partition_path
+            _number(path, stat.file_id, rules.number(path))
+            bases = [(each.file_id, each.base_file.path) for each in table.view().slices(path) if each.base_file]
+            for file_id, base in bases[:_VERIFIED_FILES]:
+                _check_keys(path, read_footer(table.storage, base), file_id, rules.number(path), fields)
             return
+
+
+def _check_keys(path: str, footer: BaseFileFooter, file_id: str, buckets: int, fields: Sequence[str]) -> None:
+    """TableMismatchError where the lowest or highest key of a base file is not in the group of its hash."""
+    keys = [key for key in (footer.min_key, footer.max_key) if key is not None]
+    for key, number in zip(keys, bucket_numbers(pa.array(keys, pa.string()), fields, buckets), strict=True):
+        if number != _number(path, file_id, buckets):
+            raise TableMismatchError(
+                f"partition {path or 'of the table'}: group {file_id} holds key {key}, which the hash of"
+                f" {', '.join(fields)} puts into number {number} of {buckets} buckets",
+                hint=f"give {BUCKETS.key} and {BUCKET_FIELDS.key} as the table's other writers do",
+                path=path,
+                option=BUCKETS.key,
+                found=file_id,
+                expected=buckets,
+            )
 
 
 def _other_rules(table: HudiTable, known: Option[Any], given: object, stored: object) -> TableMismatchError:

@@ -109,6 +109,13 @@ class KeyLookUp(ABC):
     """Whether `confirm` finds the rows that have the keys."""
 
     @property
+    def among_several(self) -> KeyLookUp | None:
+        """Decides among several files that hold a key, and is called for such keys alone: its `confirm` returns DELETED
+        where the logs of a file delete the row, so that another one counts. None where the first file counts.
+        """
+        return None
+
+    @property
     def shard_bytes(self) -> Sequence[int]:
         """The size of each shard of an index that has any: then the spans of `candidates` are of shards."""
         return ()

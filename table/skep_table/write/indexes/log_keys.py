@@ -1,20 +1,19 @@
 """Which file groups may have keys in their logs that their base file lacks, as far as commits do not rule it out.
 
 A commit that wrote a log states how many new keys it put into the group: Hudi's writers and ours do. Flink's count the
-new keys with which they fill a group as updates. They are known by their inflight file, which is empty: all others
-write there how many rows are going to be written to each group.
+new keys with which they fill a group as updates (`is_planned`).
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Final
 
 from skep_format.instant_time import InstantTime
 from skep_format.names import LogFileName, join
-from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.instant import Action, Instant
 from skep_format.timeline.metadata import WriteStat
+from skep_table.commit.concurrency.new_keys import is_planned
 from skep_table.table import HudiTable
 from skep_table.write.planning.candidates import CandidateFiles
 
@@ -79,12 +78,5 @@ class _Logs:
                 continue
             if not stat.log_offset:  # a commit before may have written the begin of a file, as it does on HDFS
                 self._unknown.discard(stat.path)
-            if not adds_none and (stat.num_inserts or not self._is_planned(time)):
+            if not adds_none and (stat.num_inserts or not is_planned(self._table, time)):
                 self._found.add(known[0])
-
-    def _is_planned(self, time: InstantTime) -> bool:
-        """Whether the inflight file of a delta commit was listed, and has any content."""
-        listed = self._table.timeline.files.listed
-        path = self._table.layout.path(Instant(time, Action.DELTA_COMMIT, State.INFLIGHT))
-        at = bisect_left(listed, path, key=lambda file: file.path)
-        return at < len(listed) and listed[at].path == path and listed[at].size_bytes > 0

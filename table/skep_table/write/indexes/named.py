@@ -69,6 +69,10 @@ class NamedOrFound(KeyLookUp):
         return cls(by_name, by_key, tuple(dict.fromkeys((*by_name.columns, *by_key.columns))), by_key.positions)
 
     @property
+    def among_several(self) -> KeyLookUp | None:
+        return self.by_key.among_several
+
+    @property
     def shard_bytes(self) -> Sequence[int]:
         return self.by_key.shard_bytes
 

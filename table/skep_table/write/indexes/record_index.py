@@ -118,6 +118,10 @@ class RecordIndexLookUp(KeyLookUp):
     positions: bool = False
 
     @property
+    def among_several(self) -> KeyLookUp | None:
+        return self.by_files.among_several
+
+    @property
     def shard_bytes(self) -> Sequence[int]:
         return [*(group.size_bytes for group in self.groups), *(0 for _ in self._without_groups)]
 

@@ -9,6 +9,7 @@ from skep_format.hashing_metadata import INDEX_FOLDER
 from skep_format.options import Option, Options
 from skep_format.table_config import TableConfig
 from skep_table.keys.buckets import BUCKET_FIELDS, BUCKETS
+from skep_table.keys.unrecorded_buckets import unrecorded_bucket
 from skep_table.plug_ins import needed_plug_in
 from skep_table.table import HudiTable
 from skep_table.write.indexes.bloom_lookup import BloomIndex
@@ -109,11 +110,21 @@ def index_of(config: TableConfig, options: Options) -> Index:
 
 
 def refuse_other_buckets(table: HudiTable, index: Index) -> None:
-    """TableMismatchError where the buckets of a table are counted in another way than those of the index.
+    """TableMismatchError where the file groups of a table are buckets, and the index counts them in another way.
 
-    Such a table records the hash ranges of its file groups, or the buckets of its partitions: Hudi would not find a row
-    in a group of another one.
+    Such a table records the hash ranges of its file groups, or the buckets of its partitions, or names the groups by
+    their buckets: Hudi would not find a row in a group of another one.
     """
+    if not index.names.by_key and (file_id := unrecorded_bucket(table)) is not None:
+        raise TableMismatchError(
+            f"table {table.config.name}: file group {file_id} is a bucket, so its writers have"
+            f" {INDEX_TYPE.key}=BUCKET, and this write has another index",
+            hint=f"give {INDEX_TYPE.key}=BUCKET, and {BUCKETS.key} and {BUCKET_FIELDS.key} as they do",
+            table=table.config.name,
+            path=table.storage.root,
+            option=INDEX_TYPE.key,
+            found=file_id,
+        )
     if not table.may_have_folder(INDEX_FOLDER):
         return
     for folder in table.storage.list_folder(INDEX_FOLDER).folders:

@@ -18,12 +18,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from skep_format.runner import Runner, ThreadRunner
-from skep_table.write.indexes.contract import Candidates, FileNumbers, KeyLookUp, LookedUp, Span
+from skep_format.schema.types import RECORD_KEY
+from skep_table.keys.text import single
+from skep_table.write.indexes.contract import NO_CANDIDATES, Candidates, FileNumbers, KeyLookUp, LookedUp, Span
 from skep_table.write.indexes.global_tagging import Relocation
 from skep_table.write.keyed import partition_codes
 from skep_table.write.planning.candidates import CandidateFiles
 from skep_table.write.planning.profile import pack
-from skep_table.write.tags import NEW_KEY, NOT_HELD, Located, Positions, positions_joined, unread
+from skep_table.write.tags import DELETED, HELD, NEW_KEY, NOT_HELD, Located, Positions, positions_joined, unread
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 Hits = tuple[npt.NDArray[np.int64], FileNumbers, Positions | None]
 """Rows, the numbers of the files that hold their keys, and their positions there where the index looks for them.
 
-A row may occur with several files.
+A row may occur with several files; the number of one in which its row is deleted is inverted (`~`).
 """
 
 # Tasks that confirm; and the bytes of keys that all tasks together get along, where they run elsewhere.
@@ -91,8 +93,32 @@ def locate(tagging: Tagging, keyed: pa.Table, runner: Runner) -> Found:
         found = LookedUp(numbers, Candidates.joined(unsure for _, unsure in known))
     if not found.candidates.spans:
         return Found(found.numbers)
-    tasks = _shares(found.candidates, lambda number: tagging.files.numbered(number)[1].size_bytes, runner)
-    return resolved(found.numbers, list(runner.map(partial(confirm_all, look_up), tasks)))
+    hits = _confirmed_by_tasks(tagging, look_up, found.candidates, runner)
+    chooses = look_up.among_several
+    if chooses is not None:
+        hits, unsure = of_several(hits, single(keyed.column(RECORD_KEY)))
+        if unsure.spans:
+            hits = joined([hits, _confirmed_by_tasks(tagging, chooses, unsure, runner)])
+    return resolved(found.numbers, [hits])
+
+
+def _confirmed_by_tasks(tagging: Tagging, look_up: KeyLookUp, candidates: Candidates, runner: Runner) -> Hits:
+    tasks = _shares(candidates, lambda number: tagging.files.numbered(number)[1].size_bytes, runner)
+    return joined(runner.map(partial(confirm_all, look_up), tasks))
+
+
+def of_several(hits: Hits, keys: pa.Array) -> tuple[Hits, Candidates]:
+    """The hits of rows that are in one file, and the other hits as candidates. `keys` are those of all rows."""
+    rows, files, positions = hits
+    several = np.bincount(rows)[rows] > 1
+    if not several.any():
+        return hits, NO_CANDIDATES
+    at = np.flatnonzero(several)
+    at = at[np.argsort(files[at], kind="stable")]
+    numbers, starts = np.unique(files[at], return_index=True)
+    spans = zip(numbers.tolist(), starts.tolist(), [*starts[1:].tolist(), len(at)], strict=True)
+    kept = rows[~several], files[~several], None if positions is None else positions[~several]
+    return kept, Candidates(keys.take(pa.array(rows[at])), rows[at], tuple(spans))
 
 
 def _shares(candidates: Candidates, size_of: Callable[[int], int], runner: Runner) -> list[Candidates]:
@@ -181,8 +207,9 @@ def _confirmed(look_up: KeyLookUp, candidates: Candidates, number: int, spans: S
 def hits_of(look_up: KeyLookUp, number: int, positions: Positions, rows: npt.NDArray[np.int64]) -> Hits:
     """The hits among some rows, given what `confirm` found for their keys in a file."""
     held = positions != NOT_HELD
-    rows = rows[held]
-    return rows, np.full(len(rows), number, np.int64), positions[held] if look_up.positions else None
+    found = positions[held]
+    numbers = np.where(found == DELETED, ~number, number)
+    return rows[held], numbers, found if look_up.positions else None
 
 
 def joined(parts: Iterable[Hits]) -> Hits:
@@ -193,13 +220,16 @@ def joined(parts: Iterable[Hits]) -> Hits:
 
 
 def resolved(numbers: FileNumbers, hits: Iterable[Hits]) -> Found:
-    """With what was confirmed: of several files that hold a key the one with the lowest number counts."""
+    """With what was confirmed: of several files that hold a key the one with the lowest number counts, of those in
+    which its row is not deleted if there are any."""
     rows, files, positions = joined(hits)
-    order = np.argsort(-files, kind="stable")  # the last assignment of a row stays
+    deleted = files < 0
+    files = np.where(deleted, ~files, files)
+    order = np.lexsort((-files, ~deleted))  # the last assignment of a row stays
     found = numbers.copy()
     found[rows[order]] = files[order]
     if positions is None:
         return Found(found)
     places = unread(numbers)
-    places[rows[order]] = positions[order]
+    places[rows[order]] = np.where(deleted, HELD, positions)[order]
     return Found(found, places)

@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 from skep_format.basefile import open_base
 from skep_format.logfile import BlockType, read_blocks
 from skep_format.logfile.options import POSITIONS
-from skep_format.schema.types import IS_DELETED, OPERATION, RECORD_KEY
+from skep_format.schema.types import RECORD_KEY
 from skep_format.storage import Storage
 from skep_table.keys.stored import StoredKeys
+from skep_table.merge import MergeRule
 from skep_table.merge.rows import POSITION
-from skep_table.merge.rule import DELETE_FIELD
 from skep_table.slices import read_slice
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
@@ -40,8 +40,9 @@ def keys_in_rows(table: HudiTable, slice_: FileSlice, keys: pa.Array) -> Mask:
 
 
 def may_delete(table: HudiTable, slice_: FileSlice) -> bool:
-    """Whether logs may delete rows, by their headers and the schema."""
-    if IS_DELETED in table.schema() or DELETE_FIELD.key in table.options or OPERATION in table.schema():
+    """Whether logs may delete rows, by their headers, the schema and the merge rule."""
+    rule = MergeRule.of(table.config, table.options)
+    if rule.marks_deletes(table.schema()) or rule.merger is not None:
         return True
     for log in slice_.log_files:
         with table.storage.open_input(log.path) as file:

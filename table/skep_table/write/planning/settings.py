@@ -6,7 +6,7 @@ name, and those that are not given are the table's own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final
@@ -263,8 +263,8 @@ def spec_of(options: Options, name: str, schema: Schema, others: Options | None 
         *(CHANGES.key, CHANGES_HOLD.key),
     )
     kept = {key: value for key, value in options.items() if ".keygen." in key or key in properties}
-    if options.is_set(TABLE_VERSION) and options[TABLE_VERSION.key].strip().lower() == NEWEST:
-        kept |= _metadata_of_newest((others or Options()).with_values(options))
+    if names_newest(options):
+        kept |= metadata_of_newest((others or Options()).with_values(options), options.value(PARTITION_FIELDS))
     spec = TableSpec(
         name=name,
         database=options.value(DATABASE_NAME) or None,
@@ -282,10 +282,16 @@ def spec_of(options: Options, name: str, schema: Schema, others: Options | None 
     return with_merging(spec, options)
 
 
-def _metadata_of_newest(options: Options) -> dict[str, str]:
-    """The setting by which the first write makes the metadata table that Hudi 1.1 and later make on Spark."""
+def names_newest(options: Options) -> bool:
+    """Whether the version is given as `newest`."""
+    return options.is_set(TABLE_VERSION) and options[TABLE_VERSION.key].strip().lower() == NEWEST
+
+
+def metadata_of_newest(options: Options, partition_fields: Sequence[str]) -> dict[str, str]:
+    """The setting by which the next write makes the metadata table that Hudi 1.1 and later make on Spark; none where an
+    option refuses it.
+    """
     from skep_table.metadata_table.partitions import COLUMN_STATS, FILES, PARTITION_STATS  # other tables need none
-    from skep_table.metadata_write import naming_dropped
     from skep_table.metadata_write.options import COLUMN_STATS_ENABLE, PARTITION_STATS_ENABLE
     from skep_table.table import METADATA_ENABLE
 
@@ -297,8 +303,15 @@ def _metadata_of_newest(options: Options) -> dict[str, str]:
     partitions = {FILES}
     if not is_refused(COLUMN_STATS_ENABLE):
         partitions.add(COLUMN_STATS)
-        if options.value(PARTITION_FIELDS) and not is_refused(PARTITION_STATS_ENABLE):
+        if partition_fields and not is_refused(PARTITION_STATS_ENABLE):
             partitions.add(PARTITION_STATS)
+    return metadata_with(partitions)
+
+
+def metadata_with(partitions: Collection[str]) -> dict[str, str]:
+    """The setting by which the next write makes a metadata table with these partitions, which need no definition."""
+    from skep_table.metadata_write import naming_dropped
+
     return {key: text for key, text in naming_dropped(dict.fromkeys(partitions)).items() if text is not None}
 
 
