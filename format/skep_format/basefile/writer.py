@@ -23,9 +23,9 @@ from skep_format.basefile.encryption import ParquetKeys, encryption_of, keys_of
 from skep_format.basefile.footer import BaseFileFooter, damage_named
 from skep_format.basefile.options import CODECS, BaseFileOptions
 from skep_format.basefile.orc_output import OrcOutput, orc_bytes, orc_schema
-from skep_format.basefile.output import ParquetOutput
+from skep_format.basefile.output import ParquetOutput, columns_with_nan
 from skep_format.basefile.reader import OpenBaseFile
-from skep_format.basefile.row_groups import ColumnPages, RowGroups
+from skep_format.basefile.row_groups import ColumnPages, InMemory, RowGroups
 from skep_format.basefile.thrift import Struct
 from skep_format.basefile.value_filters import ENABLED as FILTERS
 from skep_format.basefile.value_filters import ValueFilters
@@ -216,12 +216,16 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         `new_keys`: see `continue_keys`. Raises CorruptFileError before anything is written.
         """
         assert held.row_groups is not None
-        pages, has_index = {}, held.row_groups.has_page_index(number)
+        pages: Mapping[str, ColumnPages] = {}
+        has_index, rows = held.row_groups.has_page_index(number), held.row_groups.rows[number]
+        is_named = self._options.meta and FILE_NAME in self._schema
         if changed is not None and changed.num_columns:
             given = changed if self._options.meta else without_meta_values(changed)
+            if is_named:
+                given = given.append_column(FILE_NAME, constant(posixpath.basename(self._path), rows))
             pages = _column_pages(self._typed(given), self._options, self._path, write_page_index=has_index)
-        if self._options.meta and FILE_NAME in self._schema:
-            pages |= self._name_pages(held.row_groups.rows[number], write_page_index=has_index)
+        elif is_named:
+            pages = self._name_pages(rows, write_page_index=has_index)
         # Hudi 0.15 takes a column for null in row groups that lack its statistics, where others have them.
         group = held.row_groups.read(number, pages).without_statistics(_NEVER_FILTERED)
         if self._keyed and new_keys:
@@ -367,18 +371,20 @@ def _column_pages(
 ) -> dict[str, ColumnPages]:
     """The pages of columns in one row group of the file at `path`, by their dotted names."""
     plain = pa.schema([f.with_type(f.type.value_type) if f.type == ENCODED_TEXT else f for f in batch.schema])
-    data = _in_memory(row_group([batch], plain, None), options, {}, write_page_index=write_page_index)
-    columns = RowGroups(pa.BufferReader(data), path).read(0).columns
+    rows, data = row_group([batch], plain, None), pa.BufferOutputStream()
+    with _parquet_writer(data, rows, options, write_page_index=write_page_index) as file:
+        file.write_table(rows, row_group_size=_ALL_ROWS)
+    columns = RowGroups(InMemory(data.getvalue()), path).read(0).columns
+    for number in columns_with_nan(rows):
+        parquet.leave_out_bounds(parquet.meta_data(columns[number].chunk))
     return {parquet.name_of(each.chunk): each for each in columns}
 
 
-def _in_memory(
-    rows: pa.Table, options: BaseFileOptions, entries: Mapping[str, str], *, write_page_index: bool = False
-) -> bytes:
+def _in_memory(rows: pa.Table, options: BaseFileOptions, entries: Mapping[str, str]) -> bytes:
     """A Parquet file of one row group."""
     data = io.BytesIO()
     sink = ParquetOutput(data)
-    with _parquet_writer(sink, rows, options, write_page_index=write_page_index) as file:
+    with _parquet_writer(sink, rows, options) as file:
         file.write_table(rows, row_group_size=_ALL_ROWS)
         file.add_key_value_metadata(entries)
         sink.add(rows)
@@ -388,7 +394,7 @@ def _in_memory(
 
 
 def _parquet_writer(
-    sink: ParquetOutput,
+    sink: ParquetOutput | pa.BufferOutputStream,
     rows: pa.Table,
     options: BaseFileOptions,
     *,
