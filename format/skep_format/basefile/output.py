@@ -125,6 +125,8 @@ class ParquetOutput:
 
     def write(self, data: bytes) -> int:
         """As files have it, like all that follows."""
+        if self.closed:  # a buffer in front of it is dropped
+            return len(data)
         if self._held is not None:
             self._held += data
         else:
@@ -141,6 +143,10 @@ class ParquetOutput:
     def flush(self) -> None:
         """Of what is not held back."""
         self._sink.flush()
+
+    def close(self) -> None:
+        """What is written later goes nowhere."""
+        self.closed = True
 
     @property
     def _begins_with_copy(self) -> bool:

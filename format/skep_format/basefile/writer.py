@@ -41,6 +41,8 @@ R = TypeVar("R", pa.RecordBatch, pa.Table)
 # File bytes per byte of Arrow data until the first row group is measured: a high guess, so that it is written early.
 _FIRST_RATIO = 1.0
 _NEVER_FILTERED = (COMMIT_SEQNO, FILE_NAME)
+# What Arrow writes comes together in memory: for each write, of which a page takes two, it waits for Python.
+_BUFFER_BYTES = 1 << 20
 # A table is one row group.
 _ALL_ROWS = 2**31 - 1
 # A row group is at most so many times as large as asked for, rather than a small one beside it.
@@ -137,6 +139,7 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         except Exception:  # the cause of the failure, such as a full disk, makes the footer fail as well
             log.debug("%s is given up", self._path, exc_info=True)
         finally:
+            self._output.close()
             self._stack.__exit__(*problem)  # type: ignore[arg-type]
 
     @property
@@ -257,6 +260,7 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
                 file.add_key_value_metadata(self._entries())
                 self._output.hold()
                 file.close()
+                self._buffer.flush()
                 self._output.release()
             size = self._sink.tell()
             self._stack.close()
@@ -292,6 +296,7 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
             rows = row_group(self._held, self._arrow, self._file.schema if self._file else None)
             file = self._file or self._start(rows)
             file.write_table(rows, row_group_size=_ALL_ROWS)
+            self._buffer.flush()
             self._output.add(rows)
         self._flushed_bytes += self._held_bytes
         self._held, self._held_bytes = [], 0
@@ -310,7 +315,9 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         return batch.cast(pa.schema(fields))
 
     def _start(self, rows: pa.Table) -> pq.ParquetWriter:
-        self._file = _parquet_writer(self._output, rows, self._options, keys=self._keys)
+        self._buffer = pa.BufferedOutputStream(pa.PythonFile(self._output, "w"), _BUFFER_BYTES)
+        self._file = _parquet_writer(self._buffer, rows, self._options, keys=self._keys)
+        self._buffer.flush()
         return self._file
 
     def _add_keys(self, column: pa.Array | pa.ChunkedArray) -> None:
@@ -394,7 +401,7 @@ def _in_memory(rows: pa.Table, options: BaseFileOptions, entries: Mapping[str, s
 
 
 def _parquet_writer(
-    sink: ParquetOutput | pa.BufferOutputStream,
+    sink: ParquetOutput | pa.NativeFile,
     rows: pa.Table,
     options: BaseFileOptions,
     *,
