@@ -89,11 +89,12 @@ def read_footer(storage: Storage, path: str) -> BaseFileFooter:
 
 def opened_footer(
     source: pa.NativeFile, path: str, own: ParquetKeys | None
-) -> tuple[BaseFileFooter, pq.FileMetaData | None]:
-    """The footer of an opened base file, and the Parquet metadata it was made of. Errors as `read_footer`."""
+) -> tuple[BaseFileFooter, pq.FileMetaData | None, bytes | None]:
+    """The footer of an opened base file, the Parquet metadata it was made of, and the bytes of these, with some that
+    are before them. Errors as `read_footer`.
+    """
     if BaseFormat.of(path) is BaseFormat.ORC:
-        return _orc_footer(source, path), None
-
+        return _orc_footer(source, path), None, None
     return _parquet_footer(partial(read_end, source), path, own)
 
 
@@ -106,7 +107,7 @@ def read_end(source: pa.NativeFile, length: int) -> bytes:
 
 def _parquet_footer(
     suffix: Callable[[int], bytes], path: str, own: ParquetKeys | None
-) -> tuple[BaseFileFooter, pq.FileMetaData]:
+) -> tuple[BaseFileFooter, pq.FileMetaData, bytes]:
     tail = parquet_tail(suffix, path)
     if own is None and tail.endswith(ENCRYPTED_MAGIC):
         raise without_keys(path)
@@ -117,7 +118,7 @@ def _parquet_footer(
         # Not `metadata.schema`: the two would refer to each other, and the megabyte of a footer with a bloom filter
         # would stay until a garbage collection, which so few objects don't bring about.
         schema = file.schema_arrow.remove_metadata()
-        return BaseFileFooter(path, metadata.num_rows, schema, _texts(metadata.metadata), encrypted), metadata
+        return BaseFileFooter(path, metadata.num_rows, schema, _texts(metadata.metadata), encrypted), metadata, tail
 
 
 def parquet_tail(suffix: Callable[[int], bytes], path: str) -> bytes:

@@ -62,15 +62,7 @@ class ParquetOutput:
         """Takes note of a row group that the writer has written."""
         if self._encrypted:
             return
-        found: set[int] = set()
-        number = 0
-        for field, column in zip(rows.schema, rows.columns, strict=True):
-            floats = [pa.types.is_floating(kind) for _, kind in leaves(field.name, field.type)]
-            if any(floats):
-                for chunk in column.chunks:
-                    found.update(number + at for at, values in enumerate(leaf_values(chunk)) if _holds_nan(values))
-            number += len(floats)
-        self._groups.append(_Own(self._sink.tell() - self._own_bytes, frozenset(found)))
+        self._groups.append(_Own(self._sink.tell() - self._own_bytes, columns_with_nan(rows)))
 
     def copy(self, group: RowGroup) -> None:
         """Writes a row group of another file, behind those that the writer has written."""
@@ -133,6 +125,8 @@ class ParquetOutput:
 
     def write(self, data: bytes) -> int:
         """As files have it, like all that follows."""
+        if self.closed:  # a buffer in front of it is dropped
+            return len(data)
         if self._held is not None:
             self._held += data
         else:
@@ -150,6 +144,10 @@ class ParquetOutput:
         """Of what is not held back."""
         self._sink.flush()
 
+    def close(self) -> None:
+        """What is written later goes nowhere."""
+        self.closed = True
+
     @property
     def _begins_with_copy(self) -> bool:
         return bool(self._groups) and isinstance(self._groups[0], _Copied)
@@ -161,6 +159,19 @@ def _own_group(group: Struct, own: _Own, behind: int) -> Struct:
     for number in own.with_nan:
         parquet.leave_out_bounds(parquet.meta_data(chunks[number]))
     return parquet.group_with(group, chunks)
+
+
+def columns_with_nan(rows: pa.Table) -> frozenset[int]:
+    """The numbers of the columns of a file of these rows that hold NaN, and whose bounds are without it."""
+    found: set[int] = set()
+    number = 0
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        floats = [pa.types.is_floating(kind) for _, kind in leaves(field.name, field.type)]
+        if any(floats):
+            for chunk in column.chunks:
+                found.update(number + at for at, values in enumerate(leaf_values(chunk)) if _holds_nan(values))
+        number += len(floats)
+    return frozenset(found)
 
 
 def _holds_nan(values: pa.Array) -> bool:

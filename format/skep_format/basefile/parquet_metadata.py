@@ -17,6 +17,7 @@ from skep_format.basefile.thrift import (
     I64,
     LIST,
     STRUCT,
+    Buffer,
     Struct,
     parse_struct,
     required,
@@ -169,7 +170,7 @@ def _are_structs(struct: Struct, field: int) -> bool:
     return of == STRUCT or not values
 
 
-def footer_of(tail: bytes) -> tuple[Struct, int]:
+def footer_of(tail: Buffer) -> tuple[Struct, int]:
     """The footer of a whole file, or of its end, and how many bytes of the end are its."""
     (size,) = unpack("<I", tail[-8:-4])
     return parse_struct(tail[-8 - size : -8])[0], size + 8

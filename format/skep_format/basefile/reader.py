@@ -38,10 +38,12 @@ class OpenBaseFile:
         self._metadata: pq.FileMetaData | None = None
         self._encrypted: Encrypted | None = None
         self._files: dict[tuple[str, ...], pq.ParquetFile] = {}
+        self._tail: bytes | None = None
+        self._calendar: tuple[LegacyCalendar | None] | None = None
 
     def footer(self) -> BaseFileFooter:
         """Reads the footer, which `rows` then does not read again. CorruptFileError when it can't be read."""
-        footer, self._metadata = opened_footer(self._source, self._path, self._keys)
+        footer, self._metadata, self._tail = opened_footer(self._source, self._path, self._keys)
         self._encrypted = footer.encrypted
         return footer
 
@@ -79,10 +81,10 @@ class OpenBaseFile:
             return None
         if self._metadata is None:
             self.footer()
-        if self._encrypted is not None:
+        if self._encrypted is not None or self._calendar_of(self._metadata) is not None:
             return None
-        calendar = LegacyCalendar.of(self._metadata, self._path)
-        return RowGroups(self._source, self._path) if calendar is None else None
+        tail, self._tail = self._tail, None  # its filter is large
+        return RowGroups(self._source, self._path, tail)
 
     def rows(
         self,
@@ -160,7 +162,7 @@ class OpenBaseFile:
             if self._encrypted is not None and self._encrypted.hidden:
                 return file.num_row_groups, file.num_row_groups
             statistics = Statistics.of(self._source, condition, self._keys)
-            calendar = LegacyCalendar.of(file.metadata, self._path)
+            calendar = self._calendar_of(file.metadata)
             return len(_groups_to_read(file, calendar, statistics, schema)), file.num_row_groups
 
     def _parquet_batches(
@@ -184,7 +186,7 @@ class OpenBaseFile:
             self._look(file.metadata)
             if self._encrypted is not None and any(LegacyCalendar.stated(file.metadata)):
                 self._encrypted.check(None, path)  # the types of all columns are looked at
-            calendar = LegacyCalendar.of(file.metadata, path)
+            calendar = self._calendar_of(file.metadata)
             columns = wanted
             if wanted is not None:
                 present = set(file.schema_arrow.names)
@@ -222,6 +224,12 @@ class OpenBaseFile:
         if encoded not in self._files:
             self._files[encoded] = parquet_file(self._source, self._metadata, encoded, self._keys)
         return self._files[encoded]
+
+    def _calendar_of(self, metadata: pq.FileMetaData) -> LegacyCalendar | None:
+        """Made once: Arrow copies all entries of the footer for it, the filter among them."""
+        if self._calendar is None:
+            self._calendar = (LegacyCalendar.of(metadata, self._path),)
+        return self._calendar[0]
 
     def _look_ahead(self) -> None:
         """With keys, reads the footer first, which shows the columns that are hidden."""

@@ -8,6 +8,7 @@ contradicts itself or its file is CorruptFileError.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -21,7 +22,7 @@ from skep_format.basefile import keys
 from skep_format.basefile import parquet_metadata as parquet
 from skep_format.basefile.encryption import keys_of
 from skep_format.basefile.footer import damage_named, opened_footer, parquet_tail, read_end
-from skep_format.basefile.thrift import I32, I64, LIST, Struct, parse_struct, required, struct_bytes, value_of
+from skep_format.basefile.thrift import I32, I64, LIST, Buffer, Struct, parse_struct, required, struct_bytes, value_of
 from skep_format.errors import CorruptFileError
 from skep_format.names import BaseFormat
 from skep_format.storage import Storage
@@ -31,6 +32,8 @@ _JAVA: Final = re.compile(rb"parquet-mr version (1\.[1-9]\d+|[2-9]|[1-9]\d+)\.")
 _ARROW: Final = b"parquet-cpp-arrow version "
 # A header of a bloom filter takes a few bytes; without its length in the footer, so many are read for it.
 _FILTER_HEADER_BYTES: Final = 64
+# Fewer bytes between two column chunks are read along: a request to a store takes longer.
+_READ_ALONG_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +41,10 @@ class ColumnPages:
     """The pages of one column chunk, what its footer states of it, and where they began in the file of old."""
 
     chunk: Struct
-    data: bytes | memoryview
-    column_index: bytes = b""
+    data: Buffer
+    column_index: Buffer = b""
     offset_index: Struct | None = None
-    bloom_filter: bytes = b""
+    bloom_filter: Buffer = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +70,27 @@ class RowGroup:
         return replace(self, columns=tuple(columns))
 
 
-class RowGroups:
-    """The row groups of an open Parquet file, in their order."""
+class InMemory:
+    """A Parquet file in memory, of which nothing is copied where it is read."""
 
-    def __init__(self, source: pa.NativeFile, path: str) -> None:
+    def __init__(self, data: pa.Buffer) -> None:
+        self._data = memoryview(data).cast("B")  # those of Arrow are signed
+
+    def size(self) -> int:
+        """As an open file has it."""
+        return len(self._data)
+
+    def read_at(self, length: int, start: int) -> memoryview:
+        """As an open file has it."""
+        return self._data[start : start + length]
+
+
+class RowGroups:
+    """The row groups of an open Parquet file, in their order. `tail`: its end, where that was read before."""
+
+    def __init__(self, source: pa.NativeFile | InMemory, path: str, tail: Buffer | None = None) -> None:
         with damage_named(path):  # of an encrypted file it is no Thrift: see `OpenBaseFile.row_groups`
-            self._footer, _ = parquet.footer_of(parquet_tail(partial(read_end, source), path))
+            self._footer, _ = parquet.footer_of(tail or parquet_tail(partial(read_end, source), path))
         self._source, self._path = source, path
         self._size = source.size()
 
@@ -216,23 +234,34 @@ class RowGroups:
 
     def _columns(self, chunks: Sequence[Struct], others: Container[str]) -> Iterator[ColumnPages | None]:
         """None of columns that are among the `others`."""
-        starts = [parquet.chunk_start(chunk) for chunk in chunks]
-        sizes = [parquet.chunk_bytes(chunk) for chunk in chunks]
-        low, whole = min(starts), sum(sizes)
-        # One request for all of them, where nothing else lies between.
-        is_dense = max(map(sum, zip(starts, sizes, strict=True))) - low == whole
-        together = memoryview(self._bytes(low, whole) if is_dense else b"")
-        for chunk, start, size in zip(chunks, starts, sizes, strict=True):
-            if parquet.name_of(chunk) in others:
+        kept = [chunk for chunk in chunks if parquet.name_of(chunk) not in others]
+        pages = self._pages(kept)
+        for chunk in chunks:
+            data = pages.get(id(chunk))
+            if data is None:
                 yield None
                 continue
-            data = together[start - low :][:size] if is_dense else self._bytes(start, size)
             parquet.check_pages(chunk, data, self._path)
             yield ColumnPages(
                 chunk, data, self._column_index(chunk), self._offset_index(chunk), self._bloom_filter(chunk)
             )
 
-    def _column_index(self, chunk: Struct) -> bytes:
+    def _pages(self, chunks: Sequence[Struct]) -> dict[int, memoryview]:
+        """The bytes of column chunks by the identity of these, with one request for those that lie close together."""
+        found: dict[int, memoryview] = {}
+        near: list[tuple[int, int, Struct]] = []
+        placed = sorted((parquet.chunk_start(chunk), at) for at, chunk in enumerate(chunks))
+        for start, at in [*placed, (sys.maxsize, -1)]:
+            if near and start - near[-1][1] > _READ_ALONG_BYTES:
+                low = near[0][0]
+                together = memoryview(self._bytes(low, near[-1][1] - low))
+                found |= {id(chunk): together[first - low : end - low] for first, end, chunk in near}
+                near = []
+            if at >= 0:
+                near.append((start, start + parquet.chunk_bytes(chunks[at]), chunks[at]))
+        return found
+
+    def _column_index(self, chunk: Struct) -> Buffer:
         offset, length = value_of(chunk, parquet.COLUMN_INDEX), value_of(chunk, parquet.COLUMN_INDEX_BYTES)
         return self._bytes(offset, length) if offset and length else b""
 
@@ -240,7 +269,7 @@ class RowGroups:
         offset, length = value_of(chunk, parquet.OFFSET_INDEX), value_of(chunk, parquet.OFFSET_INDEX_BYTES)
         return parse_struct(self._bytes(offset, length))[0] if offset and length else None
 
-    def _bloom_filter(self, chunk: Struct) -> bytes:
+    def _bloom_filter(self, chunk: Struct) -> Buffer:
         meta = parquet.meta_data(chunk)
         offset, length = value_of(meta, parquet.BLOOM_FILTER), value_of(meta, parquet.BLOOM_FILTER_BYTES)
         if not offset:
@@ -250,10 +279,10 @@ class RowGroups:
             length = size + required(header, parquet.FILTER_BYTES, I32)
         return self._bytes(offset, length)
 
-    def _bytes(self, start: int, length: int) -> bytes:
+    def _bytes(self, start: int, length: int) -> Buffer:
         if start < 0 or length < 0 or start + length > self._size:
             raise self._wrong(f"bytes {start} to {start + length}", f"a file of {self._size} bytes")
-        data: bytes = self._source.read_at(length, start)
+        data: Buffer = self._source.read_at(length, start)
         return data
 
     def _expect(self, found: object, expected: object, what: str) -> None:

@@ -23,9 +23,9 @@ from skep_format.basefile.encryption import ParquetKeys, encryption_of, keys_of
 from skep_format.basefile.footer import BaseFileFooter, damage_named
 from skep_format.basefile.options import CODECS, BaseFileOptions
 from skep_format.basefile.orc_output import OrcOutput, orc_bytes, orc_schema
-from skep_format.basefile.output import ParquetOutput
+from skep_format.basefile.output import ParquetOutput, columns_with_nan
 from skep_format.basefile.reader import OpenBaseFile
-from skep_format.basefile.row_groups import ColumnPages, RowGroups, without_level_sizes
+from skep_format.basefile.row_groups import ColumnPages, InMemory, RowGroups, without_level_sizes
 from skep_format.basefile.thrift import Struct
 from skep_format.basefile.value_filters import ENABLED as FILTERS
 from skep_format.basefile.value_filters import ValueFilters
@@ -41,6 +41,8 @@ R = TypeVar("R", pa.RecordBatch, pa.Table)
 # File bytes per byte of Arrow data until the first row group is measured: a high guess, so that it is written early.
 _FIRST_RATIO = 1.0
 _NEVER_FILTERED = (COMMIT_SEQNO, FILE_NAME)
+# What Arrow writes comes together in memory: for each write, of which a page takes two, it waits for Python.
+_BUFFER_BYTES = 1 << 20
 # A table is one row group.
 _ALL_ROWS = 2**31 - 1
 # A row group is at most so many times as large as asked for, rather than a small one beside it.
@@ -137,6 +139,7 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         except Exception:  # the cause of the failure, such as a full disk, makes the footer fail as well
             log.debug("%s is given up", self._path, exc_info=True)
         finally:
+            self._output.close()
             self._stack.__exit__(*problem)  # type: ignore[arg-type]
 
     @property
@@ -216,12 +219,16 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         `new_keys`: see `continue_keys`. Raises CorruptFileError before anything is written.
         """
         assert held.row_groups is not None
-        pages, has_index = {}, held.row_groups.has_page_index(number)
+        pages: Mapping[str, ColumnPages] = {}
+        has_index, rows = held.row_groups.has_page_index(number), held.row_groups.rows[number]
+        is_named = self._options.meta and FILE_NAME in self._schema
         if changed is not None and changed.num_columns:
             given = changed if self._options.meta else without_meta_values(changed)
+            if is_named:
+                given = given.append_column(FILE_NAME, constant(posixpath.basename(self._path), rows))
             pages = _column_pages(self._typed(given), self._options, self._path, write_page_index=has_index)
-        if self._options.meta and FILE_NAME in self._schema:
-            pages |= self._name_pages(held.row_groups.rows[number], write_page_index=has_index)
+        elif is_named:
+            pages = self._name_pages(rows, write_page_index=has_index)
         # Hudi 0.15 takes a column for null in row groups that lack its statistics, where others have them.
         group = held.row_groups.read(number, pages).without_statistics(_NEVER_FILTERED)
         if self._keyed and new_keys:
@@ -253,6 +260,7 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
                 file.add_key_value_metadata(self._entries())
                 self._output.hold()
                 file.close()
+                self._buffer.flush()
                 self._output.release()
             size = self._sink.tell()
             self._stack.close()
@@ -290,6 +298,7 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
             rows = row_group(self._held, self._arrow, self._file.schema if self._file else None)
             file = self._file or self._start(rows)
             file.write_table(rows, row_group_size=_ALL_ROWS)
+            self._buffer.flush()
             self._output.add(rows)
         self._flushed_bytes += self._held_bytes
         self._held, self._held_bytes = [], 0
@@ -308,7 +317,9 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         return batch.cast(pa.schema(fields))
 
     def _start(self, rows: pa.Table) -> pq.ParquetWriter:
-        self._file = _parquet_writer(self._output, rows, self._options, keys=self._keys)
+        self._buffer = pa.BufferedOutputStream(pa.PythonFile(self._output, "w"), _BUFFER_BYTES)
+        self._file = _parquet_writer(self._buffer, rows, self._options, keys=self._keys)
+        self._buffer.flush()
         return self._file
 
     def _add_keys(self, column: pa.Array | pa.ChunkedArray) -> None:
@@ -369,18 +380,20 @@ def _column_pages(
 ) -> dict[str, ColumnPages]:
     """The pages of columns in one row group of the file at `path`, by their dotted names."""
     plain = pa.schema([f.with_type(f.type.value_type) if f.type == ENCODED_TEXT else f for f in batch.schema])
-    data = _in_memory(row_group([batch], plain, None), options, {}, write_page_index=write_page_index)
-    columns = RowGroups(pa.BufferReader(data), path).read(0).columns
+    rows, data = row_group([batch], plain, None), pa.BufferOutputStream()
+    with _parquet_writer(data, rows, options, write_page_index=write_page_index) as file:
+        file.write_table(rows, row_group_size=_ALL_ROWS)
+    columns = RowGroups(InMemory(data.getvalue()), path).read(0).columns
+    for number in columns_with_nan(rows):
+        parquet.leave_out_bounds(parquet.meta_data(columns[number].chunk))
     return {parquet.name_of(each.chunk): each for each in columns}
 
 
-def _in_memory(
-    rows: pa.Table, options: BaseFileOptions, entries: Mapping[str, str], *, write_page_index: bool = False
-) -> bytes:
+def _in_memory(rows: pa.Table, options: BaseFileOptions, entries: Mapping[str, str]) -> bytes:
     """A Parquet file of one row group."""
     data = io.BytesIO()
     sink = ParquetOutput(data)
-    with _parquet_writer(sink, rows, options, write_page_index=write_page_index) as file:
+    with _parquet_writer(sink, rows, options) as file:
         file.write_table(rows, row_group_size=_ALL_ROWS)
         file.add_key_value_metadata(entries)
         sink.add(rows)
@@ -390,7 +403,7 @@ def _in_memory(
 
 
 def _parquet_writer(
-    sink: ParquetOutput,
+    sink: ParquetOutput | pa.NativeFile,
     rows: pa.Table,
     options: BaseFileOptions,
     *,

@@ -7,6 +7,7 @@ The engine decides where the rows are meanwhile: in this process, or in Spark's 
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ import pyarrow as pa
 
 from skep_format.runner import ReportingRunner, Runner, ThreadRunner
 from skep_format.schema.types import RECORD_KEY
+from skep_format.storage import LocalStorage
 from skep_table.merge.rows import POSITION
 from skep_table.write.context import Memory, WriteContext
 from skep_table.write.hashing import key_hashes
@@ -187,7 +189,10 @@ class ArrowRows:
                 if context.announced is not None:
                     self._announced = context.instant_time
             write = partial(write_task, context)
-            return list(self._runner.map(few_at_once(write) if self._rows.is_spilled else write, tasks))
+            at_once = _TASKS_AT_ONCE if self._rows.is_spilled else sys.maxsize
+            if isinstance(context.storage, LocalStorage):
+                at_once = min(at_once, (os.cpu_count() or 1) + 1)
+            return list(self._runner.map(few_at_once(write, at_once) if at_once < len(tasks) else write, tasks))
         finally:
             buckets.close()
 
@@ -330,9 +335,9 @@ def within(context: WriteContext, memory: Memory) -> WriteContext:
     return replace(context, memory=shared, files=files)
 
 
-def few_at_once(function: Callable[[T], R]) -> Callable[[T], R]:
+def few_at_once(function: Callable[[T], R], at_once: int = _TASKS_AT_ONCE) -> Callable[[T], R]:
     """The function, run by only a few threads at a time, so that each has its part of the memory."""
-    permits = threading.Semaphore(_TASKS_AT_ONCE)
+    permits = threading.Semaphore(at_once)
 
     def limited(task: T) -> R:
         with permits:
