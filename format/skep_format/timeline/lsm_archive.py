@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from skep_format.errors import FormatError
 from skep_format.instant_time import AFTER_ALL, BEFORE_ALL, CompletionTime, InstantTime
 from skep_format.storage import Storage
-from skep_format.timeline.codec import decode_avro
+from skep_format.timeline.codec import AVRO, commit_of
 from skep_format.timeline.instant import DATA_ACTIONS, Action, Instant, State
 from skep_format.timeline.lsm_files import HistoryFile, HistoryManifest, current_manifest
 from skep_format.timeline.lsm_rows import TIMES, damaged, groups_within, opened, statistics_of
@@ -262,7 +262,7 @@ def _action(text: str, path: str) -> Action:
 
 def _decode(data: bytes, instant: Instant, path: str) -> CommitMetadata | Plan | None:
     if instant.action in DATA_ACTIONS:
-        return decode_avro(data, path)
+        return commit_of(AVRO.read, data, path)
     if not data:
         return None
     from skep_format.timeline.plans import PLAN_OF, decode_plan
