@@ -151,15 +151,7 @@ _READS_OF_1_0: Final = ReadRules(
     widens_floats_exactly=True,
     compact_change_images=True,
 )
-_READS_OF_1_1: Final = ReadRules(
-    ranges_by_completion_time=True,
-    scans_fully_when_cleaned=True,
-    filters_commits_after_merge=True,
-    has_partial_updates=True,
-    partition_values_from_path=True,
-    widens_floats_exactly=False,
-    compact_change_images=True,
-)
+_READS_OF_1_1: Final = replace(_READS_OF_1_0, widens_floats_exactly=False)
 
 _STREAMER_OF_0_15: Final = StreamerKeys("deltastreamer.checkpoint.key", "deltastreamer.checkpoint.reset_key")
 _STREAMER_OF_1_0: Final = StreamerKeys("streamer.checkpoint.key.v2", "streamer.checkpoint.reset.key.v2")
@@ -207,24 +199,15 @@ _VERSION_8: Final = TableFormat(
     _archive=LsmArchive,
     _archive_writer=_history_writer,
 )
-_VERSION_9: Final = TableFormat(
+_VERSION_9: Final = replace(
+    _VERSION_8,
     version=9,
     first_release="1.1",
-    logs=LogNaming(of_delta_commit=True, marker_type=MarkerType.CREATE, has_positions=True),
-    merge_source=MergeSource.MERGE_MODE,
     merge_settings=by_mode,
-    keeps_partition_types=True,
     prefixes_single_keys=True,
-    chooses_times_under_lock=True,
-    compactions_have_change_logs=True,
-    marks_rings_in_partitions=False,
-    streamer_keys=_STREAMER_OF_1_0,
-    bootstrap_index=_INDEX_BY_TYPE,
     reads=_READS_OF_1_1,
     metadata=RULES_OF_1_1,
     _layout=_layout_2,
-    _archive=LsmArchive,
-    _archive_writer=_history_writer,
 )
 _OLD_NULL_PARTITION: Final = "default"
 _OLDER: Final = (
