@@ -66,11 +66,9 @@ class ArchiveWriter(Protocol):
 
     def add(self, instants: Sequence[InstantFiles]) -> str | None:
         """Adds completed instants, oldest first; durable when it returns. The new file; None where all are in it."""
-        ...
 
     def merge(self) -> None:
         """Merges files of the archive, and deletes what no reader needs, after the instants left the timeline."""
-        ...
 
 
 class HistoryWriter:

@@ -31,17 +31,14 @@ class Seen(Protocol):
     @property
     def storage(self) -> Storage:
         """The files of the table."""
-        ...
 
     @property
     def config(self) -> TableConfig:
         """The settings of the snapshot."""
-        ...
 
     @property
     def timeline(self) -> Timeline:
         """The active timeline of the snapshot."""
-        ...
 
 
 Content = CommitMetadata | Plan | bytes | None
