@@ -12,28 +12,8 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from skep_format.errors import SchemaError
-from skep_format.schema.types import (
-    BinaryType,
-    BooleanType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    Field,
-    FixedType,
-    FloatType,
-    IntType,
-    ListType,
-    LongType,
-    MapType,
-    Schema,
-    StringType,
-    StructType,
-    TimestampType,
-    TimeType,
-    UuidType,
-    cached_by_schema,
-)
+from skep_format.schema import types
+from skep_format.schema.types import DataType, Field, Schema, StructType, cached_by_schema
 
 _COMMENT = b"comment"
 _LIST_ELEMENT = "element"  # the name Parquet's standard three-level list gives it
@@ -84,31 +64,31 @@ def arrow_type(kind: DataType, inner: Callable[[DataType], pa.DataType] | None =
     """The Arrow type that holds `kind`. Enums and UUIDs are strings there. `inner` gives the types within others."""
     of = inner or arrow_type
     match kind:
-        case BooleanType():
+        case types.BooleanType():
             return pa.bool_()
-        case IntType():
+        case types.IntType():
             return {8: pa.int8(), 16: pa.int16(), 32: pa.int32()}[kind.bits]
-        case LongType():
+        case types.LongType():
             return pa.int64()
-        case FloatType():
+        case types.FloatType():
             return pa.float32()
-        case DoubleType():
+        case types.DoubleType():
             return pa.float64()
-        case BinaryType():
+        case types.BinaryType():
             return pa.binary()
-        case FixedType():
+        case types.FixedType():
             return pa.binary(kind.size)
-        case DecimalType():
+        case types.DecimalType():
             return pa.decimal128(kind.precision, kind.scale)
-        case DateType():
+        case types.DateType():
             return pa.date32()
-        case TimeType():
+        case types.TimeType():
             return pa.time32("ms") if kind.unit == "ms" else pa.time64("us")
-        case TimestampType():
+        case types.TimestampType():
             return pa.timestamp(kind.unit, "UTC" if kind.utc else None)
-        case ListType():
+        case types.ListType():
             return pa.list_(pa.field(_LIST_ELEMENT, of(kind.element), kind.element_nullable))
-        case MapType():
+        case types.MapType():
             return pa.map_(pa.string(), pa.field("value", of(kind.value), kind.value_nullable))
         case StructType():
             return pa.struct([arrow_field(field, of) for field in kind.fields])
@@ -136,7 +116,7 @@ def from_arrow_type(kind: pa.DataType, column: str) -> DataType:
     """The neutral type that holds every value of an Arrow type; `column` is for the error."""
     if isinstance(kind, pa.BaseExtensionType):
         if kind.extension_name == "arrow.uuid":
-            return UuidType()
+            return types.UuidType()
         return from_arrow_type(kind.storage_type, column)
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         return from_arrow_type(kind.value_type, column)
@@ -170,34 +150,34 @@ def _integer(kind: pa.DataType, column: str) -> DataType:
     signed = pa.types.is_signed_integer(kind)
     bits = kind.bit_width if signed else kind.bit_width + 1
     if bits <= 8:
-        return IntType(8)
+        return types.IntType(8)
     if bits <= 16:
-        return IntType(16)
+        return types.IntType(16)
     if bits <= 32:
-        return IntType()
+        return types.IntType()
     if bits <= 64:
-        return LongType()
+        return types.LongType()
     raise _refused(kind, column, "a signed integer", "cast it to int64 or decimal(20, 0)")
 
 
 def _decimal(kind: pa.DataType, column: str) -> DataType:
     if kind.precision > 38 or not 0 <= kind.scale <= kind.precision:
         raise _refused(kind, column, "at most 38 digits and 0 ≤ scale ≤ precision")
-    return DecimalType(kind.precision, kind.scale)
+    return types.DecimalType(kind.precision, kind.scale)
 
 
 def _timestamp(kind: pa.DataType, _column: str) -> DataType:
-    return TimestampType("ms" if kind.unit == "ms" else "us", utc=kind.tz is not None)
+    return types.TimestampType("ms" if kind.unit == "ms" else "us", utc=kind.tz is not None)
 
 
 def _list(kind: pa.DataType, column: str) -> DataType:
-    return ListType(from_arrow_type(kind.value_type, f"{column}.element"), kind.value_field.nullable)
+    return types.ListType(from_arrow_type(kind.value_type, f"{column}.element"), kind.value_field.nullable)
 
 
 def _map(kind: pa.DataType, column: str) -> DataType:
-    if not isinstance(from_arrow_type(kind.key_type, f"{column}.key"), StringType):
+    if not isinstance(from_arrow_type(kind.key_type, f"{column}.key"), types.StringType):
         raise _refused(kind, column, "a map with string keys")
-    return MapType(from_arrow_type(kind.item_type, f"{column}.value"), kind.item_field.nullable)
+    return types.MapType(from_arrow_type(kind.item_type, f"{column}.value"), kind.item_field.nullable)
 
 
 def _struct(kind: pa.DataType, column: str) -> DataType:
@@ -217,18 +197,18 @@ def _any_of(*tests: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType], bo
 _t = pa.types
 _RULES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, str], DataType]], ...] = (
     (_t.is_null, _null),
-    (_t.is_boolean, _constant(BooleanType())),
+    (_t.is_boolean, _constant(types.BooleanType())),
     (_t.is_integer, _integer),
-    (_any_of(_t.is_float16, _t.is_float32), _constant(FloatType())),
-    (_t.is_float64, _constant(DoubleType())),
-    (_any_of(_t.is_string, _t.is_large_string, _t.is_string_view), _constant(StringType())),
-    (_any_of(_t.is_binary, _t.is_large_binary, _t.is_binary_view), _constant(BinaryType())),
+    (_any_of(_t.is_float16, _t.is_float32), _constant(types.FloatType())),
+    (_t.is_float64, _constant(types.DoubleType())),
+    (_any_of(_t.is_string, _t.is_large_string, _t.is_string_view), _constant(types.StringType())),
+    (_any_of(_t.is_binary, _t.is_large_binary, _t.is_binary_view), _constant(types.BinaryType())),
     (_t.is_decimal, _decimal),
-    (_t.is_fixed_size_binary, lambda kind, _column: FixedType(kind.byte_width)),
-    (_t.is_date, _constant(DateType())),
+    (_t.is_fixed_size_binary, lambda kind, _column: types.FixedType(kind.byte_width)),
+    (_t.is_date, _constant(types.DateType())),
     (_t.is_timestamp, _timestamp),
-    (_t.is_time32, _constant(TimeType("ms"))),
-    (_t.is_time64, _constant(TimeType("us"))),
+    (_t.is_time32, _constant(types.TimeType("ms"))),
+    (_t.is_time64, _constant(types.TimeType("us"))),
     (_any_of(_t.is_list, _t.is_large_list, _t.is_fixed_size_list, _t.is_list_view, _t.is_large_list_view), _list),
     (_t.is_map, _map),
     (_t.is_struct, _struct),

@@ -36,6 +36,7 @@ from skep_format.schema.types import (
     TimestampType,
     TimeType,
     UuidType,
+    members_of,
 )
 
 
@@ -89,14 +90,10 @@ def _is_for_names(character: str) -> bool:
 
 
 def _check_members(kind: DataType, path: str) -> None:
-    match kind:
-        case StructType():
-            for member in kind.fields:
-                check_new(member, path)
-        case ListType():
-            _check_members(kind.element, f"{path}element.")
-        case MapType():
-            _check_members(kind.value, f"{path}value.")
+    for member in members_of(kind):
+        if isinstance(kind, StructType):
+            check_name(member.name, path)
+        _check_members(member.type, f"{path}{member.name}.")
 
 
 def check_fixed(existing: Schema, incoming: Schema, names: Iterable[str]) -> None:
