@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Final
 
 from skep_format.errors import SchemaError
 from skep_format.schema.exact import Casts
@@ -37,6 +38,15 @@ from skep_format.schema.types import (
     TimeType,
     UuidType,
     members_of,
+)
+
+_NUMBERS: Final = (IntType, LongType, FloatType, DoubleType)
+# Of columns that do not change their types: which values may be in them, if each fits.
+_CAST_ONE_BY_ONE: Final = (
+    ((IntType, LongType, DecimalType), (*_NUMBERS, DecimalType)),
+    ((FloatType, DoubleType), _NUMBERS),
+    ((IntType, LongType, DateType), (StringType,)),
+    ((StringType,), (IntType, LongType, DateType)),
 )
 
 
@@ -171,11 +181,8 @@ def _unify(existing: DataType, incoming: DataType, path: str, policy: SchemaPoli
             return replace(existing, value=_unify(existing.value, incoming.value, f"{path}.value", policy, casts))
         case DecimalType(), DecimalType():
             return _wider_decimal(existing, incoming, path, casts)
-        case (
-            (IntType() | LongType() | FloatType() | DoubleType()),
-            (IntType() | LongType() | FloatType() | DoubleType()),
-        ):
-            return _wider_number(existing, incoming, path, casts)
+    if isinstance(existing, _NUMBERS) and isinstance(incoming, _NUMBERS):
+        return _wider_number(existing, incoming, path, casts)
     if _holds(existing, incoming):
         return existing
     if _becomes_text(existing, incoming):
@@ -196,18 +203,10 @@ def _refused(existing: DataType, incoming: DataType, path: str, why: str = "", h
 
 def _fixed(existing: DataType, incoming: DataType, path: str) -> DataType:
     """The type of a column that does not change. SchemaError where no value of `incoming` has one way to be in it."""
+    if any(isinstance(existing, kinds) and isinstance(incoming, given) for kinds, given in _CAST_ONE_BY_ONE):
+        return existing
     match existing, incoming:
-        case (
-            ((IntType() | LongType() | DecimalType()), (IntType() | LongType() | FloatType() | DoubleType()))
-            | ((IntType() | LongType() | DecimalType()), DecimalType())
-            | ((FloatType() | DoubleType()), (IntType() | LongType() | FloatType() | DoubleType()))
-            | ((IntType() | LongType() | DateType()), StringType())
-            | (StringType(), (IntType() | LongType() | DateType()))
-        ):
-            return existing
-        case DateType(), TimestampType(utc=False):
-            return existing
-        case StringType(), DecimalType(scale=0):
+        case (DateType(), TimestampType(utc=False)) | (StringType(), DecimalType(scale=0)):
             return existing
     if _holds(existing, incoming) and not _becomes_text(incoming, existing):
         return existing
@@ -238,10 +237,7 @@ def _holds(existing: DataType, incoming: DataType) -> bool:
 
 def _becomes_text(kind: DataType, text: DataType) -> bool:
     """Whether a column may become text: Hudi's promotions. Bytes need not be text."""
-    match kind, text:
-        case ((IntType() | LongType() | FloatType() | DoubleType() | DateType() | DecimalType()), StringType()):
-            return True
-    return False
+    return isinstance(text, StringType) and isinstance(kind, (*_NUMBERS, DateType, DecimalType))
 
 
 def _wider_number(existing: DataType, incoming: DataType, path: str, casts: Casts | None) -> DataType:

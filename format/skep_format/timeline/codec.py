@@ -8,53 +8,21 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from skep_format.errors import FormatError
 from skep_format.timeline.metadata import BaseFilesWritten, CommitMetadata, WriteOperation, WriteStat, names_log
 from skep_format.timeline.ocf import read_record, write_record
+from skep_format.timeline.records import camel
 
 T = TypeVar("T")
 
-# Hudi's names, in the order in which 0.15.0 writes them.
-_STAT: Final = {
-    "fileId": "file_id",
-    "path": "path",
-    "cdcStats": "cdc_stats",
-    "prevCommit": "prev_commit",
-    "numWrites": "num_writes",
-    "numDeletes": "num_deletes",
-    "numUpdateWrites": "num_update_writes",
-    "numInserts": "num_inserts",
-    "totalWriteBytes": "total_write_bytes",
-    "totalWriteErrors": "total_write_errors",
-    "partitionPath": "partition_path",
-    "totalLogRecords": "total_log_records",
-    "totalLogFilesCompacted": "total_log_files_compacted",
-    "totalLogSizeCompacted": "total_log_size_compacted",
-    "totalUpdatedRecordsCompacted": "total_updated_records_compacted",
-    "totalLogBlocks": "total_log_blocks",
-    "totalCorruptLogBlock": "total_corrupt_log_block",
-    "totalRollbackBlocks": "total_rollback_blocks",
-    "fileSizeInBytes": "file_size_in_bytes",
-    "minEventTime": "min_event_time",
-    "maxEventTime": "max_event_time",
-    "runtimeStats": "runtime_stats",
-}
-_LOG_STAT: Final = {
-    "logVersion": "log_version",
-    "logOffset": "log_offset",
-    "baseFile": "base_file",
-    "logFiles": "log_files",
-}
-_SINCE_LAYOUT_2: Final = {
-    "numUpdates": "num_updates",
-    "totalLogReadTimeMs": "total_log_read_time_ms",
-    "prevBaseFile": "prev_base_file",
-}
-_AVRO_STAT: Final = {**_STAT, **_LOG_STAT, **_SINCE_LAYOUT_2}
+_AVRO_STAT: Final = {camel(each.name): each.name for each in fields(WriteStat)}
+_OF_LOGS: Final = ("logVersion", "logOffset", "baseFile", "logFiles")
+_SINCE_LAYOUT_2: Final = ("numUpdates", "totalLogReadTimeMs", "prevBaseFile")
+_JSON_STAT: Final = {key: name for key, name in _AVRO_STAT.items() if key not in (*_OF_LOGS, *_SINCE_LAYOUT_2)}
 _EXTRA: Final = b'"extraMetadata"'
 _REQUIRED: Final = {"file_id": "", "path": "", "partition_path": ""}
 
@@ -183,12 +151,12 @@ def _stat(record: Mapping[str, Any]) -> WriteStat:
 
 
 def _json_stat(stat: WriteStat) -> dict[str, Any]:
-    record = {key: getattr(stat, name) for key, name in _STAT.items()}
+    record = {key: getattr(stat, name) for key, name in _JSON_STAT.items()}
     record["tempPath"] = None
     if not stat.path:
         record["path"] = record["partitionPath"] = None
     if stat.log_version is not None:
-        record |= {key: getattr(stat, name) for key, name in _LOG_STAT.items()}
+        record |= {key: getattr(stat, _AVRO_STAT[key]) for key in _OF_LOGS}
         record["recordsStats"] = {"val": None}
     return record
 

@@ -45,12 +45,13 @@ def from_record(kind: type[R], record: Any, path: str) -> R:
 def _members(kind: Any) -> tuple[tuple[str, str, _Decode], ...]:
     hints = typing.get_type_hints(kind)
     return tuple(
-        (field.name, field.metadata.get("avro") or _camel(field.name), _decoder(hints[field.name]))
+        (field.name, field.metadata.get("avro") or camel(field.name), _decoder(hints[field.name]))
         for field in dataclasses.fields(kind)
     )
 
 
-def _camel(name: str) -> str:
+def camel(name: str) -> str:
+    """A name in snake case as Hudi spells it."""
     first, *rest = name.split("_")
     return first + "".join(part.capitalize() for part in rest)
 
