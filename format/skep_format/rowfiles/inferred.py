@@ -350,11 +350,6 @@ def _csv_error(piece: Piece, types: Types, unread: UnreadError) -> InputError:
     return InputError(f"{source}{where}: {unread.reason}", hint=hint, path=source, line=line, column=name)
 
 
-def _column_error(piece: Piece, name: str, error: Exception) -> InputError:
-    source = piece.source.name
-    return InputError(f"{source}: column {name}: {error}", path=source, column=name)
-
-
 def _csv_type(kind: pa.DataType) -> pa.DataType:
     """What a reader of CSV can make of text; the rest is left as text."""
     plain = (
@@ -401,7 +396,9 @@ def _json_table(piece: Piece, known: Types) -> pa.Table:
             try:
                 table = table.set_column(at, field.name, table.column(at).cast(wanted))
             except pa.ArrowException as error:
-                raise _column_error(piece, field.name, error) from error
+                source = piece.source.name
+                message = f"{source}: column {field.name}: {error}"
+                raise InputError(message, path=source, column=field.name) from error
     return table
 
 

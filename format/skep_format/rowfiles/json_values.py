@@ -190,10 +190,6 @@ def _symbol(value: Any, kind: DataType) -> str:
     return found
 
 
-def _bytes(value: Any, kind: DataType) -> bytes:
-    return _text(value, kind).encode()
-
-
 def _fixed(value: Any, kind: DataType) -> bytes:
     """A text of so many bytes, or a list of them."""
     assert isinstance(kind, types.FixedType)
@@ -273,7 +269,7 @@ _CONVERTERS: Final[Mapping[type, Callable[[Any, DataType], Any]]] = {
     types.EnumType: _symbol,
     types.StringType: _text,
     types.UuidType: _text,
-    types.BinaryType: _bytes,
+    types.BinaryType: lambda value, kind: _text(value, kind).encode(),
     types.FixedType: _fixed,
     types.DateType: _date,
     types.TimeType: _time,

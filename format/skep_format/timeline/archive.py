@@ -148,15 +148,12 @@ class ArchivedLog:
 
     def entries(self) -> Iterator[ArchivedEntry]:
         """The entries of all states, in the order of the files. Contents are not read."""
-        for path in self._paths():
-            yield from self._entries_in(path)
-
-    def _entries_in(self, path: str) -> Iterator[ArchivedEntry]:
         from skep_format.logfile import read_blocks
 
-        with self._storage.open_input(path) as file:
-            for block in read_blocks(file, path):
-                yield from _entries_of(block)
+        for path in self._paths():
+            with self._storage.open_input(path) as file:
+                for block in read_blocks(file, path):
+                    yield from _entries_of(block)
 
     def member(self, entry: ArchivedEntry) -> Any:
         """The record that an entry keeps of its file's content; None where it keeps none."""

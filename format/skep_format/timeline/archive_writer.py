@@ -98,7 +98,10 @@ class HistoryWriter:
         self._history.merge()
 
     def _rows(self, instants: Sequence[InstantFiles]) -> Iterator[HistoryRow]:
-        for part in in_groups(instants, _size, _READ_BYTES, _READ_FILES):
+        def size(instant: InstantFiles) -> int:
+            return sum(file.size_bytes for _, file in instant.files)
+
+        for part in in_groups(instants, size, _READ_BYTES, _READ_FILES):
             yield from self._setting.runner.map(self._row, part)
 
     def _row(self, found: InstantFiles) -> HistoryRow:
@@ -132,7 +135,3 @@ class HistoryWriter:
                 else:
                     plan = content or plan
         return plan
-
-
-def _size(instant: InstantFiles) -> int:
-    return sum(file.size_bytes for _, file in instant.files)

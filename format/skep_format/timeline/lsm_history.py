@@ -54,7 +54,8 @@ class LsmHistory:
             return []
         first = min(instant.requested_time for instant in instants)
         known = {(each.requested_time, each.action) for each in LsmArchive(self.storage, self.folder).instants(first)}
-        return [each for each in sorted(instants, key=_by_time) if (each.requested_time, each.action) not in known]
+        by_time = sorted(instants, key=lambda each: (each.requested_time, each.action.value))
+        return [each for each in by_time if (each.requested_time, each.action) not in known]
 
     def add(self, instants: Sequence[Instant], rows: Iterable[HistoryRow]) -> str:
         """Adds completed instants that the history lacks, at least one, as a file of level 0, whose path it returns.
@@ -115,10 +116,6 @@ class LsmHistory:
 
     def _path(self, name: str) -> str:
         return f"{self.folder}/{name}"
-
-
-def _by_time(instant: Instant) -> tuple[InstantTime, str]:
-    return instant.requested_time, instant.action.value
 
 
 def _free_name(manifest: HistoryManifest, low: InstantTime, high: InstantTime, level: int) -> str:
