@@ -17,7 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skep_format.avro import UnionType, decode_records, encode_records, parse_record
+from skep_format.avro import decode_records, encode_records, parse_record
+from skep_format.avro.types import UnionType
 from skep_format.avro_schemas import hudi_records, schema_of
 from skep_format.errors import CorruptFileError, SchemaError
 from skep_format.schema.arrow import to_arrow
