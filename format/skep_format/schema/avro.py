@@ -121,7 +121,10 @@ class AvroParser:
         if kind == "record":
             result = StructType(self._fields(node, inner, path), full_name)
         elif kind == "enum":
-            result = types.EnumType(tuple(_strings(node.get("symbols"), node, path)), full_name)
+            symbols = node.get("symbols")
+            if not isinstance(symbols, list) or not all(isinstance(item, str) for item in symbols):
+                raise _unsupported(path, node, "a list of symbols")
+            result = types.EnumType(tuple(symbols), full_name)
         else:
             size = node.get("size")
             if not isinstance(size, int) or isinstance(size, bool) or size < 0:
@@ -212,12 +215,6 @@ def _decimal(node: Mapping[str, Any], path: str, size: int, full_name: str | Non
     return types.DecimalType(precision, scale, size, full_name)
 
 
-def _strings(value: Any, node: Any, path: str) -> list[str]:
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise _unsupported(path, node, "a list of symbols")
-    return value
-
-
 def _unsupported(path: str, found: object, expected: str) -> SchemaError:
     where = f"column {path}" if path else "the record"
     return SchemaError(
@@ -238,14 +235,11 @@ class _Printer:
         printed: dict[str, Any] = {"name": field.name}
         kind = self._type(field.type, parent, field.name, path)
         default = field.default
-        if not field.nullable:
-            printed["type"] = kind
-        elif default is NO_DEFAULT and field.null_last:
-            printed["type"] = [kind, "null"]
-        elif default is NO_DEFAULT or default is None:
-            printed["type"], default = ["null", kind], None
-        else:
-            printed["type"] = [kind, "null"]  # a default is a value of the first branch
+        has_value = default is not NO_DEFAULT and default is not None  # which is one of the first branch
+        null_last = has_value or (field.null_last and default is NO_DEFAULT)
+        printed["type"] = self._slot(kind, field.nullable, null_last)
+        if field.nullable and not null_last:
+            default = None
         if field.doc is not None:
             printed["doc"] = field.doc
         if default is not NO_DEFAULT:
@@ -260,7 +254,9 @@ class _Printer:
     def _type(self, kind: DataType, parent: str, name: str, path: str) -> Any:
         match kind:
             case StructType() | types.EnumType() | types.FixedType():
-                return self._named(kind, kind.full_name or self._own_name(kind, parent, name), path)
+                # Hudi's Spark converter: records after their field, fixed types `fixed` below it.
+                own = f"{parent}.{name}.fixed" if isinstance(kind, types.FixedType) else f"{parent}.{name}"
+                return self._named(kind, kind.full_name or own, path)
             case types.DecimalType(fixed_size=0):
                 return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
             case types.DecimalType():
@@ -278,14 +274,7 @@ class _Printer:
             return {"type": physical, "logicalType": logical}
         return _PRIMITIVE_NAMES[kind]
 
-    @staticmethod
-    def _own_name(kind: DataType, parent: str, name: str) -> str:
-        # Hudi's Spark converter: records after their field, fixed types `fixed` below it.
-        return f"{parent}.{name}.fixed" if isinstance(kind, types.FixedType) else f"{parent}.{name}"
-
-    def _named(
-        self, kind: StructType | types.EnumType | types.FixedType | types.DecimalType, full_name: str, path: str
-    ) -> Any:
+    def _named(self, kind: DataType, full_name: str, path: str) -> Any:
         if full_name in self._printed:
             if self._printed[full_name] == kind:
                 return full_name
