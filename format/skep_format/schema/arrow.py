@@ -71,6 +71,11 @@ def rebuilt(
     return made(field, kind)
 
 
+def without_metadata(field: pa.Field, kind: pa.DataType) -> pa.Field:
+    """Another field of that name, for `rebuilt`."""
+    return pa.field(field.name, kind, field.nullable)
+
+
 def nullable(schema: pa.Schema) -> pa.Schema:
     """The same columns, each of which may be null, and so may all that they hold."""
 

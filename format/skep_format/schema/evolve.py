@@ -126,17 +126,18 @@ def _cast_list(array: pa.Array, kind: ListType, target: pa.DataType, path: str, 
     if not pa.types.is_list(array.type):
         array = array.cast(pa.list_(array.type.value_field))
     values = _cast(array.values, kind.element, f"{path}.element", names)
-    return _rebuilt(array, target, values)
+    return around(array, target, values)
 
 
 def _cast_map(array: pa.Array, kind: MapType, target: pa.DataType, path: str, names: SourceNames) -> pa.Array:
     keys = array.keys if pa.types.is_string(array.keys.type) else _cast_leaf(array.keys, pa.string(), f"{path}.key")
     items = _cast(array.items, kind.value, f"{path}.value", names)
     entries = pa.StructArray.from_arrays([keys, items], fields=[target.key_field, target.item_field])
-    return _rebuilt(array, target, entries)
+    return around(array, target, entries)
 
 
-def _rebuilt(array: pa.Array, target: pa.DataType, child: pa.Array) -> pa.Array:
+def around(array: pa.Array, target: pa.DataType, child: pa.Array) -> pa.Array:
+    """A list or map with other elements, of the type `target` then."""
     validity, offsets = array.buffers()[:2]
     return pa.Array.from_buffers(target, len(array), [validity, offsets], array.null_count, array.offset, [child])
 

@@ -35,14 +35,12 @@ class FolderListing:
 
 @dataclass(frozen=True, slots=True)
 class StorageFlags:
-    """What a storage can promise.
+    """What a storage can promise. `atomic_rename`: `rename` moves a file in one step and readers see either name.
 
-    `atomic_rename`: `rename` moves a file in one step and readers see either name. `conditional_put`:
-    `create_exclusive` is decided by the server. At least one of the two holds for every storage skep writes to.
+    In every storage skep writes to, `create_exclusive` is decided by the server.
     """
 
     atomic_rename: bool
-    conditional_put: bool
 
 
 @runtime_checkable

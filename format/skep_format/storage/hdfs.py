@@ -31,7 +31,7 @@ class HdfsStorage(RemoteStorage):
     gets a name, and no reader ever sees a part of one.
     """
 
-    flags = StorageFlags(atomic_rename=True, conditional_put=True)
+    flags = StorageFlags(atomic_rename=True)
 
     def __init__(self, root: str, options: Mapping[str, str] | None = None) -> None:
         super().__init__(root, options)

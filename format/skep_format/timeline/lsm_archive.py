@@ -141,16 +141,13 @@ class LsmArchive:
                 self._known.forget_others(self._manifest.files)
             return self._manifest.files
 
-    def _files_by(self, time: InstantTime) -> Iterator[HistoryFile]:
-        """All files, those first whose range includes `time`: what an upgraded table's names state may be too narrow
-        after its files were merged (format guide 14.8)."""
-        files = self._files
-        yield from (file for file in files if file.may_hold(time))
-        yield from (file for file in files if not file.may_hold(time))
-
     def _groups_by(self, time: InstantTime) -> Iterator[tuple[HistoryFile, int]]:
-        """The row groups that may hold an instant, with their files."""
-        for file in self._files_by(time):
+        """The row groups that may hold an instant, with their files.
+
+        Files whose range includes `time` come first. The others may hold it, too: what an upgraded table's names state
+        may be too narrow after its files were merged (format guide 14.8).
+        """
+        for file in sorted(self._files, key=lambda file: not file.may_hold(time)):
             for group in groups_within(self._footer(file), time, time):
                 yield file, group
 
