@@ -107,9 +107,6 @@ def _leaf(kind: pa.DataType, spelling: Spelling) -> Leaf:
     raise NotImplementedError(f"no JSON text for Arrow type {kind}")
 
 
-# Containers
-
-
 def _object(names: Sequence[str], columns: Sequence[pa.Array], rows: int, spelling: Spelling) -> pa.Array:
     parts = []
     for name, column in zip(names, columns, strict=True):
@@ -179,9 +176,6 @@ def _with_nulls(text: pa.Array, array: pa.Array) -> pa.Array:
     if not array.null_count:
         return text
     return pc.if_else(pc.is_valid(array), text, pa.scalar(None, pa.large_string()))
-
-
-# Leaves
 
 
 def _join(*parts: pa.Array | str, separator: str = "", null_handling: str = "emit_null") -> pa.Array:

@@ -134,9 +134,6 @@ def _chunks(starts: I64, ends: I64) -> Iterator[tuple[int, int]]:
         yield 0, 0
 
 
-# -- decoding ----------------------------------------------------------------------------------------------------------
-
-
 def _field(field: Field, cursors: Cursors) -> pa.Array:
     """A value that may be null by a union of two branches."""
     values, valid = _read_slot(field, cursors, _value)
@@ -410,9 +407,6 @@ def _smallest(kind: AvroType, nullable: bool) -> int:
         return sum(_smallest(field.type, field.nullable) for field in kind.fields)
     size = fixed_size(kind)
     return 1 if size is None else size
-
-
-# -- skipping ----------------------------------------------------------------------------------------------------------
 
 
 def _skip_field(field: Field, cursors: Cursors) -> None:

@@ -182,9 +182,6 @@ def _union(kind: UnionType, values: Any, rows: Mask, path: str) -> Pieces:
     return [_varints(branch, rows), *pieces]
 
 
-# -- pieces ------------------------------------------------------------------------------------------------------------
-
-
 def _varints(values: I64, rows: Mask) -> Any:
     """Zig-zag varints of the values of `rows`, nothing for the others."""
     everywhere = bool(rows.all())

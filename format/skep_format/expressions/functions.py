@@ -160,9 +160,6 @@ def _normal(options: Mapping[str, str]) -> dict[str, str]:
     return {**options, **numbers}
 
 
-# -- types -------------------------------------------------------------------------------------------------------------
-
-
 def _identity(source: DataType, _options: Mapping[str, str]) -> tuple[DataType, bool] | None:
     return (source, False) if isinstance(source, (StringType, IntType, LongType, DateType)) else None
 
@@ -246,9 +243,6 @@ def _day_of(source: DataType) -> bool | None:
     if isinstance(source, DateType):
         return False
     return True if isinstance(source, TimestampType) and source.utc else None
-
-
-# -- values ------------------------------------------------------------------------------------------------------------
 
 
 def _letters(

@@ -180,8 +180,6 @@ class LogBlock:
             return read_kryo_deletes(rest, version, self.path, at)
         return read_deletes(rest, self.path, at)
 
-    # -- avro and parquet ----------------------------------------------------------------------------------------------
-
     def _avro_batches(self, columns: Collection[str] | None) -> Iterator[pa.RecordBatch]:
         content = self.content()
         _, count = self._content_header(content, "Avro data")
@@ -245,8 +243,6 @@ class LogBlock:
                 named = pc.if_else(pc.equal(held, "").fill_null(True), keys, held)
                 rows = rows.set_column(at, rows.schema.field(at), named)
             yield rows
-
-    # -- errors --------------------------------------------------------------------------------------------------------
 
     @property
     def _place(self) -> str:

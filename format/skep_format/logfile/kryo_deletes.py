@@ -119,8 +119,6 @@ class _Reader:
         value = self._object(name, lambda: _OBJECTS[name](self))
         return name, self._present(value, name)
 
-    # -- classes and references ----------------------------------------------------------------------------------------
-
     def _class(self) -> str | None:
         """The next class; None for a null. A class with a registered number is never named."""
         number = self._varint()
@@ -166,8 +164,6 @@ class _Reader:
         if value is None:
             raise self.damaged(f"null for a {what}")
         return value
-
-    # -- values --------------------------------------------------------------------------------------------------------
 
     def _take(self, size: int) -> bytes:
         start, self._at = self._at, self._at + size
@@ -247,8 +243,6 @@ class _Reader:
             return dt.date(year, month, day)
         except (ValueError, OverflowError) as error:
             raise self.damaged(f"a date {year}-{month}-{day}") from error
-
-    # -- errors --------------------------------------------------------------------------------------------------------
 
     def damaged(self, what: str) -> CorruptFileError:
         at = self._offset + min(self._at, len(self._data))

@@ -267,9 +267,6 @@ def _pieces(source: Input) -> list[Piece]:
     return [Piece(source, at, end, line, header, bool(count)) for (at, line), (end, _) in pairwise([*cuts, (start, 0)])]
 
 
-# -- CSV
-
-
 def _check_records(source: Input, size: int) -> None:
     limit = csv.field_size_limit(max(size, csv.field_size_limit()))
     line = 1
@@ -357,9 +354,6 @@ def _csv_type(kind: pa.DataType) -> pa.DataType:
         *(pa.types.is_date, pa.types.is_time, pa.types.is_timestamp, pa.types.is_binary),
     )
     return kind if any(is_kind(kind) for is_kind in plain) else pa.string()
-
-
-# -- JSON lines
 
 
 def _check_numbers(schemas: Mapping[Piece, pa.Schema], types: Types, lossy: Mapping[str, str]) -> None:

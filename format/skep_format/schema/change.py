@@ -299,9 +299,6 @@ def _unnamed(kind: DataType) -> DataType:
     return kind
 
 
-# -- paths
-
-
 def _resolved(fields: Fields, path: str) -> str:
     """The path with its names as the columns have them. InputError for one that leads nowhere."""
     return ".".join(each.name for each in _along(fields, path))

@@ -131,8 +131,6 @@ class LsmArchive:
                 return _decode(data, instant, f"{self._path(file)}, instant {instant.requested_time}")
         return None
 
-    # -- files ---------------------------------------------------------------------------------------------------------
-
     @property
     def _files(self) -> tuple[HistoryFile, ...]:
         with self._known.lock:
@@ -165,8 +163,6 @@ class LsmArchive:
                 if fresh == (manifest or self._manifest):
                     raise damaged(self._folder, error) from error
                 self._manifest = fresh
-
-    # -- rows ----------------------------------------------------------------------------------------------------------
 
     def _times_of(self, file: HistoryFile, groups: Sequence[int]) -> list[_Times]:
         """The instants of row groups. Those not read so far are, by opening the file once."""
