@@ -214,19 +214,24 @@ def _hint(found: pa.DataType, target: pa.DataType, path: str, casts: Casts) -> s
 
 def _first_misfit(array: pa.Array, cast: Callable[[pa.Array], pa.Array]) -> str | None:
     """The first value that does not cast, as text. None when it is the types that do not."""
-    low, high = 0, len(array)
     if not _refuses(cast, array) or _refuses(cast, array.slice(0, 0)):
         return None
+    return _shown(array.slice(first_refused(array, cast), 1))
+
+
+def first_refused(values: Column, convert: Callable[[Any], object]) -> int:
+    """The place of the first value for which `convert` raises an error of Arrow, where there is one."""
+    low, high = 0, len(values)
     while high - low > 1:
         middle = (low + high) // 2
-        if _refuses(cast, array.slice(low, middle - low)):
+        if _refuses(convert, values.slice(low, middle - low)):
             high = middle
         else:
             low = middle
-    return _shown(array.slice(low, 1))
+    return low
 
 
-def _refuses(cast: Callable[[pa.Array], pa.Array], array: pa.Array) -> bool:
+def _refuses(cast: Callable[[Any], object], array: Column) -> bool:
     try:
         cast(array)
     except _REFUSED:

@@ -182,22 +182,18 @@ class TableConfig:
             keys.RECORD_KEY_FIELDS: ",".join(self.record_key_fields),
             keys.PARTITION_FIELDS: ",".join(self.partition_fields),
             keys.TIMEZONE: self.timezone.value,
-            keys.POPULATE_META_FIELDS: _text(self.populate_meta_fields),
-            keys.HIVE_STYLE: _text(self.hive_style),
-            keys.URL_ENCODE: _text(self.url_encode),
-            keys.DROP_PARTITION_COLUMNS: _text(self.drop_partition_columns),
+            keys.POPULATE_META_FIELDS: str(self.populate_meta_fields).lower(),
+            keys.HIVE_STYLE: str(self.hive_style).lower(),
+            keys.URL_ENCODE: str(self.url_encode).lower(),
+            keys.DROP_PARTITION_COLUMNS: str(self.drop_partition_columns).lower(),
             keys.METAFILE_AS_BASE_FORMAT: "false",
-            keys.CDC_ENABLED: _text(self.cdc_enabled),
+            keys.CDC_ENABLED: str(self.cdc_enabled).lower(),
             keys.CDC_MODE: self.cdc_mode.value if self.cdc_enabled else "",
             keys.METADATA_PARTITIONS: ",".join(self.metadata_partitions),
             keys.CREATE_SCHEMA: self.create_schema or "",
             **_VERSIONS[self.version].properties(self),
         }
         return {key: text for key, text in stated.items() if text or key in _VERSIONS[self.version].written_empty}
-
-
-def _text(value: bool) -> str:
-    return "true" if value else "false"
 
 
 def _merge_mode(read: PropertyReader, version: int, kind: TableType, payload: str | None, ordering: bool) -> MergeMode:

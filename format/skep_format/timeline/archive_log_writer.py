@@ -36,20 +36,17 @@ class LogWriter:
 
     def add(self, instants: Sequence[InstantFiles]) -> str:
         """A new file after all others, with the entries of all these files."""
-        content = self._content([entry for each in instants for entry in each.files])
-        self._setting.check()
-        return write_archive(self._setting.storage, self._setting.layout.archive_folder, content)
+        setting = self._setting
+        records = setting.runner.map(self._record, [entry for each in instants for entry in each.files])
+        content = archive_content(records, setting.layout.release, setting.block_entries)
+        setting.check()
+        return write_archive(setting.storage, setting.layout.archive_folder, content)
 
     def merge(self) -> None:
         """Nothing: an entry that was archived again replaces the older one for readers."""
 
-    def _content(self, entries: Sequence[tuple[Instant, FileStatus]]) -> bytes:
-        """The bytes of an archive file: blocks of so many entries each."""
-        setting = self._setting
-        records = setting.runner.map(lambda entry: self._record(*entry), entries)
-        return archive_content(records, setting.layout.release, setting.block_entries)
-
-    def _record(self, instant: Instant, file: FileStatus) -> dict[str, Any]:
+    def _record(self, entry: tuple[Instant, FileStatus]) -> dict[str, Any]:
+        instant, file = entry
         modified = time_of_modification(file.modified_ms, self._setting.zone)
         data = self._setting.storage.read(file.path) if keeps_content(instant) else b""
         return archive_entry(self._setting.layout, instant, data, file.path, modified)

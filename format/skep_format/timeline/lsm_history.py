@@ -53,7 +53,7 @@ class LsmHistory:
 
         `rows` are theirs, in order of time, taken one by one.
         """
-        manifest = self._current()
+        manifest = lsm_files.current_manifest(self.storage, self.folder)
         times = [instant.requested_time for instant in instants]
         name = _free_name(manifest, min(times), max(times), 0)
         write_rows(self.storage, self._path(name), rows, self.release)
@@ -62,7 +62,7 @@ class LsmHistory:
 
     def merge(self) -> None:
         """Merges the oldest files of each level that is full, then deletes states and files that are not kept."""
-        manifest, merged = self._current(), 0
+        manifest, merged = lsm_files.current_manifest(self.storage, self.folder), 0
         level = 0
         while level < lsm_files.MAX_LEVEL:
             sources = _oldest(manifest, level, self.files_per_level)
@@ -98,9 +98,6 @@ class LsmHistory:
         # Manifests first: none that is left names a file that is not there.
         for outdated in (manifests, files):
             self.storage.delete_many([self._path(name) for name in outdated], durable=False)
-
-    def _current(self) -> HistoryManifest:
-        return lsm_files.current_manifest(self.storage, self.folder)
 
     def _measured(self, name: str) -> HistoryFile:
         file = HistoryFile.parse(name, self.storage.size(self._path(name)))
