@@ -205,8 +205,10 @@ def _value(kind: AvroType, cursors: Cursors) -> pa.Array:
         case types.EnumType():
             return _symbols(kind, cursors)
         case StructType():
+            if not kind.fields:
+                return pa.array([{}] * len(cursors), pa.struct([]))
             members = [_field(field, cursors) for field in kind.fields]
-            return _struct(kind, members, len(cursors))
+            return pa.StructArray.from_arrays(members, fields=list(arrow_of(kind)))
         case types.ListType() | types.MapType():
             return _elements(kind, cursors)
         case UnionType():
@@ -270,12 +272,6 @@ def _widen(big_endian: U8, target: U8, rows: Any, cursors: Cursors) -> None:
     wide[:, width:] = sign
     wide[:, :width] = big_endian[:, ::-1]
     target[rows] = wide
-
-
-def _struct(kind: StructType, members: list[pa.Array], rows: int) -> pa.Array:
-    if not members:
-        return pa.array([{}] * rows, pa.struct([]))
-    return pa.StructArray.from_arrays(members, fields=[arrow_field(field) for field in kind.fields])
 
 
 def _union(kind: UnionType, cursors: Cursors) -> pa.Array:
