@@ -102,9 +102,14 @@ def _cast(array: pa.Array, kind: DataType, path: str, names: SourceNames) -> pa.
         case StructType() if pa.types.is_struct(found):
             return _cast_struct(array, kind, target, path, names)
         case ListType() if is_any_list(found):
-            return _cast_list(array, kind, target, path, names)
+            if not pa.types.is_list(found):
+                array = array.cast(pa.list_(found.value_field))
+            return around(array, target, _cast(array.values, kind.element, f"{path}.element", names))
         case MapType() if pa.types.is_map(found):
-            return _cast_map(array, kind, target, path, names)
+            keys, items = array.keys, _cast(array.items, kind.value, f"{path}.value", names)
+            keys = keys if pa.types.is_string(keys.type) else _cast_leaf(keys, pa.string(), f"{path}.key")
+            entries = pa.StructArray.from_arrays([keys, items], fields=[target.key_field, target.item_field])
+            return around(array, target, entries)
     return array if found == target else _cast_leaf(array, target, path)
 
 
@@ -120,20 +125,6 @@ def _cast_struct(array: pa.Array, kind: StructType, target: pa.DataType, path: s
             children.append(_cast(array.field(at), field.type, place, names))
     mask = array.is_null() if array.null_count else None
     return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
-
-
-def _cast_list(array: pa.Array, kind: ListType, target: pa.DataType, path: str, names: SourceNames) -> pa.Array:
-    if not pa.types.is_list(array.type):
-        array = array.cast(pa.list_(array.type.value_field))
-    values = _cast(array.values, kind.element, f"{path}.element", names)
-    return around(array, target, values)
-
-
-def _cast_map(array: pa.Array, kind: MapType, target: pa.DataType, path: str, names: SourceNames) -> pa.Array:
-    keys = array.keys if pa.types.is_string(array.keys.type) else _cast_leaf(array.keys, pa.string(), f"{path}.key")
-    items = _cast(array.items, kind.value, f"{path}.value", names)
-    entries = pa.StructArray.from_arrays([keys, items], fields=[target.key_field, target.item_field])
-    return around(array, target, entries)
 
 
 def around(array: pa.Array, target: pa.DataType, child: pa.Array) -> pa.Array:

@@ -114,8 +114,7 @@ class ArchivedLog:
         place, member = self._places.get(instant), MEMBER_OF.get((instant.action, State.COMPLETED))
         if place is None or member is None:
             return None
-        data = self._storage.read_range(place.path, place.offset, place.size)
-        record = _decode(data, place.schema, None, place).get(member)
+        record = self._record(place).get(member)
         if record is None:
             return None
         if instant.action in DATA_ACTIONS:
@@ -157,10 +156,15 @@ class ArchivedLog:
 
     def member(self, entry: ArchivedEntry) -> Any:
         """The record that an entry keeps of its file's content; None where it keeps none."""
-        place = entry.place
-        record = _decode(self._storage.read_range(place.path, place.offset, place.size), place.schema, None, place)
-        kept = (value for key, value in record.items() if key not in _OF_EVERY_ENTRY and value is not None)
+        kept = (
+            value
+            for key, value in self._record(entry.place).items()
+            if key not in _OF_EVERY_ENTRY and value is not None
+        )
         return next(kept, None)
+
+    def _record(self, place: _Place) -> dict[str, Any]:
+        return _decode(self._storage.read_range(place.path, place.offset, place.size), place.schema, None, place)
 
     @functools.cached_property
     def _places(self) -> dict[Instant, _Place]:
