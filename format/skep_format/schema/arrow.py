@@ -55,7 +55,7 @@ def rebuilt(
 ) -> pa.Field:
     """A field whose plain types are those of `leaf`, however deep they are within structs, lists and maps.
 
-    `made` makes each field anew with its type.
+    `made` makes each field with its type.
     """
     kind, t = field.type, pa.types
     if t.is_struct(kind):
