@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from skep_format.distribution import OLDER_TABLE_VERSIONS, TABLE_VERSIONS
@@ -116,21 +117,9 @@ def _history_writer(setting: ArchiveSetting) -> ArchiveWriter:
     return HistoryWriter(setting)
 
 
-def _layout_1(config: TableConfig) -> TimelineLayout:
-    return layout_1(config.raw.get(ARCHIVE_FOLDER) or "archived")
-
-
-def _archive_of_older(storage: Storage, folder: str) -> Archive:
-    return ArchivedLog(storage, folder, META_FOLDER)  # Hudi 0.9 puts it beside the timeline, whatever is stated
-
-
 def _layout_2(config: TableConfig, *, repeats_clean_plan: bool = False) -> TimelineLayout:
     folder, history = config.raw.get(TIMELINE_PATH) or "timeline", config.raw.get(HISTORY_PATH) or "history"
     return layout_2(folder, history, repeats_clean_plan=repeats_clean_plan)
-
-
-def _layout_2_of_1_0(config: TableConfig) -> TimelineLayout:
-    return _layout_2(config, repeats_clean_plan=True)
 
 
 _READS_OF_0_15: Final = ReadRules(
@@ -176,7 +165,7 @@ _VERSION_6: Final = TableFormat(
     bootstrap_index=_INDEX_BY_CLASS,
     reads=_READS_OF_0_15,
     metadata=RULES_OF_0_15,
-    _layout=_layout_1,
+    _layout=lambda config: layout_1(config.raw.get(ARCHIVE_FOLDER) or "archived"),
     _archive=ArchivedLog,
     _archive_writer=_log_writer,
 )
@@ -195,7 +184,7 @@ _VERSION_8: Final = TableFormat(
     bootstrap_index=_INDEX_BY_TYPE,
     reads=_READS_OF_1_0,
     metadata=RULES_OF_1_0,
-    _layout=_layout_2_of_1_0,
+    _layout=partial(_layout_2, repeats_clean_plan=True),
     _archive=LsmArchive,
     _archive_writer=_history_writer,
 )
@@ -228,7 +217,8 @@ _FORMATS: Final[Mapping[int, TableFormat]] = {
             null_partition=folder,
             has_checksum=has_checksum,
             is_written=False,
-            _archive=_archive_of_older,
+            # Hudi 0.9 puts it beside the timeline, whatever is stated.
+            _archive=lambda storage, folder: ArchivedLog(storage, folder, META_FOLDER),
         )
         for version, (release, folder, has_checksum) in zip(OLDER_TABLE_VERSIONS, _OLDER, strict=True)
     },
