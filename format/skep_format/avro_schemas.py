@@ -304,14 +304,10 @@ def _type(stated: Any, release: int, defined: set[str]) -> Any:
         case str() if stated in hudi_records():
             return f"{NAMESPACE}.{stated}" if stated in defined else _record(stated, release, defined)
         case list():
-            return [_type(branch, release, defined) for branch in _branches(stated, release)]
+            listed = (each if isinstance(each, Branch) else Branch(each, RELEASES[0]) for each in stated)
+            return [_type(each.type, release, defined) for each in listed if RELEASES.index(each.since) <= release]
         case {"items": items}:
             return {**stated, "items": _type(items, release, defined)}
         case {"values": values}:
             return {**stated, "values": _type(values, release, defined)}
     return stated
-
-
-def _branches(union: list[Any], release: int) -> list[Any]:
-    listed = [branch if isinstance(branch, Branch) else Branch(branch, RELEASES[0]) for branch in union]
-    return [branch.type for branch in listed if RELEASES.index(branch.since) <= release]

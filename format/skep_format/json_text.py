@@ -99,7 +99,7 @@ def _leaf(kind: pa.DataType, spelling: Spelling) -> Leaf:
     if pa.types.is_timestamp(kind):
         return spelling.timestamps
     if pa.types.is_time(kind):
-        return _quoted_time
+        return _quoted
     if is_text(kind):
         return spelling.strings
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
@@ -260,10 +260,6 @@ def _quoted_timestamp(array: pa.Array) -> pa.Array:
     zulu = "Z" if array.type.tz else ""
     local = array.cast(pa.int64()).cast(pa.timestamp(array.type.unit)).cast(pa.timestamp("us"), safe=False)
     return _quoted(pc.strftime(local, f"%Y-%m-%dT%H:%M:%S{zulu}"))
-
-
-def _quoted_time(array: pa.Array) -> pa.Array:
-    return _quoted(array.cast(pa.large_string()))
 
 
 def base64_text(array: pa.Array) -> pa.Array:

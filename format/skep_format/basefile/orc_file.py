@@ -305,16 +305,13 @@ class _Measure:
             bounds = dict(read_message(_bytes(stated.get(kind, b""))))
             ends = {_LOW: self._low, _HIGH: self._high}
             for field, found in ends.items() if self._low is not None else ():
-                if field in bounds and _stated_bound(bounds[field]) != found:
+                value = bounds.get(field)
+                if value is not None and (_signed(value) if isinstance(value, int) else value.decode()) != found:
                     return True
             # Java and Arrow wrap sums that are too large
             if _SUM in bounds and (_signed(int(bounds[_SUM])) - self._sum) % (1 << 64):
                 return True
         return False
-
-
-def _stated_bound(value: int | bytes) -> int | str:
-    return _signed(value) if isinstance(value, int) else value.decode()
 
 
 def _signed(zigzag: int) -> int:

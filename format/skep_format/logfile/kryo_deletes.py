@@ -226,9 +226,6 @@ class _Reader:
         except UnicodeDecodeError as error:
             raise self.damaged("a text that is no UTF-8") from error
 
-    def _boolean(self) -> bool:
-        return self._take(1) != b"\0"
-
     def _decimal(self) -> Decimal:
         unscaled, scale = self._bytes(), self._signed(32)
         if not 1 <= len(unscaled) <= _DECIMAL_BYTES or abs(scale) > _DECIMAL_SCALE:
@@ -262,7 +259,7 @@ _VALUES: Final[dict[str, Callable[[_Reader], Any]]] = {
     "java.lang.Long": lambda reader: reader._signed(64),
     "java.lang.Float": lambda reader: struct.unpack(">f", reader._take(4))[0],
     "java.lang.Double": lambda reader: struct.unpack(">d", reader._take(8))[0],
-    "java.lang.Boolean": _Reader._boolean,
+    "java.lang.Boolean": lambda reader: reader._take(1) != b"\0",
 }
 _OBJECTS: Final[dict[str, Callable[[_Reader], Any]]] = {
     _STRING: _Reader._text,

@@ -116,7 +116,13 @@ class TableConfig:
         version = read.value(keys.VERSION, int, 0)
         properties_of = _VERSIONS.get(version)
         if properties_of is None:
-            raise _unreadable_version(version, path, properties.get(keys.NAME))
+            known = ", ".join(map(str, _VERSIONS))
+            raise TableVersionError(
+                f"{path}: table {properties.get(keys.NAME)} has version {version}; skep reads versions {known}",
+                path=path,
+                found=version,
+                expected=known,
+            )
         expected = properties_of.layout_version
         layout_version = read.value(keys.LAYOUT_VERSION, int, expected)
         if layout_version not in (expected, *properties_of.read_as_layout):
@@ -133,6 +139,7 @@ class TableConfig:
         precombine = read.value(keys.PRECOMBINE_FIELD, comma_list, NO_FIELDS)
         ordering = read.value(keys.ORDERING_FIELDS, comma_list, precombine)
         payload = properties.get(keys.PAYLOAD_CLASS) or None
+        strategy = properties.get(keys.MERGE_STRATEGY_ID) if properties_of.states_merge_mode else None
         mode = _merge_mode(read, version, table_type, payload, bool(ordering))
         return cls(
             name=name,
@@ -148,7 +155,7 @@ class TableConfig:
             payload_class=payload,
             legacy_payload_class=properties.get(keys.LEGACY_PAYLOAD_CLASS) or None,
             merge_mode=mode,
-            merge_strategy_id=_merge_strategy(properties, version, mode),
+            merge_strategy_id=strategy or keys.STRATEGY_OF_MODE[mode],
             partial_update_mode=read.value(keys.PARTIAL_UPDATE_MODE, _PARTIAL_UPDATE_MODE, None),
             hive_style=read.value(keys.HIVE_STYLE, boolean, False),
             url_encode=read.value(keys.URL_ENCODE, boolean, False),
@@ -206,11 +213,6 @@ def _merge_mode(read: PropertyReader, version: int, kind: TableType, payload: st
         return mode_of_payload(payload)
     # A copy-on-write table of this version names no payload; a merge-on-read one without it has its release's default.
     return by_ordering if kind is TableType.COPY_ON_WRITE else MergeMode.COMMIT_TIME_ORDERING
-
-
-def _merge_strategy(properties: Mapping[str, str], version: int, mode: MergeMode) -> str:
-    stated = properties.get(keys.MERGE_STRATEGY_ID) if _VERSIONS[version].states_merge_mode else None
-    return stated or keys.STRATEGY_OF_MODE[mode]
 
 
 def _version_6(config: TableConfig) -> dict[str, str]:
@@ -292,13 +294,3 @@ def table_checksum(name: str, database: str | None) -> str:
 def with_checksum(properties: Mapping[str, str]) -> dict[str, str]:
     """The properties with the checksum that belongs to their table and database name."""
     return {**properties, keys.CHECKSUM: table_checksum(properties.get(keys.NAME, ""), properties.get(keys.DATABASE))}
-
-
-def _unreadable_version(version: int, path: str, name: str | None) -> TableVersionError:
-    known = ", ".join(map(str, _VERSIONS))
-    return TableVersionError(
-        f"{path}: table {name} has version {version}; skep reads versions {known}",
-        path=path,
-        found=version,
-        expected=known,
-    )

@@ -125,13 +125,14 @@ def base_files_of(record: Any) -> BaseFilesWritten:
 def metadata_of_record(record: Any, path: str) -> CommitMetadata:
     """Converts a HoodieCommitMetadata or HoodieReplaceCommitMetadata record, such as a member of an archive entry."""
     try:
-        replaced = record.get("partitionToReplaceFileIds")
+        replaced, operation = record.get("partitionToReplaceFileIds"), record.get("operationType")
+        known = WriteOperation.__members__
         return CommitMetadata(
             partition_to_write_stats={
                 partition: tuple(map(_stat, stats))
                 for partition, stats in (record.get("partitionToWriteStats") or {}).items()
             },
-            operation_type=_operation(record.get("operationType")),
+            operation_type=None if operation is None else known.get(operation.upper(), WriteOperation.UNKNOWN),
             compacted=bool(record.get("compacted")),
             extra_metadata={
                 key: value for key, value in (record.get("extraMetadata") or {}).items() if value is not None
@@ -184,12 +185,6 @@ def _document(metadata: CommitMetadata, stat_record: Callable[[WriteStat], dict[
     if replaced is not None:
         record["partitionToReplaceFileIds"] = {partition: list(ids) for partition, ids in replaced.items()}
     return record
-
-
-def _operation(text: str | None) -> WriteOperation | None:
-    if text is None:
-        return None
-    return WriteOperation.__members__.get(text.upper(), WriteOperation.UNKNOWN)
 
 
 def _broken(path: str, problem: str) -> FormatError:

@@ -73,7 +73,8 @@ def _decoder(hint: Any) -> _Decode:
         (inner,) = (argument for argument in arguments if argument is not types.NoneType)
         present = _decoder(inner)
         return lambda value: None if value is None else present(value)
-    return _or_absent(_present_decoder(hint, origin, arguments))
+    decode = _present_decoder(hint, origin, arguments)
+    return lambda value: _ABSENT if value is None else decode(value)
 
 
 def _present_decoder(hint: Any, origin: Any, arguments: tuple[Any, ...]) -> _Decode:
@@ -94,7 +95,3 @@ def _present_decoder(hint: Any, origin: Any, arguments: tuple[Any, ...]) -> _Dec
         return hint(value) if kind is str and hint is not str else value
 
     return plain
-
-
-def _or_absent(decode: _Decode) -> _Decode:
-    return lambda value: _ABSENT if value is None else decode(value)
