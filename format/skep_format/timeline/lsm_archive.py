@@ -66,11 +66,9 @@ class LsmArchive:
         return LsmArchive, (self._storage, self._folder)
 
     def reopened(self) -> LsmArchive:
-        """The archive as it is now."""
         return LsmArchive(self._storage, self._folder, self._known)
 
     def instants(self, since: InstantTime = BEFORE_ALL) -> tuple[Instant, ...]:
-        """Completed instants whose later time is `since` or after, oldest first."""
         return self._looking(lambda: _in_order(each for file in self._files for each in self._since(file, since)))
 
     def holding(self, text: str) -> tuple[Instant, ...]:
@@ -82,7 +80,6 @@ class LsmArchive:
         return self._looking(lambda: self._completion(requested_time))
 
     def completed_content(self, instant: Instant) -> CommitMetadata | Plan | None:
-        """The content of the instant's completed file; None where the history lacks the instant."""
         return self._looking(lambda: self._decoded(instant))
 
     def damages(self) -> Iterator[tuple[str, str]]:
