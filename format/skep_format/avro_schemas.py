@@ -7,6 +7,8 @@ the wire format.
 from __future__ import annotations
 
 import functools
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -36,23 +38,6 @@ class Branch:
     since: str
 
 
-def optional(item: Any) -> list[Any]:
-    """A union with null, null first."""
-    return ["null", item]
-
-
-def list_of(item: Any) -> dict[str, Any]:
-    """An Avro array type."""
-    return {"type": "array", "items": item}
-
-
-def map_of(value: Any) -> dict[str, Any]:
-    """An Avro map type whose keys Java reads as `String`."""
-    return {"type": "map", "values": value, "avro.java.string": "String"}
-
-
-_DECIMAL: Final = {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 15}
-_TIME_MICROS: Final = {"type": "long", "logicalType": "time-micros"}
 _VALUE: Final = (
     "null",
     "BooleanWrapper",
@@ -67,391 +52,227 @@ _VALUE: Final = (
     "TimeMicrosWrapper",
     "TimestampMicrosWrapper",
 )
-# The two unions of wrapped values differ in the type at index 12.
-_DELETE_ORDERING: Final = [*_VALUE, Branch("ArrayWrapper", "1.1.1")]
-_COLUMN_VALUE: Final = [*_VALUE, Branch("LocalDateWrapper", "1.0.2"), Branch("ArrayWrapper", "1.1.1")]
-
-_COMMIT: Final = (
-    Member("partitionToWriteStats", optional(map_of(list_of("HoodieWriteStat"))), None),
-    Member("compacted", optional("boolean"), None, since="1.0.2"),
-    Member("extraMetadata", optional(map_of("string")), None),
-    Member("version", ["int", "null"], 1),
-    Member("operationType", optional("string"), None),
-)
-RECORDS: Final[Mapping[str, tuple[Member, ...]]] = {
-    # Shared small records
-    "HoodieActionInstant": (
-        Member("timestamp", "string"),
-        Member("action", "string"),
-        Member("state", "string"),
-    ),
-    "HoodieInstantInfo": (
-        Member("commitTime", "string"),
-        Member("action", "string"),
-    ),
-    # Clean
-    "HoodieCleanerPlan": (
-        Member("earliestInstantToRetain", optional("HoodieActionInstant"), None),
-        Member("lastCompletedCommitTimestamp", "string", ""),
-        Member("policy", "string"),
-        Member("filesToBeDeletedPerPartition", optional(map_of(list_of("string"))), None),
-        Member("version", ["int", "null"], 1),
-        Member("filePathsToBeDeletedPerPartition", optional(map_of(list_of("HoodieCleanFileInfo"))), None),
-        Member("partitionsToBeDeleted", optional(list_of("string")), None),
-        Member("extraMetadata", optional(map_of("string")), None, since="0.15.0"),
-    ),
-    "HoodieCleanFileInfo": (
-        Member("filePath", optional("string"), None),
-        Member("isBootstrapBaseFile", optional("boolean"), None),
-    ),
-    "HoodieCleanMetadata": (
-        Member("startCleanTime", "string"),
-        Member("timeTakenInMillis", "long"),
-        Member("totalFilesDeleted", "int"),
-        Member("earliestCommitToRetain", "string"),
-        Member("lastCompletedCommitTimestamp", "string", ""),
-        Member("partitionMetadata", map_of("HoodieCleanPartitionMetadata")),
-        Member("version", ["int", "null"], 1),
-        Member("bootstrapPartitionMetadata", optional(map_of("HoodieCleanPartitionMetadata")), None),
-        Member("extraMetadata", optional(map_of("string")), None, since="0.15.0"),
-    ),
-    "HoodieCleanPartitionMetadata": (
-        Member("partitionPath", "string"),
-        Member("policy", "string"),
-        Member("deletePathPatterns", list_of("string")),
-        Member("successDeleteFiles", list_of("string")),
-        Member("failedDeleteFiles", list_of("string")),
-        Member("isPartitionDeleted", optional("boolean"), None),
-    ),
-    # Rollback
-    "HoodieRollbackPlan": (
-        Member("instantToRollback", optional("HoodieInstantInfo"), None),
-        Member("RollbackRequests", optional(list_of("HoodieRollbackRequest")), None),
-        Member("version", ["int", "null"], 1),
-    ),
-    "HoodieRollbackRequest": (
-        Member("partitionPath", "string"),
-        Member("fileId", optional("string"), None),
-        Member("latestBaseInstant", optional("string"), None),
-        Member("filesToBeDeleted", list_of("string"), []),
-        Member("logBlocksToBeDeleted", optional(map_of("long")), None),
-    ),
-    "HoodieRollbackMetadata": (
-        Member("startRollbackTime", "string"),
-        Member("timeTakenInMillis", "long"),
-        Member("totalFilesDeleted", "int"),
-        Member("commitsRollback", list_of("string")),
-        Member("partitionMetadata", map_of("HoodieRollbackPartitionMetadata")),
-        Member("version", ["int", "null"], 1),
-        Member("instantsRollback", list_of("HoodieInstantInfo"), []),
-    ),
-    "HoodieRollbackPartitionMetadata": (
-        Member("partitionPath", "string"),
-        Member("successDeleteFiles", list_of("string")),
-        Member("failedDeleteFiles", list_of("string")),
-        Member("rollbackLogFiles", optional(map_of("long")), None),
-        Member("logFilesFromFailedCommit", optional(map_of("long")), None),
-    ),
-    # Restore
-    "HoodieRestorePlan": (
-        Member("instantsToRollback", list_of("HoodieInstantInfo"), []),
-        Member("version", ["int", "null"], 2),
-        Member("savepointToRestoreTimestamp", optional("string"), None),
-    ),
-    "HoodieRestoreMetadata": (
-        Member("startRestoreTime", "string"),
-        Member("timeTakenInMillis", "long"),
-        Member("instantsToRollback", list_of("string")),
-        Member("hoodieRestoreMetadata", map_of(list_of(optional("HoodieRollbackMetadata")))),
-        Member("version", ["int", "null"], 1),
-        Member("restoreInstantInfo", list_of("HoodieInstantInfo"), []),
-    ),
-    # Savepoint
-    "HoodieSavepointMetadata": (
-        Member("savepointedBy", "string"),
-        Member("savepointedAt", "long"),
-        Member("comments", "string"),
-        Member("partitionMetadata", map_of("HoodieSavepointPartitionMetadata")),
-        Member("version", ["int", "null"], 1),
-    ),
-    "HoodieSavepointPartitionMetadata": (
-        Member("partitionPath", "string"),
-        Member("savepointDataFile", list_of("string")),
-    ),
-    # Compaction and log compaction plans
-    "HoodieCompactionPlan": (
-        Member("operations", optional(list_of("HoodieCompactionOperation")), None),
-        Member("extraMetadata", optional(map_of("string")), None),
-        Member("version", ["int", "null"], 1),
-        Member("strategy", optional("HoodieCompactionStrategy"), None),
-        Member("preserveHoodieMetadata", ["boolean", "null"], False),
-        Member("missingSchedulePartitions", optional(list_of("string")), None, since="1.0.2"),
-    ),
-    "HoodieCompactionOperation": (
-        Member("baseInstantTime", optional("string")),
-        Member("deltaFilePaths", optional(list_of("string")), None),
-        Member("dataFilePath", optional("string"), None),
-        Member("fileId", optional("string")),
-        Member("partitionPath", optional("string"), None),
-        Member("metrics", optional(map_of("double")), None),
-        Member("bootstrapFilePath", optional("string"), None),
-    ),
-    "HoodieCompactionStrategy": (
-        Member("compactorClassName", optional("string"), None),
-        Member("strategyParams", optional(map_of("string")), None),
-        Member("version", ["int", "null"], 1),
-    ),
-    # Replace commit / clustering plans
-    "HoodieRequestedReplaceMetadata": (
-        Member("operationType", optional("string"), None),
-        Member("clusteringPlan", optional("HoodieClusteringPlan"), None),
-        Member("extraMetadata", optional(map_of("string")), None),
-        Member("version", ["int", "null"], 1),
-    ),
-    "HoodieClusteringPlan": (
-        Member("inputGroups", optional(list_of("HoodieClusteringGroup")), None),
-        Member("strategy", optional("HoodieClusteringStrategy"), None),
-        Member("extraMetadata", optional(map_of("string")), None),
-        Member("version", ["int", "null"], 1),
-        Member("preserveHoodieMetadata", optional("boolean"), None),
-        Member("missingSchedulePartitions", optional(list_of("string")), None, since="1.0.2"),
-    ),
-    "HoodieClusteringGroup": (
-        Member("slices", optional(list_of("HoodieSliceInfo")), None),
-        Member("metrics", optional(map_of("double")), None),
-        Member("numOutputFileGroups", ["int", "null"], 1),
-        Member("extraMetadata", optional(map_of("string")), None),
-        Member("version", ["int", "null"], 1),
-    ),
-    "HoodieSliceInfo": (
-        Member("dataFilePath", optional("string"), None),
-        Member("deltaFilePaths", optional(list_of("string")), None),
-        Member("fileId", optional("string")),
-        Member("partitionPath", optional("string"), None),
-        Member("bootstrapFilePath", optional("string"), None),
-        Member("version", ["int", "null"], 1),
-    ),
-    "HoodieClusteringStrategy": (
-        Member("strategyClassName", optional("string"), None),
-        Member("strategyParams", optional(map_of("string")), None),
-        Member("version", ["int", "null"], 1),
-    ),
-    # Indexing
-    "HoodieIndexPlan": (
-        Member("version", ["int", "null"], 1),
-        Member("indexPartitionInfos", optional(list_of("HoodieIndexPartitionInfo")), None),
-    ),
-    "HoodieIndexPartitionInfo": (
-        Member("version", ["int", "null"], 1),
-        Member("metadataPartitionPath", optional("string"), None),
-        Member("indexUptoInstant", optional("string"), None),
-        Member("extraMetadata", optional(map_of("string")), None, since="1.0.2"),
-    ),
-    "HoodieIndexCommitMetadata": (
-        Member("version", ["int", "null"], 1),
-        Member("operationType", optional("string"), None),
-        Member("indexPartitionInfos", optional(list_of("HoodieIndexPartitionInfo")), None),
-    ),
-    # Commit metadata (Avro form; timeline v2 and archived v1)
-    "HoodieCommitMetadata": _COMMIT,
-    "HoodieReplaceCommitMetadata": (
-        *_COMMIT,
-        Member("partitionToReplaceFileIds", optional(map_of(list_of("string"))), None),
-    ),
-    "HoodieWriteStat": (
-        Member("fileId", optional("string"), None),
-        Member("path", optional("string"), None),
-        Member("prevCommit", optional("string"), None),
-        Member("numWrites", optional("long"), None),
-        Member("numDeletes", optional("long"), None),
-        Member("numUpdateWrites", optional("long"), None),
-        Member("totalWriteBytes", optional("long"), None),
-        Member("totalWriteErrors", optional("long"), None),
-        Member("partitionPath", optional("string"), None),
-        Member("totalLogRecords", optional("long"), None),
-        Member("totalLogFiles", optional("long"), None),
-        Member("totalUpdatedRecordsCompacted", optional("long"), None),
-        Member("numInserts", optional("long"), None),
-        Member("totalLogBlocks", optional("long"), None),
-        Member("totalCorruptLogBlock", optional("long"), None),
-        Member("totalRollbackBlocks", optional("long"), None),
-        Member("fileSizeInBytes", optional("long"), None),
-        Member("logVersion", optional("int"), None, since="1.0.2"),
-        Member("logOffset", optional("long"), None, since="1.0.2"),
-        Member("baseFile", optional("string"), None, since="1.0.2"),
-        Member("logFiles", optional(list_of("string")), None, since="1.0.2"),
-        Member("cdcStats", optional(map_of("long")), None, since="1.0.2"),
-        Member("prevBaseFile", optional("string"), None, since="1.0.2"),
-        Member("minEventTime", optional("long"), None, since="1.0.2"),
-        Member("maxEventTime", optional("long"), None, since="1.0.2"),
-        Member("runtimeStats", optional("HoodieRuntimeStats"), None, since="1.0.2"),
-        Member("totalLogFilesCompacted", optional("long"), None, since="1.0.2"),
-        Member("totalLogReadTimeMs", optional("long"), None, since="1.0.2"),
-        Member("totalLogSizeCompacted", optional("long"), None, since="1.0.2"),
-        Member("tempPath", optional("string"), None, since="1.0.2"),
-        Member("numUpdates", optional("long"), None, since="1.0.2"),
-    ),
-    "HoodieRuntimeStats": (
-        Member("totalScanTime", optional("long"), None),
-        Member("totalCreateTime", optional("long"), None),
-        Member("totalUpsertTime", optional("long"), None),
-    ),
-    # Archived timeline v1
-    "HoodieArchivedMetaEntry": (
-        Member("hoodieCommitMetadata", optional("HoodieCommitMetadata"), None),
-        Member("hoodieCleanMetadata", optional("HoodieCleanMetadata"), None),
-        Member("hoodieCompactionMetadata", optional("HoodieCompactionMetadata"), None),
-        Member("hoodieRollbackMetadata", optional("HoodieRollbackMetadata"), None),
-        Member("hoodieSavePointMetadata", optional("HoodieSavepointMetadata"), None),
-        Member("commitTime", optional("string"), None),
-        Member("actionType", optional("string"), None),
-        Member("version", ["int", "null"], 1),
-        Member("hoodieCompactionPlan", optional("HoodieCompactionPlan"), None),
-        Member("hoodieCleanerPlan", optional("HoodieCleanerPlan"), None),
-        Member("actionState", optional("string"), None),
-        Member("hoodieReplaceCommitMetadata", optional("HoodieReplaceCommitMetadata"), None),
-        Member("hoodieRequestedReplaceMetadata", optional("HoodieRequestedReplaceMetadata"), None),
-        Member("HoodieInflightReplaceMetadata", optional("HoodieCommitMetadata"), None),
-        Member("hoodieIndexCommitMetadata", optional("HoodieIndexCommitMetadata"), None),
-        Member("stateTransitionTime", optional("string"), None),
-    ),
-    "HoodieMergeArchiveFilePlan": (
-        Member("version", ["int", "null"], 1),
-        Member("candidate", optional(list_of("string")), None),
-        Member("mergedArchiveFileName", optional("string"), None),
-    ),
-    "HoodieCompactionMetadata": (
-        Member("partitionToCompactionWriteStats", optional(map_of(list_of("HoodieCompactionWriteStat")))),
-    ),
-    "HoodieCompactionWriteStat": (
-        Member("partitionPath", optional("string"), None),
-        Member("totalLogRecords", optional("long"), None),
-        Member("totalLogFiles", optional("long"), None),
-        Member("totalUpdatedRecordsCompacted", optional("long"), None),
-        Member("hoodieWriteStat", optional("HoodieWriteStat"), None),
-    ),
-    # History timeline v2
-    "HoodieLSMTimelineInstant": (
-        Member("instantTime", optional("string"), None),
-        Member("completionTime", optional("string"), None),
-        Member("action", optional("string"), None),
-        Member("metadata", optional("bytes"), None),
-        Member("plan", optional("bytes"), None),
-        Member("version", "int", 1),
-    ),
-    # Delete block and value wrappers
-    "HoodieDeleteRecordList": (Member("deleteRecordList", list_of("HoodieDeleteRecord")),),
-    "HoodieDeleteRecord": (
-        Member("recordKey", optional("string"), None),
-        Member("partitionPath", optional("string"), None),
-        Member("orderingVal", _DELETE_ORDERING, None),
-    ),
-    "BooleanWrapper": (Member("value", "boolean"),),
-    "IntWrapper": (Member("value", "int"),),
-    "LongWrapper": (Member("value", "long"),),
-    "FloatWrapper": (Member("value", "float"),),
-    "DoubleWrapper": (Member("value", "double"),),
-    "BytesWrapper": (Member("value", "bytes"),),
-    "StringWrapper": (Member("value", "string"),),
-    "DateWrapper": (Member("value", "int"),),
-    "DecimalWrapper": (Member("value", _DECIMAL),),
-    "TimeMicrosWrapper": (Member("value", _TIME_MICROS),),
-    "TimestampMicrosWrapper": (Member("value", "long"),),
-    "LocalDateWrapper": (Member("value", "int"),),
-    "ArrayWrapper": (Member("wrappedValues", optional(list_of([*_VALUE, "LocalDateWrapper"])), None),),
-    # Metadata table
-    "HoodieMetadataRecord": (
-        Member("key", "string"),
-        Member("type", "int"),
-        Member("filesystemMetadata", optional(map_of("HoodieMetadataFileInfo"))),
-        Member("BloomFilterMetadata", optional("HoodieMetadataBloomFilter"), None),
-        Member("ColumnStatsMetadata", optional("HoodieMetadataColumnStats"), None),
-        Member("recordIndexMetadata", optional("HoodieRecordIndexInfo"), None),
-        Member("SecondaryIndexMetadata", optional("HoodieSecondaryIndexInfo"), None, since="1.0.2"),
-    ),
-    "HoodieMetadataFileInfo": (
-        Member("size", "long"),
-        Member("isDeleted", "boolean"),
-    ),
-    "HoodieMetadataBloomFilter": (
-        Member("type", "string"),
-        Member("timestamp", "string"),
-        Member("bloomFilter", "bytes"),
-        Member("isDeleted", "boolean"),
-    ),
-    "HoodieMetadataColumnStats": (
-        Member("fileName", optional("string"), None),
-        Member("columnName", optional("string"), None),
-        Member("minValue", _COLUMN_VALUE, None),
-        Member("maxValue", _COLUMN_VALUE, None),
-        Member("valueCount", optional("long"), None),
-        Member("nullCount", optional("long"), None),
-        Member("totalSize", optional("long"), None),
-        Member("totalUncompressedSize", optional("long"), None),
-        Member("isDeleted", "boolean"),
-        Member("isTightBound", "boolean", False, since="1.0.2"),
-        Member("valueType", optional("HoodieValueTypeInfo"), None, since="1.1.1"),
-    ),
-    "HoodieValueTypeInfo": (
-        Member("typeOrdinal", "int"),
-        Member("additionalInfo", optional("string"), None),
-    ),
-    "HoodieRecordIndexInfo": (
-        Member("partitionName", optional("string"), None),
-        Member("fileIdHighBits", optional("long"), None),
-        Member("fileIdLowBits", optional("long"), None),
-        Member("fileIndex", optional("int"), None),
-        Member("fileId", optional("string"), None),
-        Member("instantTime", optional("long"), None),
-        Member("fileIdEncoding", "int", 0),
-        Member("position", optional("long"), None, since="1.0.2"),
-    ),
-    "HoodieSecondaryIndexInfo": (Member("isDeleted", "boolean"),),
-    # Bootstrap index
-    "HoodieBootstrapIndexInfo": (
-        Member("version", ["int", "null"], 1),
-        Member("bootstrapBasePath", optional("string"), None),
-        Member("createdTimestamp", optional("long"), None),
-        Member("numKeys", optional("int"), None),
-    ),
-    "HoodieBootstrapPartitionMetadata": (
-        Member("version", ["int", "null"], 1),
-        Member("bootstrapPartitionPath", optional("string"), None),
-        Member("partitionPath", optional("string"), None),
-        Member("fileIdToBootstrapFile", optional(map_of("HoodieFileStatus")), None),
-    ),
-    "HoodieBootstrapFilePartitionInfo": (
-        Member("version", ["int", "null"], 1),
-        Member("bootstrapPartitionPath", optional("string"), None),
-        Member("bootstrapFileStatus", optional("HoodieFileStatus"), None),
-        Member("partitionPath", optional("string"), None),
-    ),
-    "HoodieFileStatus": (
-        Member("version", ["int", "null"], 1),
-        Member("path", optional("HoodiePath"), None),
-        Member("length", optional("long"), None),
-        Member("isDir", optional("boolean"), None),
-        Member("blockReplication", optional("int"), None),
-        Member("blockSize", optional("long"), None),
-        Member("modificationTime", optional("long"), None),
-        Member("accessTime", optional("long"), None),
-        Member("permission", optional("HoodieFSPermission"), None),
-        Member("owner", optional("string"), None),
-        Member("group", optional("string"), None),
-        Member("symlink", optional("HoodiePath"), None),
-    ),
-    "HoodiePath": (
-        Member("version", ["int", "null"], 1),
-        Member("uri", optional("string"), None),
-    ),
-    "HoodieFSPermission": (
-        Member("version", ["int", "null"], 1),
-        Member("userAction", optional("string"), None),
-        Member("groupAction", optional("string"), None),
-        Member("otherAction", optional("string"), None),
-        Member("stickyBit", optional("boolean"), None),
-    ),
+_TYPES: Final[Mapping[str, Any]] = {
+    "decimal": {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 15},
+    "time_micros": {"type": "long", "logicalType": "time-micros"},
+    # The two unions of wrapped values differ in the type at index 12.
+    "OrderingValue": [*_VALUE, Branch("ArrayWrapper", "1.1.1")],
+    "ColumnValue": [*_VALUE, Branch("LocalDateWrapper", "1.0.2"), Branch("ArrayWrapper", "1.1.1")],
+    "ElementValue": [*_VALUE, "LocalDateWrapper"],
 }
+"""Types of members that have a name here only."""
+
+# As Avro's IDL, where `T?` is a union with null, null first, whose default is null; other unions are `A|B`. `@` names
+# the release that brought a member, `: R` the record whose members come first.
+_RECORDS: Final = """
+// Shared small records
+record HoodieActionInstant { string timestamp, action, state; }
+record HoodieInstantInfo { string commitTime, action; }
+// Clean
+record HoodieCleanerPlan {
+    HoodieActionInstant? earliestInstantToRetain; string lastCompletedCommitTimestamp = ""; string policy;
+    map<array<string>>? filesToBeDeletedPerPartition; int|null version = 1;
+    map<array<HoodieCleanFileInfo>>? filePathsToBeDeletedPerPartition; array<string>? partitionsToBeDeleted;
+    @0.15.0 map<string>? extraMetadata;
+}
+record HoodieCleanFileInfo { string? filePath; boolean? isBootstrapBaseFile; }
+record HoodieCleanMetadata {
+    string startCleanTime; long timeTakenInMillis; int totalFilesDeleted; string earliestCommitToRetain;
+    string lastCompletedCommitTimestamp = ""; map<HoodieCleanPartitionMetadata> partitionMetadata;
+    int|null version = 1; map<HoodieCleanPartitionMetadata>? bootstrapPartitionMetadata;
+    @0.15.0 map<string>? extraMetadata;
+}
+record HoodieCleanPartitionMetadata {
+    string partitionPath, policy; array<string> deletePathPatterns, successDeleteFiles, failedDeleteFiles;
+    boolean? isPartitionDeleted;
+}
+// Rollback
+record HoodieRollbackPlan {
+    HoodieInstantInfo? instantToRollback; array<HoodieRollbackRequest>? RollbackRequests; int|null version = 1;
+}
+record HoodieRollbackRequest {
+    string partitionPath; string? fileId, latestBaseInstant; array<string> filesToBeDeleted = [];
+    map<long>? logBlocksToBeDeleted;
+}
+record HoodieRollbackMetadata {
+    string startRollbackTime; long timeTakenInMillis; int totalFilesDeleted; array<string> commitsRollback;
+    map<HoodieRollbackPartitionMetadata> partitionMetadata; int|null version = 1;
+    array<HoodieInstantInfo> instantsRollback = [];
+}
+record HoodieRollbackPartitionMetadata {
+    string partitionPath; array<string> successDeleteFiles, failedDeleteFiles;
+    map<long>? rollbackLogFiles, logFilesFromFailedCommit;
+}
+// Restore
+record HoodieRestorePlan {
+    array<HoodieInstantInfo> instantsToRollback = []; int|null version = 2; string? savepointToRestoreTimestamp;
+}
+record HoodieRestoreMetadata {
+    string startRestoreTime; long timeTakenInMillis; array<string> instantsToRollback;
+    map<array<null|HoodieRollbackMetadata>> hoodieRestoreMetadata; int|null version = 1;
+    array<HoodieInstantInfo> restoreInstantInfo = [];
+}
+// Savepoint
+record HoodieSavepointMetadata {
+    string savepointedBy; long savepointedAt; string comments;
+    map<HoodieSavepointPartitionMetadata> partitionMetadata; int|null version = 1;
+}
+record HoodieSavepointPartitionMetadata { string partitionPath; array<string> savepointDataFile; }
+// Compaction and log compaction plans
+record HoodieCompactionPlan {
+    array<HoodieCompactionOperation>? operations; map<string>? extraMetadata; int|null version = 1;
+    HoodieCompactionStrategy? strategy; boolean|null preserveHoodieMetadata = false;
+    @1.0.2 array<string>? missingSchedulePartitions;
+}
+record HoodieCompactionOperation {
+    null|string baseInstantTime; array<string>? deltaFilePaths; string? dataFilePath; null|string fileId;
+    string? partitionPath; map<double>? metrics; string? bootstrapFilePath;
+}
+record HoodieCompactionStrategy { string? compactorClassName; map<string>? strategyParams; int|null version = 1; }
+// Replace commit / clustering plans
+record HoodieRequestedReplaceMetadata {
+    string? operationType; HoodieClusteringPlan? clusteringPlan; map<string>? extraMetadata; int|null version = 1;
+}
+record HoodieClusteringPlan {
+    array<HoodieClusteringGroup>? inputGroups; HoodieClusteringStrategy? strategy; map<string>? extraMetadata;
+    int|null version = 1; boolean? preserveHoodieMetadata; @1.0.2 array<string>? missingSchedulePartitions;
+}
+record HoodieClusteringGroup {
+    array<HoodieSliceInfo>? slices; map<double>? metrics; int|null numOutputFileGroups = 1;
+    map<string>? extraMetadata; int|null version = 1;
+}
+record HoodieSliceInfo {
+    string? dataFilePath; array<string>? deltaFilePaths; null|string fileId; string? partitionPath, bootstrapFilePath;
+    int|null version = 1;
+}
+record HoodieClusteringStrategy { string? strategyClassName; map<string>? strategyParams; int|null version = 1; }
+// Indexing
+record HoodieIndexPlan { int|null version = 1; array<HoodieIndexPartitionInfo>? indexPartitionInfos; }
+record HoodieIndexPartitionInfo {
+    int|null version = 1; string? metadataPartitionPath, indexUptoInstant; @1.0.2 map<string>? extraMetadata;
+}
+record HoodieIndexCommitMetadata {
+    int|null version = 1; string? operationType; array<HoodieIndexPartitionInfo>? indexPartitionInfos;
+}
+// Commit metadata (Avro form; timeline v2 and archived v1)
+record HoodieCommitMetadata {
+    map<array<HoodieWriteStat>>? partitionToWriteStats; @1.0.2 boolean? compacted; map<string>? extraMetadata;
+    int|null version = 1; string? operationType;
+}
+record HoodieReplaceCommitMetadata : HoodieCommitMetadata { map<array<string>>? partitionToReplaceFileIds; }
+record HoodieWriteStat {
+    string? fileId, path, prevCommit; long? numWrites, numDeletes, numUpdateWrites, totalWriteBytes, totalWriteErrors;
+    string? partitionPath;
+    long? totalLogRecords, totalLogFiles, totalUpdatedRecordsCompacted, numInserts, totalLogBlocks,
+        totalCorruptLogBlock, totalRollbackBlocks, fileSizeInBytes;
+    @1.0.2 int? logVersion; @1.0.2 long? logOffset; @1.0.2 string? baseFile; @1.0.2 array<string>? logFiles;
+    @1.0.2 map<long>? cdcStats; @1.0.2 string? prevBaseFile; @1.0.2 long? minEventTime, maxEventTime;
+    @1.0.2 HoodieRuntimeStats? runtimeStats;
+    @1.0.2 long? totalLogFilesCompacted, totalLogReadTimeMs, totalLogSizeCompacted; @1.0.2 string? tempPath;
+    @1.0.2 long? numUpdates;
+}
+record HoodieRuntimeStats { long? totalScanTime, totalCreateTime, totalUpsertTime; }
+// Archived timeline v1
+record HoodieArchivedMetaEntry {
+    HoodieCommitMetadata? hoodieCommitMetadata; HoodieCleanMetadata? hoodieCleanMetadata;
+    HoodieCompactionMetadata? hoodieCompactionMetadata; HoodieRollbackMetadata? hoodieRollbackMetadata;
+    HoodieSavepointMetadata? hoodieSavePointMetadata; string? commitTime, actionType; int|null version = 1;
+    HoodieCompactionPlan? hoodieCompactionPlan; HoodieCleanerPlan? hoodieCleanerPlan; string? actionState;
+    HoodieReplaceCommitMetadata? hoodieReplaceCommitMetadata;
+    HoodieRequestedReplaceMetadata? hoodieRequestedReplaceMetadata;
+    HoodieCommitMetadata? HoodieInflightReplaceMetadata; HoodieIndexCommitMetadata? hoodieIndexCommitMetadata;
+    string? stateTransitionTime;
+}
+record HoodieCompactionMetadata { null|map<array<HoodieCompactionWriteStat>> partitionToCompactionWriteStats; }
+record HoodieCompactionWriteStat {
+    string? partitionPath; long? totalLogRecords, totalLogFiles, totalUpdatedRecordsCompacted;
+    HoodieWriteStat? hoodieWriteStat;
+}
+// History timeline v2
+record HoodieLSMTimelineInstant {
+    string? instantTime, completionTime, action; bytes? metadata, plan; int version = 1;
+}
+// Delete block and value wrappers
+record HoodieDeleteRecordList { array<HoodieDeleteRecord> deleteRecordList; }
+record HoodieDeleteRecord { string? recordKey, partitionPath; OrderingValue orderingVal = null; }
+record BooleanWrapper { boolean value; }
+record IntWrapper { int value; }
+record LongWrapper { long value; }
+record FloatWrapper { float value; }
+record DoubleWrapper { double value; }
+record BytesWrapper { bytes value; }
+record StringWrapper { string value; }
+record DateWrapper { int value; }
+record DecimalWrapper { decimal value; }
+record TimeMicrosWrapper { time_micros value; }
+record TimestampMicrosWrapper { long value; }
+record LocalDateWrapper { int value; }
+record ArrayWrapper { array<ElementValue>? wrappedValues; }
+// Metadata table
+record HoodieMetadataRecord {
+    string key; int type; null|map<HoodieMetadataFileInfo> filesystemMetadata;
+    HoodieMetadataBloomFilter? BloomFilterMetadata; HoodieMetadataColumnStats? ColumnStatsMetadata;
+    HoodieRecordIndexInfo? recordIndexMetadata; @1.0.2 HoodieSecondaryIndexInfo? SecondaryIndexMetadata;
+}
+record HoodieMetadataFileInfo { long size; boolean isDeleted; }
+record HoodieMetadataBloomFilter { string type, timestamp; bytes bloomFilter; boolean isDeleted; }
+record HoodieMetadataColumnStats {
+    string? fileName, columnName; ColumnValue minValue = null; ColumnValue maxValue = null;
+    long? valueCount, nullCount, totalSize, totalUncompressedSize; boolean isDeleted;
+    @1.0.2 boolean isTightBound = false; @1.1.1 HoodieValueTypeInfo? valueType;
+}
+record HoodieValueTypeInfo { int typeOrdinal; string? additionalInfo; }
+record HoodieRecordIndexInfo {
+    string? partitionName; long? fileIdHighBits, fileIdLowBits; int? fileIndex; string? fileId; long? instantTime;
+    int fileIdEncoding = 0; @1.0.2 long? position;
+}
+record HoodieSecondaryIndexInfo { boolean isDeleted; }
+// Bootstrap index
+record HoodieBootstrapIndexInfo {
+    int|null version = 1; string? bootstrapBasePath; long? createdTimestamp; int? numKeys;
+}
+record HoodieBootstrapPartitionMetadata {
+    int|null version = 1; string? bootstrapPartitionPath, partitionPath; map<HoodieFileStatus>? fileIdToBootstrapFile;
+}
+record HoodieBootstrapFilePartitionInfo {
+    int|null version = 1; string? bootstrapPartitionPath; HoodieFileStatus? bootstrapFileStatus;
+    string? partitionPath;
+}
+record HoodieFileStatus {
+    int|null version = 1; HoodiePath? path; long? length; boolean? isDir; int? blockReplication;
+    long? blockSize, modificationTime, accessTime; HoodieFSPermission? permission; string? owner, group;
+    HoodiePath? symlink;
+}
+record HoodiePath { int|null version = 1; string? uri; }
+record HoodieFSPermission { int|null version = 1; string? userAction, groupAction, otherAction; boolean? stickyBit; }
+"""
+_RECORD: Final = re.compile(r"record (\w+)(?: : (\w+))? \{([^}]*)\}")
+_MEMBERS: Final = re.compile(r"(?:@(\S+) )?(\S+) ([^=;]+)(?:= ([^;]+))?;")
+
+
+@functools.cache
+def hudi_records() -> Mapping[str, tuple[Member, ...]]:
+    """The members of each record."""
+    found: dict[str, tuple[Member, ...]] = {}
+    for record, base, body in _RECORD.findall(_RECORDS):
+        members = list(found.get(base, ()))
+        for since, kind, names, default in _MEMBERS.findall(body):
+            value = json.loads(default) if default else None if kind.endswith("?") else _NO_DEFAULT
+            members += [Member(name, _parsed(kind), value, since or RELEASES[0]) for name in re.findall(r"\w+", names)]
+        found[record] = tuple(members)
+    return found
+
+
+def _parsed(kind: str) -> Any:
+    if kind.endswith("?"):
+        return ["null", _parsed(kind[:-1])]
+    if "|" in kind and "<" not in kind.partition("|")[0]:
+        return [_parsed(branch) for branch in kind.split("|")]
+    if kind.startswith("array<"):
+        return {"type": "array", "items": _parsed(kind[6:-1])}
+    if kind.startswith("map<"):
+        return {"type": "map", "values": _parsed(kind[4:-1]), "avro.java.string": "String"}
+    return _TYPES.get(kind, kind)
 
 
 @functools.cache
@@ -466,7 +287,7 @@ def schema_of(record: str, release: str) -> dict[str, Any]:
 
 def _record(name: str, release: int, defined: set[str]) -> dict[str, Any]:
     defined.add(name)
-    members = [member for member in RECORDS[name] if RELEASES.index(member.since) <= release]
+    members = [member for member in hudi_records()[name] if RELEASES.index(member.since) <= release]
     fields = []
     for member in members:
         field = {"name": member.name, "type": _type(member.type, release, defined)}
@@ -480,17 +301,13 @@ def _type(stated: Any, release: int, defined: set[str]) -> Any:
     match stated:
         case "string":
             return {"type": "string", "avro.java.string": "String"}
-        case str() if stated in RECORDS:
+        case str() if stated in hudi_records():
             return f"{NAMESPACE}.{stated}" if stated in defined else _record(stated, release, defined)
         case list():
-            return [_type(branch, release, defined) for branch in _branches(stated, release)]
+            listed = (each if isinstance(each, Branch) else Branch(each, RELEASES[0]) for each in stated)
+            return [_type(each.type, release, defined) for each in listed if RELEASES.index(each.since) <= release]
         case {"items": items}:
             return {**stated, "items": _type(items, release, defined)}
         case {"values": values}:
             return {**stated, "values": _type(values, release, defined)}
     return stated
-
-
-def _branches(union: list[Any], release: int) -> list[Any]:
-    listed = [branch if isinstance(branch, Branch) else Branch(branch, RELEASES[0]) for branch in union]
-    return [branch.type for branch in listed if RELEASES.index(branch.since) <= release]

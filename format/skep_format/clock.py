@@ -18,15 +18,12 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """The present moment, aware, in UTC."""
-        ...
 
     def monotonic(self) -> float:
         """Seconds on a clock that never goes back; only differences mean something."""
-        ...
 
     def sleep(self, seconds: float) -> None:
         """Blocks the calling thread."""
-        ...
 
 
 class SystemClock:

@@ -1,45 +1,5 @@
 """The errors of skep: one root, and below it the distinctions that a caller acts on.
 
-    SkepError
-    ├── TableError                the table at a path differs from the format or from the caller's arguments
-    │   ├── NotATableError            no Hudi table at this path
-    │   ├── TableExistsError          create_table where one is
-    │   ├── TableMismatchError        another table (name, type, keys) than the one asked for
-    │   ├── TableVersionError         a table version that skep can't read or can't write
-    │   ├── VersionChangeError        the table has what the version that it is to get can't hold
-    │   └── MetadataTableError        the table has a metadata table, and the write may not drop it
-    ├── FormatError               bytes that break the format: file, offset, found, expected
-    │   └── CorruptFileError          a checksum, length or magic number shows that the file is damaged
-    ├── EncryptedFileError        an encrypted file whose keys are missing, wrong or refused
-    ├── InputError                the caller's rows or arguments can't be used
-    │   ├── SchemaError               schemas that don't fit, or a type skep can't hold
-    │   │   └── InexactValueError         a value that the type of its column does not hold exactly
-    │   ├── KeyFieldError             null or missing record key, key or ordering column not in the frame
-    │   ├── DuplicateKeyError         an insert that is to fail on keys of the table met some
-    │   ├── OptionError               an unknown, contradicting or badly typed option
-    │   │   └── KeywordError              a keyword that a call does not take; a TypeError, too
-    │   └── PredicateError            a filter that can't be parsed or names unknown columns
-    ├── UnsupportedError          a known feature that is not built (yet); names the version or an alternative
-    ├── WriteError                a write did not commit; the table is as before
-    │   ├── RowErrors                 rows failed in write tasks
-    │   ├── ValidationError           a pre-commit validator objects to what would be committed
-    │   ├── CommitConflictError       another writer committed first: retry
-    │   └── LeaseLostError            lock or heartbeat lost before completion
-    ├── LockError                 a lock was not granted, or was lost
-    │   └── LockTimeoutError
-    ├── StorageError              storage can't be reached or refused; the cause is chained
-    │   └── AlreadyExistsError        an exclusive create found the name taken
-    ├── CatalogError              the metastore refused or can't be reached: host, call, table
-    │   ├── MetastoreUnreachableError
-    │   ├── MetastoreStartError       the embedded metastore did not come up
-    │   ├── NoSuchTableError
-    │   ├── EntryExistsError          a metastore entry (database, table, partition) is there already
-    │   ├── EntryChangedError         another client changed the entry since it was read
-    │   └── NoSuchLockError           the metastore knows no lock of this id (any more)
-    ├── EngineError               Spark failed at a query: out of memory, executors lost, its process ended
-    ├── SyncError                 a step after a commit failed; the table remains committed
-    └── EnvironmentMissingError   Java, pyspark or an extra is missing, or does not fit
-
 Every error carries `fields`, the facts as data (table, path, instant, found, expected, …), and may carry a `hint`.
 """
 

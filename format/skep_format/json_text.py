@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_format.buffers import bytes_and_offsets, joined_lines
+from skep_format.schema.arrow import is_text
 from skep_format.schema.avro import decimal_size
 from skep_format.schema.java_text import java_float
 
@@ -60,14 +61,12 @@ class Spelling:
 
 def json_lines(batch: pa.RecordBatch, spelling: Spelling | None = None) -> pa.Buffer:
     """The batch as JSON lines, one row a line, as UTF-8 bytes."""
-    text = json_rows(batch, spelling or ROWS)
-    return joined_lines(text)
+    return joined_lines(json_rows(batch, spelling or ROWS))
 
 
 def json_rows(batch: pa.RecordBatch, spelling: Spelling) -> pa.Array:
     """One JSON object a row: large strings, none of them null."""
-    columns = [batch.column(index) for index in range(batch.num_columns)]
-    return _object(batch.schema.names, columns, batch.num_rows, spelling)
+    return _object(batch.schema.names, batch.columns, batch.num_rows, spelling)
 
 
 def json_values(array: pa.Array, spelling: Spelling) -> pa.Array:
@@ -100,15 +99,12 @@ def _leaf(kind: pa.DataType, spelling: Spelling) -> Leaf:
     if pa.types.is_timestamp(kind):
         return spelling.timestamps
     if pa.types.is_time(kind):
-        return _quoted_time
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return _quoted
+    if is_text(kind):
         return spelling.strings
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return spelling.binaries
     raise NotImplementedError(f"no JSON text for Arrow type {kind}")
-
-
-# Containers
 
 
 def _object(names: Sequence[str], columns: Sequence[pa.Array], rows: int, spelling: Spelling) -> pa.Array:
@@ -129,9 +125,8 @@ def _object(names: Sequence[str], columns: Sequence[pa.Array], rows: int, spelli
 
 
 def _struct(array: pa.StructArray, spelling: Spelling) -> pa.Array:
-    names = [array.type.field(index).name for index in range(array.type.num_fields)]
-    columns = [array.field(index) for index in range(len(names))]
-    return _with_nulls(_object(names, columns, len(array), spelling), array)
+    columns = [array.field(at) for at in range(array.type.num_fields)]
+    return _with_nulls(_object([field.name for field in array.type], columns, len(array), spelling), array)
 
 
 def _list(array: pa.Array, spelling: Spelling) -> pa.Array:
@@ -142,9 +137,11 @@ def _list(array: pa.Array, spelling: Spelling) -> pa.Array:
 
 
 def _map(array: pa.MapArray, spelling: Spelling) -> pa.Array:
-    entries = _map_entries(array)
-    keys, values = entries.field(0), entries.field(1)
-    counts = np.asarray(pc.fill_null(_map_lengths(array), 0))
+    kind = array.type
+    entry = pa.struct([pa.field("key", kind.key_type, nullable=False), pa.field("value", kind.item_type)])
+    lists = array.cast(pa.list_(entry))
+    keys, values = lists.flatten().flatten()
+    counts = np.asarray(pc.fill_null(pc.list_value_length(lists), 0))
     rows = np.repeat(np.arange(len(counts)), counts)
     if spelling.omit_nulls and values.null_count:
         present = pc.is_valid(values)
@@ -158,18 +155,6 @@ def _map(array: pa.MapArray, spelling: Spelling) -> pa.Array:
     texts = pc.fill_null(json_values(values, spelling), "null")
     items = _join(json_values(keys, spelling), spelling.colon, texts)
     return _bracketed("{", offsets, items, "}", array, spelling)
-
-
-def _map_lengths(array: pa.MapArray) -> pa.Array:
-    return pc.list_value_length(array.cast(pa.list_(_entry_type(array.type))))
-
-
-def _map_entries(array: pa.MapArray) -> pa.StructArray:
-    return array.cast(pa.list_(_entry_type(array.type))).flatten()
-
-
-def _entry_type(kind: pa.MapType) -> pa.DataType:
-    return pa.struct([pa.field("key", kind.key_type, nullable=False), pa.field("value", kind.item_type)])
 
 
 def _offsets(array: pa.Array) -> np.ndarray:
@@ -191,9 +176,6 @@ def _with_nulls(text: pa.Array, array: pa.Array) -> pa.Array:
     if not array.null_count:
         return text
     return pc.if_else(pc.is_valid(array), text, pa.scalar(None, pa.large_string()))
-
-
-# Leaves
 
 
 def _join(*parts: pa.Array | str, separator: str = "", null_handling: str = "emit_null") -> pa.Array:
@@ -218,15 +200,11 @@ def _escaped(text: pa.Array, also: str = "", hex_format: str = "\\u{:04x}") -> p
     text = text.cast(pa.large_string())
     if not pc.any(pc.match_substring_regex(text, f'[\\x00-\\x1f"\\\\{also}]')).as_py():
         return text
-    found = _characters_in(text, f"[^\\x00-\\x1f{also}]")
+    strange = pc.replace_substring_regex(text, f"[^\\x00-\\x1f{also}]", "").unique().to_pylist()
     text = pc.replace_substring(pc.replace_substring(text, "\\", "\\\\"), '"', '\\"')
-    for character in found:
+    for character in set("".join(filter(None, strange))):
         text = pc.replace_substring(text, character, _SHORT_ESCAPES.get(character) or hex_format.format(ord(character)))
     return text
-
-
-def _characters_in(text: pa.Array, all_but: str) -> set[str]:
-    return set("".join(filter(None, pc.replace_substring_regex(text, all_but, "").unique().to_pylist())))
 
 
 def _string(array: pa.Array) -> pa.Array:
@@ -237,17 +215,20 @@ def _double(array: pa.Array) -> pa.Array:
     array = array.cast(pa.float64())
     text = array.cast(pa.large_string())
     whole = pc.match_substring_regex(text, "^-?[0-9]+$")
-    text = pc.if_else(whole, _join(text, ".0"), text)
-    return _name_special(array, text)
+    return _name_special(array, pc.if_else(whole, _join(text, ".0"), text))
 
 
 def _name_special(array: pa.Array, text: pa.Array) -> pa.Array:
     """NaN and the infinities, which JSON has no numbers for, as strings."""
     if not pc.any(pc.invert(pc.is_finite(array))).as_py():
         return text
-    text = pc.if_else(pc.is_nan(array), pa.scalar('"NaN"', pa.large_string()), text)
-    text = pc.if_else(pc.equal(array, float("inf")), pa.scalar('"Infinity"', pa.large_string()), text)
-    return pc.if_else(pc.equal(array, float("-inf")), pa.scalar('"-Infinity"', pa.large_string()), text)
+    for is_one, name in (
+        (pc.is_nan(array), "NaN"),
+        (pc.equal(array, float("inf")), "Infinity"),
+        (pc.equal(array, float("-inf")), "-Infinity"),
+    ):
+        text = pc.if_else(is_one, pa.scalar(f'"{name}"', pa.large_string()), text)
+    return text
 
 
 def decimal_text(array: pa.Array) -> pa.Array:
@@ -256,8 +237,7 @@ def decimal_text(array: pa.Array) -> pa.Array:
     scale = max(kind.scale, 0)
     if kind.scale < 0:
         array = array.cast(pa.decimal256(76, 0))
-    wide = pa.decimal256(76, scale)
-    array = array.cast(wide)
+    array = array.cast(pa.decimal256(76, scale))
     unscaled = pa.Array.from_buffers(pa.decimal256(76, 0), len(array), array.buffers(), offset=array.offset)
     text = unscaled.cast(pa.large_string())
     if not scale:
@@ -280,10 +260,6 @@ def _quoted_timestamp(array: pa.Array) -> pa.Array:
     zulu = "Z" if array.type.tz else ""
     local = array.cast(pa.int64()).cast(pa.timestamp(array.type.unit)).cast(pa.timestamp("us"), safe=False)
     return _quoted(pc.strftime(local, f"%Y-%m-%dT%H:%M:%S{zulu}"))
-
-
-def _quoted_time(array: pa.Array) -> pa.Array:
-    return _quoted(array.cast(pa.large_string()))
 
 
 def base64_text(array: pa.Array) -> pa.Array:
@@ -376,6 +352,6 @@ def plain_texts(batch: pa.RecordBatch) -> list[pa.Array]:
 
 def _unquoted(column: pa.Array, text: pa.Array) -> pa.Array:
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+    if is_text(kind):
         return column.cast(pa.large_string())
     return text if pa.types.is_nested(kind) else pc.utf8_trim(text, '"')

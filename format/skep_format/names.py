@@ -190,7 +190,6 @@ class Marker:
 
     @property
     def data_path(self) -> str:
-        """The announced file, relative to the table's base path."""
         """The announced data file, relative to the table's base."""
         return join(self.partition_path, self.file_name)
 

@@ -30,9 +30,7 @@ class Status(Enum):
 
     SUPPORTED = "supported"
     PLANNED = "planned"  # known, not built: refused by name when set, unless it asks for what skep does anyway
-    NO_EFFECT = (
-        "no effect"  # there is nothing in skep that it would change: a warning, unless it asks for what skep does
-    )
+    NO_EFFECT = "no effect"  # nothing in skep would change by it: a warning, unless it asks for what skep does
 
 
 class UnknownOptionWarning(UserWarning):
@@ -327,7 +325,9 @@ def _warn_once(message: str, category: type[Warning]) -> None:
 
 def mask(key: str, value: str) -> str:
     """What may be shown of an option's value."""
-    return "****" if _is_secret(key) else value
+    known = REGISTRY.find(key)
+    secret = bool(known and known.secret) or any(word in key.lower() for word in _SECRET_WORDS)
+    return "****" if secret else value
 
 
 _SECRET_WORDS = (
@@ -343,11 +343,6 @@ _SECRET_WORDS = (
     "encryption.key.list",
     "encryption.new.key.list",
 )
-
-
-def _is_secret(key: str) -> bool:
-    known = REGISTRY.find(key)
-    return bool(known and known.secret) or any(word in key.lower() for word in _SECRET_WORDS)
 
 
 def _text(value: object) -> str:

@@ -17,7 +17,6 @@ class Runner(Protocol):
 
     def map(self, function: Callable[[T], R], tasks: Iterable[T]) -> Sequence[R]:
         """Results in the order of the tasks. The first error is raised, after running tasks have ended."""
-        ...
 
 
 class ThreadRunner:

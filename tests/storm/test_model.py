@@ -118,7 +118,7 @@ def gate(call: str = "") -> str:
 class Files:
     """A storage in memory, whose every call is a step of the writer that makes it."""
 
-    flags = StorageFlags(atomic_rename=True, conditional_put=True)
+    flags = StorageFlags(atomic_rename=True)
     root = "memory://table"
 
     def __init__(self, clock: Clock) -> None:

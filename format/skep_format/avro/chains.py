@@ -13,22 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from skep_format.avro.cursors import I64, Bytes, press
-from skep_format.avro.types import AvroType, UnionType, members_of, null_branch
-from skep_format.schema.avro import decimal_size
-from skep_format.schema.types import (
-    BinaryType,
-    BooleanType,
-    DecimalType,
-    DoubleType,
-    Field,
-    FixedType,
-    FloatType,
-    ListType,
-    MapType,
-    StringType,
-    StructType,
-    UuidType,
-)
+from skep_format.avro.types import AvroType, UnionType, fixed_size, members_of, null_branch
+from skep_format.schema import types
+from skep_format.schema.types import Field, StructType
 
 _WINDOW = 1 << 20  # bytes looked at together
 _MOST_BLOCKS = 64  # of an array within an element
@@ -89,7 +76,7 @@ def _behind(kind: AvroType, source: Bytes, at: I64, end: int) -> I64:
                 rows, at = rows[inside], at[inside]
             result[rows] = at
             return result
-        case ListType() | MapType():
+        case types.ListType() | types.MapType():
             return _behind_elements(members_of(kind), source, at, end)
         case UnionType():
             branch, at = _long(source, at, end)
@@ -101,19 +88,11 @@ def _behind(kind: AvroType, source: Bytes, at: I64, end: int) -> I64:
                 else:
                     result[rows] = _behind(inner, source, at[rows], end)
             return result
-        case StringType() | UuidType() | BinaryType() | DecimalType(fixed_size=0):
+        case types.StringType() | types.UuidType() | types.BinaryType() | types.DecimalType(fixed_size=0):
             length, at = _long(source, at, end)
             return np.where((length < 0) | (length > end - at), end + 1, at + np.clip(length, 0, end + 1))
-        case DecimalType():
-            return at + (kind.fixed_size or decimal_size(kind.precision))
-        case FixedType():
-            return at + kind.size
-        case DoubleType():
-            return at + 8
-        case FloatType():
-            return at + 4
-        case BooleanType():
-            return at + 1
+    if (size := fixed_size(kind)) is not None:
+        return at + size
     return _long(source, at, end)[1]
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from skep_format.avro.decode import decode_records
 from skep_format.avro.encode import encode_records
 from skep_format.errors import CorruptFileError
+from skep_format.protobuf import format_varint
 from skep_format.schema.arrow import to_arrow
 from skep_format.schema.avro import avro_text, parse_avro
 from skep_format.schema.types import Field, ListType, Schema, StructType
@@ -87,8 +88,4 @@ def _sized(data: bytes) -> bytes:
 
 def _long(value: int) -> bytes:
     """A number that is not negative, zigzag and in groups of seven bits."""
-    left, found = value << 1, bytearray()
-    while left > 0x7F:
-        found.append(left & 0x7F | 0x80)
-        left >>= 7
-    return bytes([*found, left])
+    return format_varint(value << 1)

@@ -6,8 +6,8 @@ next one is. Columns that nobody asked for are skipped: the cursors move, nothin
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import Any
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,32 +15,22 @@ import pyarrow as pa
 
 from skep_format.avro.chains import element_starts
 from skep_format.avro.cursors import I64, U8, Bytes, Cursors
-from skep_format.avro.types import AvroType, UnionType, arrow_field, arrow_of, as_record, members_of, null_branch
+from skep_format.avro.types import (
+    AvroType,
+    UnionType,
+    arrow_field,
+    arrow_of,
+    as_record,
+    fixed_size,
+    members_of,
+    null_branch,
+)
 from skep_format.buffers import bytes_and_offsets
 from skep_format.errors import CorruptFileError
-from skep_format.schema.avro import decimal_size
-from skep_format.schema.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    EnumType,
-    Field,
-    FixedType,
-    FloatType,
-    IntType,
-    ListType,
-    LongType,
-    MapType,
-    Schema,
-    StringType,
-    StructType,
-    TimestampType,
-    TimeType,
-    UuidType,
-)
+from skep_format.schema import types
+from skep_format.schema.types import Field, Schema, StructType
 
+T = TypeVar("T")
 Mask = npt.NDArray[np.bool_]
 
 # Records decoded at once: their bytes and the cursors' arrays should stay in the processor's cache.
@@ -144,24 +134,31 @@ def _chunks(starts: I64, ends: I64) -> Iterator[tuple[int, int]]:
         yield 0, 0
 
 
-# -- decoding ----------------------------------------------------------------------------------------------------------
-
-
 def _field(field: Field, cursors: Cursors) -> pa.Array:
     """A value that may be null by a union of two branches."""
+    values, valid = _read_slot(field, cursors, _value)
+    if valid is None:
+        return values
+    return pa.nulls(len(cursors), arrow_of(field.type)) if values is None else _spread(values, valid)
+
+
+def _read_slot(field: Field, cursors: Cursors, read: Callable[[AvroType, Cursors], T]) -> tuple[T | None, Mask | None]:
+    """What `read` returns of the values that are not null (None: all are), and which are not (None: all are)."""
     kind = field.type
     if not field.nullable or isinstance(kind, UnionType):
-        return _value(kind, cursors)
+        return read(kind, cursors), None
     valid = _validity(null_branch(field), cursors)
-    if valid.all():
-        return _value(kind, cursors)
-    rows = np.nonzero(valid)[0]
+    return (read(kind, cursors), None) if valid.all() else (_read_some(kind, cursors, valid, read), valid)
+
+
+def _read_some(kind: AvroType, cursors: Cursors, taken: Mask, read: Callable[[AvroType, Cursors], T]) -> T | None:
+    rows = np.nonzero(taken)[0]
     if not len(rows):
-        return pa.nulls(len(cursors), arrow_of(kind))
+        return None
     some = cursors.take(rows)
-    values = _value(kind, some)
+    found = read(kind, some)
     cursors.put_back(rows, some)
-    return _spread(values, valid)
+    return found
 
 
 def _validity(null_at: int, cursors: Cursors) -> Mask:
@@ -184,33 +181,35 @@ def _spread(values: pa.Array, valid: Mask) -> pa.Array:
 
 def _value(kind: AvroType, cursors: Cursors) -> pa.Array:
     match kind:
-        case StringType() | UuidType():
+        case types.StringType() | types.UuidType():
             return cursors.text()
-        case LongType():
+        case types.LongType():
             return pa.array(cursors.long())
-        case IntType() | DateType() | TimeType(unit="ms"):
+        case types.IntType() | types.DateType() | types.TimeType(unit="ms"):
             return _plain(arrow_of(kind), cursors.int())
-        case TimestampType() | TimeType():
+        case types.TimestampType() | types.TimeType():
             return _plain(arrow_of(kind), cursors.long())
-        case DoubleType():
+        case types.DoubleType():
             return pa.array(cursors.number("<f8"))
-        case FloatType():
+        case types.FloatType():
             return pa.array(cursors.number("<f4"))
-        case BooleanType():
+        case types.BooleanType():
             return _booleans(cursors)
-        case DecimalType():
+        case types.DecimalType():
             return _decimals(kind, cursors)
-        case BinaryType():
+        case types.BinaryType():
             return cursors.gather(*cursors.span())
-        case FixedType():
+        case types.FixedType():
             flat = cursors.fixed(kind.size)
             return pa.Array.from_buffers(arrow_of(kind), len(cursors), [None, pa.py_buffer(np.ascontiguousarray(flat))])
-        case EnumType():
+        case types.EnumType():
             return _symbols(kind, cursors)
         case StructType():
+            if not kind.fields:
+                return pa.array([{}] * len(cursors), pa.struct([]))
             members = [_field(field, cursors) for field in kind.fields]
-            return _struct(kind, members, len(cursors))
-        case ListType() | MapType():
+            return pa.StructArray.from_arrays(members, fields=list(arrow_of(kind)))
+        case types.ListType() | types.MapType():
             return _elements(kind, cursors)
         case UnionType():
             return _union(kind, cursors)
@@ -229,7 +228,7 @@ def _booleans(cursors: Cursors) -> pa.Array:
     return pa.array(byte.view(np.bool_))
 
 
-def _symbols(kind: EnumType, cursors: Cursors) -> pa.Array:
+def _symbols(kind: types.EnumType, cursors: Cursors) -> pa.Array:
     number = cursors.int()
     wrong = (number < 0) | (number >= len(kind.symbols))
     if wrong.any():
@@ -237,8 +236,8 @@ def _symbols(kind: EnumType, cursors: Cursors) -> pa.Array:
     return pa.array(kind.symbols, pa.string()).take(pa.array(number))
 
 
-def _decimals(kind: DecimalType, cursors: Cursors) -> pa.Array:
-    size = decimal_size(kind.precision) if kind.fixed_size is None else kind.fixed_size
+def _decimals(kind: types.DecimalType, cursors: Cursors) -> pa.Array:
+    size = fixed_size(kind)
     unscaled = np.empty((len(cursors), 16), np.uint8)
     if size:
         _widen(cursors.fixed(size), unscaled, slice(None), cursors)
@@ -275,12 +274,6 @@ def _widen(big_endian: U8, target: U8, rows: Any, cursors: Cursors) -> None:
     target[rows] = wide
 
 
-def _struct(kind: StructType, members: list[pa.Array], rows: int) -> pa.Array:
-    if not members:
-        return pa.array([{}] * rows, pa.struct([]))
-    return pa.StructArray.from_arrays(members, fields=[arrow_field(field) for field in kind.fields])
-
-
 def _union(kind: UnionType, cursors: Cursors) -> pa.Array:
     """A struct with one member a branch; null where the branch is null."""
     branch = cursors.long()
@@ -294,14 +287,8 @@ def _union(kind: UnionType, cursors: Cursors) -> pa.Array:
         if inner is None:
             valid &= ~taken
             continue
-        rows = np.nonzero(taken)[0]
-        if not len(rows):
-            members.append(pa.nulls(len(cursors), arrow_of(inner)))
-            continue
-        some = cursors.take(rows)
-        values = _value(inner, some)
-        cursors.put_back(rows, some)
-        members.append(_spread(values, taken))
+        values = _read_some(inner, cursors, taken, _value)
+        members.append(pa.nulls(len(cursors), arrow_of(inner)) if values is None else _spread(values, taken))
     fields = list(arrow_of(kind))
     return pa.StructArray.from_arrays(members, fields=fields, mask=pa.array(~valid))
 
@@ -309,14 +296,14 @@ def _union(kind: UnionType, cursors: Cursors) -> pa.Array:
 # -- arrays and maps: in rounds, each taking one element of every record that has one more -----------------------------
 
 
-def _elements(kind: ListType | MapType, cursors: Cursors) -> pa.Array:
+def _elements(kind: types.ListType | types.MapType, cursors: Cursors) -> pa.Array:
     members = members_of(kind)
     rounds = _Rounds(cursors, members)
     parts = [[_field(member, some) for member in members] for some in rounds]
     columns = [
         rounds.in_order([part[at] for part in parts], arrow_of(member.type)) for at, member in enumerate(members)
     ]
-    made = pa.ListArray if isinstance(kind, ListType) else pa.MapArray
+    made = pa.ListArray if isinstance(kind, types.ListType) else pa.MapArray
     return made.from_arrays(rounds.offsets(), *columns, type=arrow_of(kind))
 
 
@@ -412,56 +399,27 @@ def _smallest(kind: AvroType, nullable: bool) -> int:
     """The least number of bytes a value takes; 0 only for fixed types and records without any."""
     if nullable:
         return 1
-    match kind:
-        case StructType():
-            return sum(_smallest(field.type, field.nullable) for field in kind.fields)
-        case FixedType():
-            return kind.size
-        case DoubleType():
-            return 8
-        case FloatType():
-            return 4
-    return 1
-
-
-# -- skipping ----------------------------------------------------------------------------------------------------------
+    if isinstance(kind, StructType):
+        return sum(_smallest(field.type, field.nullable) for field in kind.fields)
+    size = fixed_size(kind)
+    return 1 if size is None else size
 
 
 def _skip_field(field: Field, cursors: Cursors) -> None:
-    kind = field.type
-    if not field.nullable or isinstance(kind, UnionType):
-        _skip(kind, cursors)
-        return
-    valid = _validity(null_branch(field), cursors)
-    if valid.all():
-        _skip(kind, cursors)
-        return
-    rows = np.nonzero(valid)[0]
-    if not len(rows):
-        return
-    some = cursors.take(rows)
-    _skip(kind, some)
-    cursors.put_back(rows, some)
+    _read_slot(field, cursors, _skip)
 
 
 def _skip(kind: AvroType, cursors: Cursors) -> None:
+    if (size := fixed_size(kind)) is not None:
+        cursors.move(size)
+        return
     match kind:
-        case StringType() | UuidType() | BinaryType() | DecimalType(fixed_size=0):
+        case types.StringType() | types.UuidType() | types.BinaryType() | types.DecimalType():
             cursors.span()
-        case DoubleType():
-            cursors.move(8)
-        case FloatType():
-            cursors.move(4)
-        case BooleanType():
-            cursors.move(1)
-        case FixedType():
-            cursors.move(kind.size)
-        case DecimalType():
-            cursors.move(kind.fixed_size or decimal_size(kind.precision))
         case StructType():
             for field in kind.fields:
                 _skip_field(field, cursors)
-        case ListType() | MapType():
+        case types.ListType() | types.MapType():
             for some in _Rounds(cursors, members := members_of(kind)):
                 for member in members:
                     _skip_field(member, some)

@@ -15,31 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_format.avro.types import AvroType, UnionType, arrow_field, as_record, members_of, null_branch
+from skep_format.avro.types import AvroType, UnionType, arrow_field, as_record, fixed_size, members_of, null_branch
 from skep_format.buffers import bytes_and_offsets
 from skep_format.errors import SchemaError
-from skep_format.schema.avro import decimal_size
-from skep_format.schema.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    EnumType,
-    Field,
-    FixedType,
-    FloatType,
-    IntType,
-    ListType,
-    LongType,
-    MapType,
-    Schema,
-    StringType,
-    StructType,
-    TimestampType,
-    TimeType,
-    UuidType,
-)
+from skep_format.protobuf import format_varint
+from skep_format.schema import types
+from skep_format.schema.types import Field, Schema, StructType
 
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -147,23 +128,23 @@ def _among(rows: Mask, values: Any) -> Mask:
 
 def _value(kind: AvroType, values: Any, rows: Mask, path: str) -> Pieces:
     match kind:
-        case StringType() | UuidType() | BinaryType():
+        case types.StringType() | types.UuidType() | types.BinaryType():
             return _sized(values.cast(pa.large_binary()), rows)
-        case LongType() | TimestampType() | TimeType(unit="us"):
+        case types.LongType() | types.TimestampType() | types.TimeType(unit="us"):
             return [_varints(_numbers(values, pa.int64()), rows)]
-        case IntType() | DateType() | TimeType():
+        case types.IntType() | types.DateType() | types.TimeType():
             return [_varints(_numbers(values, pa.int32()).astype(np.int64), rows)]
-        case DoubleType():
+        case types.DoubleType():
             return [_fixed(_numbers(values, pa.float64()).astype("<f8"), rows)]
-        case FloatType():
+        case types.FloatType():
             return [_fixed(_numbers(values, pa.float32()).astype("<f4"), rows)]
-        case BooleanType():
+        case types.BooleanType():
             return [_fixed(_numbers(values.cast(pa.uint8()), pa.uint8()), rows)]
-        case DecimalType():
+        case types.DecimalType():
             return _decimals(kind, values, rows, path)
-        case FixedType():
+        case types.FixedType():
             return [_cleared(values.cast(pa.large_binary()), rows)]
-        case EnumType():
+        case types.EnumType():
             return [_varints(_symbols(kind, values, rows, path), rows)]
         case StructType():
             members = [
@@ -172,7 +153,7 @@ def _value(kind: AvroType, values: Any, rows: Mask, path: str) -> Pieces:
                 for piece in _slot(field, values.field(number), rows, f"{path}.{field.name}")
             ]
             return members or [_fixed(np.zeros((len(values), 0), np.uint8), rows)]
-        case ListType() | MapType():
+        case types.ListType() | types.MapType():
             return _elements(kind, values, rows, path)
         case UnionType():
             return _union(kind, values, rows, path)
@@ -199,9 +180,6 @@ def _union(kind: UnionType, values: Any, rows: Mask, path: str) -> Pieces:
     if (branch[rows] < 0).any():
         raise SchemaError(f"column {path}: no branch of the union is set", column=path)
     return [_varints(branch, rows), *pieces]
-
-
-# -- pieces ------------------------------------------------------------------------------------------------------------
 
 
 def _varints(values: I64, rows: Mask) -> Any:
@@ -239,11 +217,7 @@ def _branches(value_at: int, null_at: int, valid: Mask, rows: Mask) -> Any:
 @lru_cache(maxsize=1024)
 def _constant(value: int) -> pa.Scalar:
     """The zig-zag varint of one number."""
-    unsigned, data = value << 1 ^ value >> 63, bytearray()
-    while unsigned >= 0x80:
-        data.append(unsigned & 0x7F | 0x80)
-        unsigned >>= 7
-    return _scalar(bytes([*data, unsigned]))
+    return _scalar(format_varint(value << 1 ^ value >> 63))
 
 
 def _ragged(matrix: npt.NDArray[np.uint8], size: I64) -> pa.Array:
@@ -289,9 +263,9 @@ def _sized(values: Any, rows: Mask) -> Pieces:
     return [_varints(length, rows), _cleared(values, rows)]
 
 
-def _decimals(kind: DecimalType, values: Any, rows: Mask, path: str) -> Pieces:
+def _decimals(kind: types.DecimalType, values: Any, rows: Mask, path: str) -> Pieces:
     little = np.frombuffer(values.buffers()[1], np.uint8, len(values) * 16, values.offset * 16).reshape(-1, 16)
-    size = decimal_size(kind.precision) if kind.fixed_size is None else kind.fixed_size
+    size = fixed_size(kind) or 0
     if size > 16:
         sign = np.repeat((little[:, 15:].view(np.int8) >> 7).view(np.uint8), size - 16, axis=1)
         return [_fixed(np.concatenate([sign, little[:, ::-1]], axis=1), rows)]
@@ -311,7 +285,7 @@ def _decimals(kind: DecimalType, values: Any, rows: Mask, path: str) -> Pieces:
     return [_varints(used.astype(np.int64), rows), _ragged(matrix, np.where(rows, used, 0))]
 
 
-def _symbols(kind: EnumType, values: Any, rows: Mask, path: str) -> I64:
+def _symbols(kind: types.EnumType, values: Any, rows: Mask, path: str) -> I64:
     number = pc.index_in(values, value_set=pa.array(kind.symbols, values.type))
     found: I64 = number.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     if (found[rows] < 0).any():
@@ -319,14 +293,15 @@ def _symbols(kind: EnumType, values: Any, rows: Mask, path: str) -> I64:
     return found
 
 
-def _elements(kind: ListType | MapType, values: Any, rows: Mask, path: str) -> Pieces:
+def _elements(kind: types.ListType | types.MapType, values: Any, rows: Mask, path: str) -> Pieces:
     """Lists and maps: one block with all elements, or none, then the end mark."""
     offsets = np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, values.offset * 4)
     first, last = int(offsets[0]), int(offsets[-1])
     # The elements under null slots are encoded too, or refused: only what `rows` own is looked at.
     counts = np.where(rows, np.diff(offsets), 0).astype(np.int64)
     owned = np.repeat(rows, np.diff(offsets))
-    columns = [values.values] if isinstance(kind, ListType) else [values.keys, values.items]  # offsets not applied
+    # their offsets are not applied
+    columns = [values.values] if isinstance(kind, types.ListType) else [values.keys, values.items]
     pieces = [
         piece
         for member, column in zip(members_of(kind), columns, strict=True)

@@ -14,18 +14,10 @@ from typing import Any
 import pyarrow as pa
 
 from skep_format.schema import arrow as schema_arrow
+from skep_format.schema import types
 from skep_format.schema.arrow import arrow_type
-from skep_format.schema.avro import AvroParser
-from skep_format.schema.types import (
-    NO_DEFAULT,
-    DataType,
-    Field,
-    ListType,
-    MapType,
-    Schema,
-    StringType,
-    StructType,
-)
+from skep_format.schema.avro import AvroParser, decimal_size
+from skep_format.schema.types import NO_DEFAULT, DataType, Field, Schema, StructType
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +32,8 @@ AvroType = DataType | UnionType
 
 def arrow_of(kind: AvroType) -> pa.DataType:
     """The Arrow type of what the decoder makes of `kind`."""
-    return _nested(_Same(kind)) if isinstance(kind, (UnionType, StructType, ListType, MapType)) else arrow_type(kind)
+    nested = (UnionType, StructType, types.ListType, types.MapType)
+    return _nested(_Same(kind)) if isinstance(kind, nested) else arrow_type(kind)
 
 
 class _Same:
@@ -71,12 +64,24 @@ def arrow_field(field: Field) -> pa.Field:
     return schema_arrow.arrow_field(field, arrow_of)
 
 
-def members_of(kind: ListType | MapType) -> tuple[Field, ...]:
+def members_of(kind: types.ListType | types.MapType) -> tuple[Field, ...]:
     """What an element is made of: one value, or key and value."""
-    if isinstance(kind, ListType):
-        return (Field("element", kind.element, kind.element_nullable, null_last=kind.null_last),)
-    value = Field("value", kind.value, kind.value_nullable, null_last=kind.null_last)
-    return Field("key", StringType(), nullable=False), value
+    held = types.members_of(kind)
+    return held if isinstance(kind, types.ListType) else (Field("key", types.StringType(), nullable=False), *held)
+
+
+def fixed_size(kind: AvroType) -> int | None:
+    """How many bytes each value takes; None where that is not the same for all."""
+    match kind:
+        case types.FixedType():
+            return kind.size
+        case types.DecimalType():
+            return decimal_size(kind.precision) if kind.fixed_size is None else kind.fixed_size or None
+        case types.DoubleType():
+            return 8
+        case types.FloatType():
+            return 4
+    return 1 if isinstance(kind, types.BooleanType) else None
 
 
 def null_branch(field: Field) -> int:

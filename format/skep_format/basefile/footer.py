@@ -6,6 +6,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property, partial
 
 import pyarrow as pa
@@ -25,25 +26,18 @@ from skep_format.storage import Storage
 from skep_format.storage.ranged import TAIL_BYTES
 
 
+@dataclass(frozen=True, eq=False)
 class BaseFileFooter:
     """The footer of a base file. The bloom filter and the schemas are decoded on first access.
 
     `encrypted`: of an encrypted file, for its readers; None of others.
     """
 
-    def __init__(
-        self,
-        path: str,
-        num_rows: int,
-        arrow_schema: pa.Schema,
-        entries: Mapping[str, str],
-        encrypted: Encrypted | None = None,
-    ) -> None:
-        self.path = path
-        self.encrypted = encrypted
-        self.num_rows = num_rows
-        self.arrow_schema = arrow_schema
-        self.entries = entries
+    path: str
+    num_rows: int
+    arrow_schema: pa.Schema
+    entries: Mapping[str, str]
+    encrypted: Encrypted | None = None
 
     @property
     def min_key(self) -> str | None:

@@ -20,8 +20,9 @@ import pyarrow.compute as pc
 from skep_format.basefile import keys
 from skep_format.errors import CorruptFileError, SchemaError, SkepError, UnsupportedError
 from skep_format.protobuf import format_message, read_message, read_varint
-from skep_format.schema.arrow import to_arrow
+from skep_format.schema.arrow import rebuilt, to_arrow
 from skep_format.schema.avro import parse_avro
+from skep_format.schema.evolve import around
 
 if TYPE_CHECKING:  # imported where an ORC file is opened
     from pyarrow.orc import ORCFile
@@ -134,8 +135,7 @@ class OrcRows:
             yield self._typed(self._stripe(number, wanted), self._stripes[number])
         if not self._stripes:
             schema = pa.schema([self._file.schema.field(name) for name in wanted])
-            empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
-            yield self._typed(empty, None)
+            yield self._typed(pa.RecordBatch.from_pylist([], schema=schema), None)
 
     def instants(self) -> str | None:
         """A column with values of ORC's type of instants, which Spark and Hudi don't know; None without any."""
@@ -160,11 +160,18 @@ class OrcRows:
                 continue
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
                 found[name].add(column)
-        statistics = [_bytes(value) for number, value in self._footer if number == _COLUMN_STATISTICS]
-        types = [_type_of(_bytes(value)) for number, value in self._footer if number == _TYPES]
-        for name, top in zip(names, types[0][1], strict=True):
-            if not broken and top < len(statistics) and found[name].differs(statistics[top]):
+        for name, top in zip(names, self._kinds[0][1], strict=True):
+            if not broken and top < len(self._statistics) and found[name].differs(self._statistics[top]):
                 yield f"column {name}: values that its statistics do not state"
+
+    @cached_property
+    def _statistics(self) -> list[bytes]:
+        """Of all columns, those of nested ones included."""
+        return [_bytes(value) for number, value in self._footer if number == _COLUMN_STATISTICS]
+
+    @cached_property
+    def _kinds(self) -> list[tuple[int, list[int], list[str]]]:
+        return [_type_of(_bytes(value)) for number, value in self._footer if number == _TYPES]
 
     @cached_property
     def _stated(self) -> Mapping[str, pa.DataType]:
@@ -206,7 +213,7 @@ class OrcRows:
 
     def _types(self, wanted: Sequence[str]) -> Iterator[tuple[str, int, int]]:
         """The types within columns: the column's name, the type's number and its kind."""
-        types = [_type_of(_bytes(value)) for number, value in self._footer if number == _TYPES]
+        types = self._kinds
         names, tops = types[0][2], types[0][1]
         for name, first in zip(names, tops, strict=True):
             end = next((top for top in tops if top > first), len(types))
@@ -237,34 +244,22 @@ class OrcRows:
     def check_times(self, columns: Sequence[str] | None = None) -> None:
         """UnsupportedError where the footer states timestamps in these columns that don't fit nanoseconds."""
         wanted = self._wanted(columns)
-        statistics = [_bytes(value) for number, value in self._footer if number == _COLUMN_STATISTICS]
         for name, number, kind in self._types(wanted):
-            if kind in (_TIMESTAMP, _INSTANT) and number < len(statistics):
-                self._check_bounds(name, statistics[number])
-
-    def _check_bounds(self, column: str, statistics: bytes) -> None:
-        bounds = dict(read_message(_bytes(dict(read_message(statistics)).get(_OF_TIMES, b""))))
-        for field in (_LOW, _HIGH, _LOW_UTC, _HIGH_UTC):
-            if abs(millis := _signed(int(bounds.get(field, 0)))) >= MOST_MILLIS:
-                raise far_time(self._path, column, millis)
+            if kind not in (_TIMESTAMP, _INSTANT) or number >= len(self._statistics):
+                continue
+            bounds = dict(read_message(_bytes(dict(read_message(self._statistics[number])).get(_OF_TIMES, b""))))
+            for field in (_LOW, _HIGH, _LOW_UTC, _HIGH_UTC):
+                if abs(millis := _signed(int(bounds.get(field, 0)))) >= MOST_MILLIS:
+                    raise far_time(self._path, name, millis)
 
 
 def without_avro(schema: pa.Schema) -> pa.Schema:
     """The types of an ORC file that has no Avro schema: timestamps are instants in microseconds, as Spark has them."""
-    return pa.schema([_with_instants(field) for field in schema])
 
+    def instant(kind: pa.DataType) -> pa.DataType:
+        return pa.timestamp("us", "UTC") if pa.types.is_timestamp(kind) else kind
 
-def _with_instants(field: pa.Field) -> pa.Field:
-    kind, t = field.type, pa.types
-    if t.is_timestamp(kind):
-        kind = pa.timestamp("us", "UTC")
-    elif t.is_struct(kind):
-        kind = pa.struct([_with_instants(member) for member in kind])
-    elif t.is_list(kind):
-        kind = pa.list_(_with_instants(kind.value_field))
-    elif t.is_map(kind):
-        kind = pa.map_(kind.key_type, _with_instants(kind.item_field))
-    return field.with_type(kind)
+    return pa.schema([rebuilt(field, instant) for field in schema])
 
 
 def far_time(path: str, column: str, millis: int) -> UnsupportedError:
@@ -310,16 +305,13 @@ class _Measure:
             bounds = dict(read_message(_bytes(stated.get(kind, b""))))
             ends = {_LOW: self._low, _HIGH: self._high}
             for field, found in ends.items() if self._low is not None else ():
-                if field in bounds and _stated_bound(bounds[field]) != found:
+                value = bounds.get(field)
+                if value is not None and (_signed(value) if isinstance(value, int) else value.decode()) != found:
                     return True
             # Java and Arrow wrap sums that are too large
             if _SUM in bounds and (_signed(int(bounds[_SUM])) - self._sum) % (1 << 64):
                 return True
         return False
-
-
-def _stated_bound(value: int | bytes) -> int | str:
-    return _signed(value) if isinstance(value, int) else value.decode()
 
 
 def _signed(zigzag: int) -> int:
@@ -412,9 +404,3 @@ def _as_stated(values: pa.Array, kind: pa.DataType, zone: str) -> pa.Array:
             values, made, pa.StructArray.from_arrays([values.keys, items], fields=[made.key_field, made.item_field])
         )
     return values
-
-
-def around(values: pa.Array, kind: pa.DataType, child: pa.Array) -> pa.Array:
-    """A list or map with other elements, of `kind` then."""
-    validity, offsets = values.buffers()[:2]
-    return pa.Array.from_buffers(kind, len(values), [validity, offsets], values.null_count, values.offset, [child])

@@ -12,7 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_format.basefile.options import BaseFileOptions
-from skep_format.basefile.orc_file import LONGEST_POSTSCRIPT, MOST_MILLIS, around, far_time, with_user_metadata
+from skep_format.basefile.orc_file import LONGEST_POSTSCRIPT, MOST_MILLIS, far_time, with_user_metadata
+from skep_format.schema.arrow import rebuilt, without_metadata
+from skep_format.schema.evolve import around
 
 if TYPE_CHECKING:  # imported where a file is written
     from pyarrow.orc import ORCWriter
@@ -155,14 +157,10 @@ def orc_bytes(schema: pa.Schema, rows: pa.Table, options: BaseFileOptions, entri
 
 def orc_schema(schema: pa.Schema) -> pa.Schema:
     """The types in which Hudi keeps those of a table in ORC: what ORC has no type for is a number there."""
-    return pa.schema([_in_orc(field) for field in schema])
+    return pa.schema([rebuilt(field, _in_orc, without_metadata) for field in schema])
 
 
-def _in_orc(field: pa.Field) -> pa.Field:
-    return pa.field(field.name, _type_in_orc(field.type), field.nullable)
-
-
-def _type_in_orc(kind: pa.DataType) -> pa.DataType:
+def _in_orc(kind: pa.DataType) -> pa.DataType:
     t = pa.types
     if t.is_timestamp(kind):
         return pa.int64() if kind.tz is None else pa.timestamp(kind.unit)
@@ -172,12 +170,6 @@ def _type_in_orc(kind: pa.DataType) -> pa.DataType:
         return pa.int64()
     if t.is_fixed_size_binary(kind):
         return pa.binary()
-    if t.is_list(kind):
-        return pa.list_(_in_orc(kind.value_field))
-    if t.is_map(kind):
-        return pa.map_(kind.key_type, _in_orc(kind.item_field))
-    if t.is_struct(kind):
-        return pa.struct([_in_orc(field) for field in kind])
     return kind
 
 

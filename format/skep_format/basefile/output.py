@@ -131,7 +131,8 @@ class ParquetOutput:
             self._held += data
         else:
             # A file that begins with a copied row group has its first bytes already.
-            present = max(0, len(parquet.MAGIC) - self._own_bytes) if self._begins_with_copy else 0
+            copied = bool(self._groups) and isinstance(self._groups[0], _Copied)
+            present = max(0, len(parquet.MAGIC) - self._own_bytes) if copied else 0
             self._sink.write(memoryview(data)[present:])
         self._own_bytes += len(data)
         return len(data)
@@ -147,10 +148,6 @@ class ParquetOutput:
     def close(self) -> None:
         """What is written later goes nowhere."""
         self.closed = True
-
-    @property
-    def _begins_with_copy(self) -> bool:
-        return bool(self._groups) and isinstance(self._groups[0], _Copied)
 
 
 def _own_group(group: Struct, own: _Own, behind: int) -> Struct:

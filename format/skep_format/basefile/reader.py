@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
 
@@ -31,10 +31,13 @@ _COMPARED_ROWS = 1 << 20
 
 
 class OpenBaseFile:
-    """A base file that is open: its footer and its rows, of which a small remote file takes one request for both."""
+    """A base file that is open: its footer and its rows, of which a small remote file takes one request for both.
+
+    `keys` are those of the storage that it is in.
+    """
 
     def __init__(self, source: pa.NativeFile, path: str, keys: ParquetKeys | None = None) -> None:
-        self._source, self._path, self._keys = source, path, keys
+        self._source, self._path, self.keys = source, path, keys
         self._metadata: pq.FileMetaData | None = None
         self._encrypted: Encrypted | None = None
         self._files: dict[tuple[str, ...], pq.ParquetFile] = {}
@@ -43,7 +46,7 @@ class OpenBaseFile:
 
     def footer(self) -> BaseFileFooter:
         """Reads the footer, which `rows` then does not read again. CorruptFileError when it can't be read."""
-        footer, self._metadata, self._tail = opened_footer(self._source, self._path, self._keys)
+        footer, self._metadata, self._tail = opened_footer(self._source, self._path, self.keys)
         self._encrypted = footer.encrypted
         return footer
 
@@ -66,11 +69,6 @@ class OpenBaseFile:
         if self.metadata is None or self._encrypted is not None:
             return self._metadata
         return RowGroups(self._source, self._path).metadata()
-
-    @property
-    def keys(self) -> ParquetKeys | None:
-        """Those of the storage that it is in."""
-        return self._keys
 
     @cached_property
     def row_groups(self) -> RowGroups | None:
@@ -142,9 +140,11 @@ class OpenBaseFile:
                 yield start, batch.column(0)
                 start += batch.num_rows
             return
+        texts = wanted.cast(pa.binary())  # compared by the order of their bytes
         for number, (rows, bounds) in enumerate(zip(groups.rows, groups.text_bounds(column), strict=True)):
             at, start = start, start + rows
-            if bounds is None or _any_within(wanted, *bounds):
+            low, high = bounds or (b"", b"")
+            if bounds is None or pc.any(pc.and_(pc.greater_equal(texts, low), pc.less_equal(texts, high))).as_py():
                 for batch in self.rows(columns=[column], batch_rows=_COMPARED_ROWS, groups=(number,)):
                     yield at, batch.column(0)
                     at += batch.num_rows
@@ -161,7 +161,7 @@ class OpenBaseFile:
             self._look(file.metadata)
             if self._encrypted is not None and self._encrypted.hidden:
                 return file.num_row_groups, file.num_row_groups
-            statistics = Statistics.of(self._source, condition, self._keys)
+            statistics = Statistics.of(self._source, condition, self.keys)
             calendar = self._calendar_of(file.metadata)
             return len(_groups_to_read(file, calendar, statistics, schema)), file.num_row_groups
 
@@ -178,7 +178,7 @@ class OpenBaseFile:
         with damage_named(path):
             self._look_ahead()
             hides = self._encrypted is not None and bool(self._encrypted.hidden)
-            statistics = None if hides else Statistics.of(source, condition, self._keys)
+            statistics = None if hides else Statistics.of(source, condition, self.keys)
             if statistics is not None:
                 self._look(statistics.metadata)
                 self._metadata = statistics.metadata  # read once for both
@@ -199,7 +199,11 @@ class OpenBaseFile:
                 sought = condition if _fits(condition, file.schema_arrow, columns, target) else None
             seen = False
             left = groups if groups is not None else _groups_to_read(file, calendar, statistics, target)
-            for run in [[group] for group in left] if sought is not None else _runs(file.metadata, left):
+            runs: Iterable[Sequence[int]] = [[group] for group in left]
+            if sought is None:  # Arrow fetches what is read together in few requests, and keeps its bytes to the end
+                sizes = file.metadata.row_group
+                runs = in_groups(left, lambda group: sizes(group).total_byte_size, _TOGETHER_BYTES)
+            for run in runs:
                 batches = None
                 if sought is not None and columns is not None:
                     batches = matching_rows(file, run[0], sought, columns, batch_rows, self._with_dictionaries)
@@ -211,7 +215,8 @@ class OpenBaseFile:
                     yield plain if calendar is None else calendar.proleptic(plain)
             if not seen:
                 schema = file.schema_arrow.remove_metadata()
-                yield _empty(schema if columns is None else pa.schema([schema.field(name) for name in columns]))
+                held = schema if columns is None else pa.schema([schema.field(name) for name in columns])
+                yield pa.RecordBatch.from_pylist([], schema=held)
 
     def _has_several_groups(self) -> bool:
         """Of a file with one there is nothing to leave out, and no footer to be read for it."""
@@ -222,7 +227,7 @@ class OpenBaseFile:
     def _parquet(self, encoded: tuple[str, ...]) -> pq.ParquetFile:
         """Made once: Arrow looks at all columns for it."""
         if encoded not in self._files:
-            self._files[encoded] = parquet_file(self._source, self._metadata, encoded, self._keys)
+            self._files[encoded] = parquet_file(self._source, self._metadata, encoded, self.keys)
         return self._files[encoded]
 
     def _calendar_of(self, metadata: pq.FileMetaData) -> LegacyCalendar | None:
@@ -233,12 +238,12 @@ class OpenBaseFile:
 
     def _look_ahead(self) -> None:
         """With keys, reads the footer first, which shows the columns that are hidden."""
-        if self._keys is not None and self._metadata is None:
+        if self.keys is not None and self._metadata is None:
             self.footer()
 
     def _look(self, metadata: pq.FileMetaData) -> None:
         """EncryptedFileError for an encrypted file without keys: Arrow would end the process at some of its columns."""
-        if self._keys is None and self._metadata is None:
+        if self.keys is None and self._metadata is None:
             encryption_of(partial(read_end, self._source), metadata, None, self._path)
 
     def _with_dictionaries(self, columns: Sequence[str]) -> pq.ParquetFile:
@@ -272,22 +277,11 @@ def read_base(
         yield from file.rows(columns=columns, schema=schema, names=names, condition=condition, batch_rows=batch_rows)
 
 
-def _any_within(values: pa.Array, low: bytes, high: bytes) -> bool:
-    """Whether one of some texts lies within bounds, by the order of their bytes."""
-    plain = values.cast(pa.binary())
-    return bool(pc.any(pc.and_(pc.greater_equal(plain, low), pc.less_equal(plain, high))).as_py())
-
-
 def _wanted(columns: Sequence[str] | None, schema: Schema | None, names: SourceNames | None) -> Sequence[str] | None:
     if schema is None:
         return columns
     sources = (names.get(name, name) if names else name for name in schema.names())
     return [source for source in sources if source is not None]
-
-
-def _runs(metadata: pq.FileMetaData, groups: Sequence[int]) -> Iterator[list[int]]:
-    """Row groups that are read together: Arrow fetches each run in few requests, and keeps its bytes to the end."""
-    return in_groups(groups, lambda group: metadata.row_group(group).total_byte_size, _TOGETHER_BYTES)
 
 
 def _groups_to_read(
@@ -314,10 +308,6 @@ def _fits(condition: RowCondition, held: pa.Schema, columns: Sequence[str], targ
         return False
     wanted = held if target is None else to_arrow(target)
     return all(held.field(name).type == wanted.field(name).type for name in condition.columns)
-
-
-def _empty(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
 
 
 def _without_metadata(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -242,8 +242,10 @@ class RowGroups:
                 yield None
                 continue
             parquet.check_pages(chunk, data, self._path)
+            bounds = self._index(chunk, parquet.COLUMN_INDEX, parquet.COLUMN_INDEX_BYTES)
+            places = self._index(chunk, parquet.OFFSET_INDEX, parquet.OFFSET_INDEX_BYTES)
             yield ColumnPages(
-                chunk, data, self._column_index(chunk), self._offset_index(chunk), self._bloom_filter(chunk)
+                chunk, data, bounds, parse_struct(places)[0] if places else None, self._bloom_filter(chunk)
             )
 
     def _pages(self, chunks: Sequence[Struct]) -> dict[int, memoryview]:
@@ -261,13 +263,10 @@ class RowGroups:
                 near.append((start, start + parquet.chunk_bytes(chunks[at]), chunks[at]))
         return found
 
-    def _column_index(self, chunk: Struct) -> Buffer:
-        offset, length = value_of(chunk, parquet.COLUMN_INDEX), value_of(chunk, parquet.COLUMN_INDEX_BYTES)
+    def _index(self, chunk: Struct, at: int, size: int) -> Buffer:
+        """Of pages, whose place and size are in these fields; nothing where there is none."""
+        offset, length = value_of(chunk, at), value_of(chunk, size)
         return self._bytes(offset, length) if offset and length else b""
-
-    def _offset_index(self, chunk: Struct) -> Struct | None:
-        offset, length = value_of(chunk, parquet.OFFSET_INDEX), value_of(chunk, parquet.OFFSET_INDEX_BYTES)
-        return parse_struct(self._bytes(offset, length))[0] if offset and length else None
 
     def _bloom_filter(self, chunk: Struct) -> Buffer:
         meta = parquet.meta_data(chunk)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -101,16 +101,10 @@ def _parsed(parse: Any, key: str, text: str) -> Any:
         raise OptionError(f"option {key}: {text!r} is not understood", option=key, found=text) from error
 
 
-def _leaves(schema: pa.Schema) -> Iterator[str]:
+def _leaves(fields: Iterable[pa.Field], prefix: str = "") -> Iterator[str]:
     """The columns that have filters, as they are called in files: no booleans, and nothing inside of lists and maps."""
-    for field in schema:
-        yield from _leaves_of(field, "")
-
-
-def _leaves_of(field: pa.Field, prefix: str) -> Iterator[str]:
-    name = f"{prefix}{field.name}"
-    if pa.types.is_struct(field.type):
-        for at in range(field.type.num_fields):
-            yield from _leaves_of(field.type.field(at), f"{name}.")
-    elif not pa.types.is_nested(field.type) and not pa.types.is_boolean(field.type):
-        yield name
+    for field in fields:
+        if pa.types.is_struct(field.type):
+            yield from _leaves(field.type, f"{prefix}{field.name}.")
+        elif not pa.types.is_nested(field.type) and not pa.types.is_boolean(field.type):
+            yield f"{prefix}{field.name}"

@@ -32,7 +32,7 @@ from skep_format.basefile.value_filters import ValueFilters
 from skep_format.bloom import BloomBuilder
 from skep_format.errors import UnsupportedError
 from skep_format.names import BaseFormat
-from skep_format.schema.arrow import to_arrow
+from skep_format.schema.arrow import rebuilt, to_arrow, without_metadata
 from skep_format.schema.avro import avro_text
 from skep_format.schema.types import COMMIT_SEQNO, FILE_NAME, META_FIELDS, RECORD_KEY, Schema, cached_by_schema
 from skep_format.storage import Storage
@@ -476,7 +476,12 @@ def _empty_footer(schema: Schema) -> Struct:
 
 @cached_by_schema
 def _file_schema(schema: Schema) -> pa.Schema:
-    return pa.schema([_physical(field) for field in to_arrow(schema)])
+    """As Hudi stores it: bytes and shorts are plain INT32."""
+
+    def physical(kind: pa.DataType) -> pa.DataType:
+        return pa.int32() if pa.types.is_int8(kind) or pa.types.is_int16(kind) else kind
+
+    return pa.schema([rebuilt(field, physical, without_metadata) for field in to_arrow(schema)])
 
 
 @cached_by_schema
@@ -519,20 +524,3 @@ def _has_bytes_from(least: int, data: pa.Buffer | None) -> bool:
 
 def _java_order(text: str) -> bytes:
     return text.encode("utf-16-be", "surrogatepass")
-
-
-def _physical(field: pa.Field) -> pa.Field:
-    """As Hudi stores it: bytes and shorts are plain INT32."""
-    return pa.field(field.name, _plain(field.type), field.nullable)
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_int8(kind) or pa.types.is_int16(kind):
-        return pa.int32()
-    if pa.types.is_list(kind):
-        return pa.list_(_physical(kind.value_field))
-    if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, _physical(kind.item_field))
-    if pa.types.is_struct(kind):
-        return pa.struct([_physical(field) for field in kind])
-    return kind

@@ -1,5 +1,5 @@
 """Expressions of Spark over one column, computed exactly as Spark does: what indexes over expressions are of."""
 
-from skep_format.expressions.functions import IDENTITY, Expression, expression_of, known_functions
-
-__all__ = ["IDENTITY", "Expression", "expression_of", "known_functions"]
+from skep_format.expressions.functions import IDENTITY as IDENTITY
+from skep_format.expressions.functions import Expression as Expression
+from skep_format.expressions.functions import expression_of as expression_of

@@ -68,9 +68,8 @@ class Expression:
         """Bounds that hold here, out of bounds that a session with any time zone has found; None where none do."""
         if not self.zoned:
             return low, high
-        pattern = Pattern.parse(self.option(_FORMAT) or "")
-        if pattern is not None:
-            return pattern.widened(low, high) if pattern.is_ordered else None
+        if self.pattern is not None:
+            return self.pattern.widened(low, high) if self.pattern.is_ordered else None
         if self.function in ("to_date", "year"):
             kind, one = low.type, pa.scalar(1, pa.int32())
             low, high = (each.cast(pa.int32()) for each in (low, high))
@@ -83,6 +82,18 @@ class Expression:
     def option(self, name: str) -> str | None:
         """One of the options, by the name that Hudi has for it."""
         return dict(self.options).get(name)
+
+    @property
+    def pattern(self) -> Pattern | None:
+        """That of texts of times; None of an expression that makes none."""
+        return Pattern.parse(self.option(_FORMAT) or "")
+
+    @property
+    def regex(self) -> Regex:
+        """Of an expression that has one."""
+        found = Regex.parse(self.option(_PATTERN) or "")
+        assert found is not None
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +158,6 @@ def _normal(options: Mapping[str, str]) -> dict[str, str]:
     if _LENGTH in numbers:
         numbers[_LENGTH] = str(max(0, int(numbers[_LENGTH])))
     return {**options, **numbers}
-
-
-# -- types -------------------------------------------------------------------------------------------------------------
 
 
 def _identity(source: DataType, _options: Mapping[str, str]) -> tuple[DataType, bool] | None:
@@ -237,9 +245,6 @@ def _day_of(source: DataType) -> bool | None:
     return True if isinstance(source, TimestampType) and source.utc else None
 
 
-# -- values ------------------------------------------------------------------------------------------------------------
-
-
 def _letters(
     kernel: Callable[[Values], Values], method: Callable[[str], str]
 ) -> Callable[[Expression, Values], Values]:
@@ -281,27 +286,18 @@ def _substring(expression: Expression, texts: Values) -> Values:
 
 
 def _extracted(expression: Expression, texts: Values) -> Values:
-    regex = Regex.parse(expression.option(_PATTERN) or "")
-    assert regex is not None
-    return regex.extracted(texts.cast(pa.string()), int(expression.option(_GROUP) or 0))
+    return expression.regex.extracted(texts.cast(pa.string()), int(expression.option(_GROUP) or 0))
 
 
 def _replaced(expression: Expression, texts: Values) -> Values:
-    regex = Regex.parse(expression.option(_PATTERN) or "")
-    assert regex is not None
-    return regex.replaced(texts.cast(pa.string()), expression.option(_REPLACEMENT) or "")
-
-
-def _unix_texts(expression: Expression, seconds: Values) -> Values:
-    pattern = Pattern.parse(expression.option(_FORMAT) or "")
-    assert pattern is not None
-    return pattern.texts(seconds.cast(pa.int64()).cast(pa.timestamp("s")))
+    return expression.regex.replaced(texts.cast(pa.string()), expression.option(_REPLACEMENT) or "")
 
 
 def _formatted_texts(expression: Expression, times: Values) -> Values:
-    pattern = Pattern.parse(expression.option(_FORMAT) or "")
-    assert pattern is not None
-    return pattern.texts(_seconds(times).cast(pa.timestamp("s")))
+    """Of dates, of timestamps, or of numbers of seconds."""
+    seconds = times.cast(pa.int64()) if pa.types.is_integer(times.type) else _seconds(times)
+    assert expression.pattern is not None
+    return expression.pattern.texts(seconds.cast(pa.timestamp("s")))
 
 
 def _seconds(times: Values) -> Values:
@@ -363,7 +359,7 @@ _FUNCTIONS: Final[dict[str, _Function]] = {
     "substring": _Function(_part_of_text, _substring, {_POSITION: None, _LENGTH: None}),
     "regexp_extract": _Function(_match, _extracted, {_PATTERN: None, _GROUP: None}),
     "regexp_replace": _Function(_without_matches, _replaced, {_PATTERN: None, _REPLACEMENT: None}),
-    "from_unixtime": _Function(_unix_time, _unix_texts, {_FORMAT: DEFAULT}, _has_plain_year),
+    "from_unixtime": _Function(_unix_time, _formatted_texts, {_FORMAT: DEFAULT}, _has_plain_year),
     "date_format": _Function(_formatted, _formatted_texts, {_FORMAT: None}, _has_plain_year),
     "to_date": _Function(_whole_day, _days, {_FORMAT: _UNSTATED}, _is_plain_day, ignores_options=True),
     "unix_timestamp": _Function(

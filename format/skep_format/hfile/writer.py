@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final, Protocol
 
 import numpy as np
@@ -21,6 +21,8 @@ _GZIP_LEVEL: Final = 1  # others take up to several times as long, and save few 
 _AS_GZIP: Final = 16 + zlib.MAX_WBITS
 _LARGE_BLOCK: Final = 2 * _BLOCK_BYTES
 _SAMPLE_BYTES: Final = 1 << 14
+# What an entry has beside its key and its value.
+_FRAME: Final = layout.KEY_VALUE.size + layout.ROW_LENGTH.size + len(layout.KEY_TAIL) + len(layout.MVCC)
 MAX_KEY_BYTES: Final = 0x7FFF
 """Java reads the length as a signed number."""
 
@@ -88,14 +90,17 @@ class HFileWriter:
 
     def _flush(self, keys: pa.Array, values: pa.Array, *, ends: bool) -> None:
         """Writes whole blocks; the rest waits for more entries, unless the file ends."""
-        entries = _Entries(keys, values, self._block_bytes)
-        done = 0
-        for first, last, size in entries.bounds():
-            if size < self._block_bytes and not ends:
+        sizes = pc.add(pc.binary_length(keys), pc.binary_length(values)).to_numpy(zero_copy_only=False)
+        ends_at = np.cumsum(sizes + _FRAME)
+        first = start = 0
+        while first < len(keys):
+            last = min(int(np.searchsorted(ends_at, start + self._block_bytes)) + 1, len(keys))
+            end = int(ends_at[last - 1])
+            if end - start < self._block_bytes and not ends:
                 break
-            self._blocks.add_entries(keys[first].as_py(), entries.payload(first, last, size))
-            done = last
-        self._keys, self._values = keys[done:], values[done:]
+            self._blocks.add_entries(keys[first].as_py(), _payload(keys[first:last], values[first:last], end - start))
+            first, start = last, end
+        self._keys, self._values = keys[first:], values[first:]
 
 
 class Sink(Protocol):
@@ -114,37 +119,19 @@ def _check_order(keys: pa.Array) -> None:
         raise ValueError(f"a key of {longest} bytes: at most {MAX_KEY_BYTES}")
 
 
-class _Entries:
-    """The entries, cut into blocks of at least `block_bytes`; the entries of a block are joined by one kernel."""
-
-    def __init__(self, keys: pa.Array, values: pa.Array, block_bytes: int) -> None:
-        self._keys, self._values, self._block_bytes = keys, values, block_bytes
-        sizes = pc.add(pc.binary_length(keys), pc.binary_length(values)).to_numpy(zero_copy_only=False)
-        each = layout.KEY_VALUE.size + layout.ROW_LENGTH.size + len(layout.KEY_TAIL) + len(layout.MVCC)
-        self._ends = np.cumsum(sizes + each)
-
-    def bounds(self) -> Iterator[tuple[int, int, int]]:
-        """The first entry of each block, the one behind its last, and the bytes of its payload."""
-        first = 0
-        while first < len(self._keys):
-            start = int(self._ends[first - 1]) if first else 0
-            last = min(int(np.searchsorted(self._ends, start + self._block_bytes)) + 1, len(self._keys))
-            yield first, last, int(self._ends[last - 1]) - start
-            first = last
-
-    def payload(self, first: int, last: int, size: int) -> bytes:
-        keys, values = self._keys[first:last], self._values[first:last]
-        rows = pc.binary_length(keys).to_numpy(zero_copy_only=False)
-        heads = np.empty(len(keys), layout.ENTRY_HEAD)
-        heads["key_length"] = rows + (layout.ROW_LENGTH.size + len(layout.KEY_TAIL))
-        heads["value_length"] = pc.binary_length(values).to_numpy(zero_copy_only=False)
-        heads["row_length"] = rows
-        head = pa.FixedSizeBinaryArray.from_buffers(
-            pa.binary(heads.itemsize), len(heads), [None, pa.py_buffer(heads)]
-        ).cast(pa.large_binary())
-        tail, mvcc, nothing = (pa.scalar(b, pa.large_binary()) for b in (layout.KEY_TAIL, layout.MVCC, b""))
-        joined = pc.binary_join_element_wise(head, keys, tail, values, mvcc, nothing)
-        return joined.buffers()[2][:size].to_pybytes()
+def _payload(keys: pa.Array, values: pa.Array, size: int) -> bytes:
+    """The entries of a block, joined by one kernel."""
+    rows = pc.binary_length(keys).to_numpy(zero_copy_only=False)
+    heads = np.empty(len(keys), layout.ENTRY_HEAD)
+    heads["key_length"] = rows + (layout.ROW_LENGTH.size + len(layout.KEY_TAIL))
+    heads["value_length"] = pc.binary_length(values).to_numpy(zero_copy_only=False)
+    heads["row_length"] = rows
+    head = pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(heads.itemsize), len(heads), [None, pa.py_buffer(heads)]
+    ).cast(pa.large_binary())
+    tail, mvcc, nothing = (pa.scalar(b, pa.large_binary()) for b in (layout.KEY_TAIL, layout.MVCC, b""))
+    joined = pc.binary_join_element_wise(head, keys, tail, values, mvcc, nothing)
+    return joined.buffers()[2][:size].to_pybytes()
 
 
 class _Blocks:

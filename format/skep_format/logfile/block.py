@@ -144,8 +144,7 @@ class LogBlock:
 
     def records(self, columns: Collection[str] | None = None) -> pa.Table:
         """The rows of a data or CDC block in the SCHEMA header's Arrow form; `columns` keeps only these."""
-        batches = list(self.batches(columns))
-        return pa.Table.from_batches(batches)
+        return pa.Table.from_batches(self.batches(columns))
 
     def batches(self, columns: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
         """As `records`, in batches; at least one, which may be empty."""
@@ -172,12 +171,7 @@ class LogBlock:
         if self.type is not BlockType.DELETE:
             raise UnsupportedError(f"{self._place}: not a delete block", path=self.path, found=self.type.name)
         content = self.content()
-        version, size = self._content_header(content)
-        if not 1 <= version <= CONTENT_VERSION:
-            raise UnsupportedError(
-                f"{self._place}: delete block of content version {version}; skep reads 1 to {CONTENT_VERSION}",
-                path=self.path, offset=self.offset, found=version,
-            )  # fmt: skip
+        version, size = self._content_header(content, "delete block")
         start = _CONTENT_HEADER.size
         if size < 0 or size != len(content) - start:
             raise self._corrupt("deletes of a wrong length", size, len(content) - start)
@@ -186,16 +180,9 @@ class LogBlock:
             return read_kryo_deletes(rest, version, self.path, at)
         return read_deletes(rest, self.path, at)
 
-    # -- avro and parquet ----------------------------------------------------------------------------------------------
-
     def _avro_batches(self, columns: Collection[str] | None) -> Iterator[pa.RecordBatch]:
         content = self.content()
-        version, count = self._content_header(content)
-        if not 1 <= version <= CONTENT_VERSION:
-            raise UnsupportedError(
-                f"{self._place}: Avro data of content version {version}; skep reads 1 to {CONTENT_VERSION}",
-                path=self.path, offset=self.offset, found=version,
-            )  # fmt: skip
+        _, count = self._content_header(content, "Avro data")
         starts, lengths = self._walk(content, count)
         yield from decode_batches(
             self._record(), content, starts, lengths, columns=columns, path=self.path, offset=self.content_offset
@@ -257,8 +244,6 @@ class LogBlock:
                 rows = rows.set_column(at, rows.schema.field(at), named)
             yield rows
 
-    # -- errors --------------------------------------------------------------------------------------------------------
-
     @property
     def _place(self) -> str:
         return f"{self.path}: block at byte {self.offset}"
@@ -272,10 +257,16 @@ class LogBlock:
             )  # fmt: skip
         return value
 
-    def _content_header(self, content: pa.Buffer) -> tuple[int, int]:
+    def _content_header(self, content: pa.Buffer, what: str) -> tuple[int, int]:
+        """Its version, and a number."""
         if len(content) < _CONTENT_HEADER.size:
             raise self._corrupt("content too short", len(content), _CONTENT_HEADER.size)
         version, number = _CONTENT_HEADER.unpack_from(content)
+        if not 1 <= version <= CONTENT_VERSION:
+            raise UnsupportedError(
+                f"{self._place}: {what} of content version {version}; skep reads 1 to {CONTENT_VERSION}",
+                path=self.path, offset=self.offset, found=version,
+            )  # fmt: skip
         return version, number
 
     def _corrupt(self, what: str, found: object, expected: object) -> CorruptFileError:

@@ -119,8 +119,6 @@ class _Reader:
         value = self._object(name, lambda: _OBJECTS[name](self))
         return name, self._present(value, name)
 
-    # -- classes and references ----------------------------------------------------------------------------------------
-
     def _class(self) -> str | None:
         """The next class; None for a null. A class with a registered number is never named."""
         number = self._varint()
@@ -166,8 +164,6 @@ class _Reader:
         if value is None:
             raise self.damaged(f"null for a {what}")
         return value
-
-    # -- values --------------------------------------------------------------------------------------------------------
 
     def _take(self, size: int) -> bytes:
         start, self._at = self._at, self._at + size
@@ -230,9 +226,6 @@ class _Reader:
         except UnicodeDecodeError as error:
             raise self.damaged("a text that is no UTF-8") from error
 
-    def _boolean(self) -> bool:
-        return self._take(1) != b"\0"
-
     def _decimal(self) -> Decimal:
         unscaled, scale = self._bytes(), self._signed(32)
         if not 1 <= len(unscaled) <= _DECIMAL_BYTES or abs(scale) > _DECIMAL_SCALE:
@@ -247,8 +240,6 @@ class _Reader:
             return dt.date(year, month, day)
         except (ValueError, OverflowError) as error:
             raise self.damaged(f"a date {year}-{month}-{day}") from error
-
-    # -- errors --------------------------------------------------------------------------------------------------------
 
     def damaged(self, what: str) -> CorruptFileError:
         at = self._offset + min(self._at, len(self._data))
@@ -268,7 +259,7 @@ _VALUES: Final[dict[str, Callable[[_Reader], Any]]] = {
     "java.lang.Long": lambda reader: reader._signed(64),
     "java.lang.Float": lambda reader: struct.unpack(">f", reader._take(4))[0],
     "java.lang.Double": lambda reader: struct.unpack(">d", reader._take(8))[0],
-    "java.lang.Boolean": _Reader._boolean,
+    "java.lang.Boolean": lambda reader: reader._take(1) != b"\0",
 }
 _OBJECTS: Final[dict[str, Callable[[_Reader], Any]]] = {
     _STRING: _Reader._text,

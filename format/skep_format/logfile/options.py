@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from skep_format.options import Options, boolean, option
+from skep_format.options import Options, boolean, one_of, option
 
 
 class DataBlockFormat(str, Enum):
@@ -15,15 +15,11 @@ class DataBlockFormat(str, Enum):
     PARQUET = "parquet"
 
 
-def _format(text: str) -> DataBlockFormat:
-    try:
-        return DataBlockFormat(text.strip().lower())
-    except ValueError:
-        raise ValueError(f"one of {', '.join(DataBlockFormat)}") from None
-
-
 BLOCK_FORMAT = option(
-    "hoodie.logfile.data.block.format", _format, DataBlockFormat.AVRO, "The rows of a data block: avro or parquet"
+    "hoodie.logfile.data.block.format",
+    one_of(DataBlockFormat),
+    DataBlockFormat.AVRO,
+    "The rows of a data block: avro or parquet",
 )
 FILE_BYTES = option(
     "hoodie.logfile.max.size",

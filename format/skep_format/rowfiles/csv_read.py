@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from skep_format.schema.arrow import is_number
+from skep_format.schema.exact import first_refused
 
 _BLOCK_BYTES: Final = 16 << 20  # a row has to fit
 _ZONE: Final = r"([zZ]|[+-]\d\d:?\d\d)$"
@@ -52,7 +53,7 @@ def read_csv(
         try:
             table = table.set_column(at, name, _converted(texts, kind))
         except pa.ArrowException as error:
-            row = _first_unfit(texts, kind)
+            row = first_refused(texts, partial(_converted, kind=kind))
             reason = f"{kind}: invalid value '{texts[row]}'"
             raise UnreadError(reason, row + 1 + (columns is None), at) from error
     return table
@@ -86,19 +87,6 @@ def _converted(texts: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     plain = pc.if_else(pc.match_substring_regex(texts, _ZONE), None, texts).cast(pa.timestamp(kind.unit))
     zoned = pc.if_else(pc.is_valid(plain), None, texts).cast(kind)
     return pc.coalesce(zoned, pc.assume_timezone(plain, "UTC").cast(kind))
-
-
-def _first_unfit(texts: pa.ChunkedArray, kind: pa.DataType) -> int:
-    """The place of the first of the texts that is no value of this kind."""
-    first, end = 0, len(texts)
-    while end - first > 1:
-        middle = (first + end) // 2
-        try:
-            _converted(texts[first:middle], kind)
-            first = middle
-        except pa.ArrowException:
-            end = middle
-    return first
 
 
 def _unread(read_again: partial[pa.Table], error: pa.ArrowException) -> UnreadError:

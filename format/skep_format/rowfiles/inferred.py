@@ -267,9 +267,6 @@ def _pieces(source: Input) -> list[Piece]:
     return [Piece(source, at, end, line, header, bool(count)) for (at, line), (end, _) in pairwise([*cuts, (start, 0)])]
 
 
-# -- CSV
-
-
 def _check_records(source: Input, size: int) -> None:
     limit = csv.field_size_limit(max(size, csv.field_size_limit()))
     line = 1
@@ -350,11 +347,6 @@ def _csv_error(piece: Piece, types: Types, unread: UnreadError) -> InputError:
     return InputError(f"{source}{where}: {unread.reason}", hint=hint, path=source, line=line, column=name)
 
 
-def _column_error(piece: Piece, name: str, error: Exception) -> InputError:
-    source = piece.source.name
-    return InputError(f"{source}: column {name}: {error}", path=source, column=name)
-
-
 def _csv_type(kind: pa.DataType) -> pa.DataType:
     """What a reader of CSV can make of text; the rest is left as text."""
     plain = (
@@ -362,9 +354,6 @@ def _csv_type(kind: pa.DataType) -> pa.DataType:
         *(pa.types.is_date, pa.types.is_time, pa.types.is_timestamp, pa.types.is_binary),
     )
     return kind if any(is_kind(kind) for is_kind in plain) else pa.string()
-
-
-# -- JSON lines
 
 
 def _check_numbers(schemas: Mapping[Piece, pa.Schema], types: Types, lossy: Mapping[str, str]) -> None:
@@ -401,7 +390,9 @@ def _json_table(piece: Piece, known: Types) -> pa.Table:
             try:
                 table = table.set_column(at, field.name, table.column(at).cast(wanted))
             except pa.ArrowException as error:
-                raise _column_error(piece, field.name, error) from error
+                source = piece.source.name
+                message = f"{source}: column {field.name}: {error}"
+                raise InputError(message, path=source, column=field.name) from error
     return table
 
 

@@ -14,28 +14,9 @@ from datetime import date, time
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any, Final
 
+from skep_format.schema import types
 from skep_format.schema.reconcile import spell
-from skep_format.schema.types import (
-    BinaryType,
-    BooleanType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    EnumType,
-    Field,
-    FixedType,
-    FloatType,
-    IntType,
-    ListType,
-    LongType,
-    MapType,
-    StringType,
-    StructType,
-    TimestampType,
-    TimeType,
-    UuidType,
-)
+from skep_format.schema.types import DataType, Field, StructType
 
 _EPOCH: Final = date(1970, 1, 1)
 _SHOWN: Final = 80  # characters of a value in an error
@@ -90,9 +71,9 @@ def _value(value: Any, kind: DataType, nullable: bool, path: str) -> Any:
     match kind:
         case StructType() if isinstance(value, Mapping):
             return members(value, kind.fields, f"{path}.")
-        case ListType() if isinstance(value, list):
+        case types.ListType() if isinstance(value, list):
             return [_value(each, kind.element, kind.element_nullable, f"{path}.element") for each in value]
-        case MapType() if isinstance(value, Mapping):
+        case types.MapType() if isinstance(value, Mapping):
             return [
                 (_text(key, kind), _value(each, kind.value, kind.value_nullable, f"{path}.value"))
                 for key, each in value.items()
@@ -153,7 +134,7 @@ def _within(value: int, bits: int) -> int:
 
 
 def _whole(value: Any, kind: DataType) -> int:
-    return _within(_integer(value), kind.bits if isinstance(kind, IntType) else 64)
+    return _within(_integer(value), kind.bits if isinstance(kind, types.IntType) else 64)
 
 
 def _floating(value: Any, kind: DataType) -> float:
@@ -170,14 +151,14 @@ def _floating(value: Any, kind: DataType) -> float:
     if is_finite:
         if abs(found) == float("inf"):
             raise ValueError
-        if isinstance(kind, FloatType):
+        if isinstance(kind, types.FloatType):
             struct.pack("<f", found)  # OverflowError beyond its range
     return found
 
 
 def _decimal(value: Any, kind: DataType) -> Decimal:
     """A number, its text, or, of Avro's fixed, the list of the bytes of the unscaled one, that needs no rounding."""
-    assert isinstance(kind, DecimalType)
+    assert isinstance(kind, types.DecimalType)
     match value:
         case bool():
             raise ValueError
@@ -202,20 +183,16 @@ def _text(value: Any, _kind: DataType) -> str:
 
 
 def _symbol(value: Any, kind: DataType) -> str:
-    assert isinstance(kind, EnumType)
+    assert isinstance(kind, types.EnumType)
     found = _text(value, kind)
     if found not in kind.symbols:
         raise ValueError
     return found
 
 
-def _bytes(value: Any, kind: DataType) -> bytes:
-    return _text(value, kind).encode()
-
-
 def _fixed(value: Any, kind: DataType) -> bytes:
     """A text of so many bytes, or a list of them."""
-    assert isinstance(kind, FixedType)
+    assert isinstance(kind, types.FixedType)
     if isinstance(value, list):
         return _octets(value, kind.size)
     if not isinstance(value, str) or len(value.encode()) != kind.size:
@@ -239,7 +216,7 @@ def _date(value: Any, _kind: DataType) -> int:
 
 def _time(value: Any, kind: DataType) -> int:
     """A number in the unit of the column, or its text, or a time of ISO 8601: of one day."""
-    assert isinstance(kind, TimeType)
+    assert isinstance(kind, types.TimeType)
     parts = _TIME.fullmatch(value) if isinstance(value, str) else None
     found = _in_unit(_micros_of_day(*parts.groups()), kind.unit) if parts else _integer(value)
     if not 0 <= found < _in_unit(_MICROS_OF_DAY, kind.unit):
@@ -249,7 +226,7 @@ def _time(value: Any, kind: DataType) -> int:
 
 def _timestamp(value: Any, kind: DataType) -> int:
     """A number in the unit of the column, or its text, or a time of ISO 8601: without a zone in UTC, or local."""
-    assert isinstance(kind, TimestampType)
+    assert isinstance(kind, types.TimestampType)
     parts = _TIMESTAMP.fullmatch(value) if isinstance(value, str) else None
     if parts is None:
         return _integer(value)
@@ -283,19 +260,19 @@ def _in_unit(micros: int, unit: str) -> int:
 
 
 _CONVERTERS: Final[Mapping[type, Callable[[Any, DataType], Any]]] = {
-    BooleanType: _boolean,
-    IntType: _whole,
-    LongType: _whole,
-    FloatType: _floating,
-    DoubleType: _floating,
-    DecimalType: _decimal,
-    EnumType: _symbol,
-    StringType: _text,
-    UuidType: _text,
-    BinaryType: _bytes,
-    FixedType: _fixed,
-    DateType: _date,
-    TimeType: _time,
-    TimestampType: _timestamp,
+    types.BooleanType: _boolean,
+    types.IntType: _whole,
+    types.LongType: _whole,
+    types.FloatType: _floating,
+    types.DoubleType: _floating,
+    types.DecimalType: _decimal,
+    types.EnumType: _symbol,
+    types.StringType: _text,
+    types.UuidType: _text,
+    types.BinaryType: lambda value, kind: _text(value, kind).encode(),
+    types.FixedType: _fixed,
+    types.DateType: _date,
+    types.TimeType: _time,
+    types.TimestampType: _timestamp,
 }
 """Of lists, maps and records, which are here not, other values are refused."""

@@ -21,12 +21,10 @@ class RecordPlace(Protocol):
     @property
     def source(self) -> str:
         """The file, or the log."""
-        ...
 
     @property
     def number(self) -> int:
         """Its line, or its offset."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,32 +8,13 @@ name. Comments travel in the field metadata key `comment`, where Spark keeps the
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import pyarrow as pa
 
 from skep_format.errors import SchemaError
-from skep_format.schema.types import (
-    BinaryType,
-    BooleanType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    Field,
-    FixedType,
-    FloatType,
-    IntType,
-    ListType,
-    LongType,
-    MapType,
-    Schema,
-    StringType,
-    StructType,
-    TimestampType,
-    TimeType,
-    UuidType,
-    cached_by_schema,
-)
+from skep_format.schema import types
+from skep_format.schema.types import DataType, Field, Schema, StructType, cached_by_schema
 
 _COMMENT = b"comment"
 _LIST_ELEMENT = "element"  # the name Parquet's standard three-level list gives it
@@ -50,65 +31,89 @@ def is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
-def nullable(schema: pa.Schema) -> pa.Schema:
-    """The same columns, each of which may be null, and so may all that they hold."""
-    return pa.schema([_nullable(field) for field in schema], schema.metadata)
-
-
-def _nullable(field: pa.Field) -> pa.Field:
-    kind, t = field.type, pa.types
-    if t.is_struct(kind):
-        kind = pa.struct([_nullable(member) for member in kind])
-    elif t.is_list(kind):
-        kind = pa.list_(_nullable(kind.value_field))
-    elif t.is_large_list(kind):
-        kind = pa.large_list(_nullable(kind.value_field))
-    elif t.is_map(kind):
-        kind = pa.map_(kind.key_type, _nullable(kind.item_field))
-    return pa.field(field.name, kind, True, field.metadata)
-
-
 def is_any_list(kind: pa.DataType) -> bool:
     """Whether it is one of Arrow's forms of a list."""
     t = pa.types
-    return (
-        t.is_list(kind)
-        or t.is_large_list(kind)
-        or t.is_fixed_size_list(kind)
-        or t.is_list_view(kind)
-        or t.is_large_list_view(kind)
-    )
+    lists = (t.is_list, t.is_large_list, t.is_fixed_size_list, t.is_list_view, t.is_large_list_view)
+    return any(is_kind(kind) for is_kind in lists)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether it is one of Arrow's forms of text."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    """Whether it is one of Arrow's forms of bytes of any length."""
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind))
+
+
+def rebuilt(
+    field: pa.Field,
+    leaf: Callable[[pa.DataType], pa.DataType] = lambda kind: kind,
+    made: Callable[[pa.Field, pa.DataType], pa.Field] = pa.Field.with_type,
+) -> pa.Field:
+    """A field whose plain types are those of `leaf`, however deep they are within structs, lists and maps.
+
+    `made` makes each field with its type.
+    """
+    kind, t = field.type, pa.types
+    if t.is_struct(kind):
+        kind = pa.struct([rebuilt(member, leaf, made) for member in kind])
+    elif t.is_list(kind):
+        kind = pa.list_(rebuilt(kind.value_field, leaf, made))
+    elif t.is_large_list(kind):
+        kind = pa.large_list(rebuilt(kind.value_field, leaf, made))
+    elif t.is_map(kind):
+        kind = pa.map_(kind.key_type, rebuilt(kind.item_field, leaf, made))
+    else:
+        kind = leaf(kind)
+    return made(field, kind)
+
+
+def without_metadata(field: pa.Field, kind: pa.DataType) -> pa.Field:
+    """Another field of that name, for `rebuilt`."""
+    return pa.field(field.name, kind, field.nullable)
+
+
+def nullable(schema: pa.Schema) -> pa.Schema:
+    """The same columns, each of which may be null, and so may all that they hold."""
+
+    def made(field: pa.Field, kind: pa.DataType) -> pa.Field:
+        return pa.field(field.name, kind, True, field.metadata)
+
+    return pa.schema([rebuilt(field, made=made) for field in schema], schema.metadata)
 
 
 def arrow_type(kind: DataType, inner: Callable[[DataType], pa.DataType] | None = None) -> pa.DataType:
     """The Arrow type that holds `kind`. Enums and UUIDs are strings there. `inner` gives the types within others."""
     of = inner or arrow_type
     match kind:
-        case BooleanType():
+        case types.BooleanType():
             return pa.bool_()
-        case IntType():
+        case types.IntType():
             return {8: pa.int8(), 16: pa.int16(), 32: pa.int32()}[kind.bits]
-        case LongType():
+        case types.LongType():
             return pa.int64()
-        case FloatType():
+        case types.FloatType():
             return pa.float32()
-        case DoubleType():
+        case types.DoubleType():
             return pa.float64()
-        case BinaryType():
+        case types.BinaryType():
             return pa.binary()
-        case FixedType():
+        case types.FixedType():
             return pa.binary(kind.size)
-        case DecimalType():
+        case types.DecimalType():
             return pa.decimal128(kind.precision, kind.scale)
-        case DateType():
+        case types.DateType():
             return pa.date32()
-        case TimeType():
+        case types.TimeType():
             return pa.time32("ms") if kind.unit == "ms" else pa.time64("us")
-        case TimestampType():
+        case types.TimestampType():
             return pa.timestamp(kind.unit, "UTC" if kind.utc else None)
-        case ListType():
+        case types.ListType():
             return pa.list_(pa.field(_LIST_ELEMENT, of(kind.element), kind.element_nullable))
-        case MapType():
+        case types.MapType():
             return pa.map_(pa.string(), pa.field("value", of(kind.value), kind.value_nullable))
         case StructType():
             return pa.struct([arrow_field(field, of) for field in kind.fields])
@@ -136,13 +141,39 @@ def from_arrow_type(kind: pa.DataType, column: str) -> DataType:
     """The neutral type that holds every value of an Arrow type; `column` is for the error."""
     if isinstance(kind, pa.BaseExtensionType):
         if kind.extension_name == "arrow.uuid":
-            return UuidType()
+            return types.UuidType()
         return from_arrow_type(kind.storage_type, column)
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         return from_arrow_type(kind.value_type, column)
-    for matches, convert in _RULES:
+    t = pa.types
+    for matches, found in _OF_ONE_TYPE:
         if matches(kind):
-            return convert(kind, column)
+            return found
+    if t.is_null(kind):
+        raise _refused(kind, column, hint="all its values are null: cast it to a type, or leave it out")
+    if t.is_integer(kind):
+        bits = kind.bit_width if t.is_signed_integer(kind) else kind.bit_width + 1
+        if bits > 64:
+            raise _refused(kind, column, "a signed integer", "cast it to int64 or decimal(20, 0)")
+        return types.LongType() if bits > 32 else types.IntType(8 if bits <= 8 else 16 if bits <= 16 else 32)
+    if t.is_decimal(kind):
+        if kind.precision > 38 or not 0 <= kind.scale <= kind.precision:
+            raise _refused(kind, column, "at most 38 digits and 0 ≤ scale ≤ precision")
+        return types.DecimalType(kind.precision, kind.scale)
+    if t.is_fixed_size_binary(kind):
+        return types.FixedType(kind.byte_width)
+    if t.is_timestamp(kind):
+        return types.TimestampType("ms" if kind.unit == "ms" else "us", utc=kind.tz is not None)
+    if is_any_list(kind):
+        return types.ListType(from_arrow_type(kind.value_type, f"{column}.element"), kind.value_field.nullable)
+    if t.is_map(kind):
+        if not isinstance(from_arrow_type(kind.key_type, f"{column}.key"), types.StringType):
+            raise _refused(kind, column, "a map with string keys")
+        return types.MapType(from_arrow_type(kind.item_type, f"{column}.value"), kind.item_field.nullable)
+    if t.is_struct(kind):
+        if kind.num_fields == 0:
+            raise _refused(kind, column, "a struct with members")
+        return StructType(tuple(_from_field(field, f"{column}.{field.name}") for field in kind))
     raise _refused(kind, column)
 
 
@@ -162,74 +193,14 @@ def _refused(kind: pa.DataType, column: str, expected: str = "a type Hudi has", 
     )
 
 
-def _null(kind: pa.DataType, column: str) -> DataType:
-    raise _refused(kind, column, hint="all its values are null: cast it to a type, or leave it out")
-
-
-def _integer(kind: pa.DataType, column: str) -> DataType:
-    signed = pa.types.is_signed_integer(kind)
-    bits = kind.bit_width if signed else kind.bit_width + 1
-    if bits <= 8:
-        return IntType(8)
-    if bits <= 16:
-        return IntType(16)
-    if bits <= 32:
-        return IntType()
-    if bits <= 64:
-        return LongType()
-    raise _refused(kind, column, "a signed integer", "cast it to int64 or decimal(20, 0)")
-
-
-def _decimal(kind: pa.DataType, column: str) -> DataType:
-    if kind.precision > 38 or not 0 <= kind.scale <= kind.precision:
-        raise _refused(kind, column, "at most 38 digits and 0 ≤ scale ≤ precision")
-    return DecimalType(kind.precision, kind.scale)
-
-
-def _timestamp(kind: pa.DataType, _column: str) -> DataType:
-    return TimestampType("ms" if kind.unit == "ms" else "us", utc=kind.tz is not None)
-
-
-def _list(kind: pa.DataType, column: str) -> DataType:
-    return ListType(from_arrow_type(kind.value_type, f"{column}.element"), kind.value_field.nullable)
-
-
-def _map(kind: pa.DataType, column: str) -> DataType:
-    if not isinstance(from_arrow_type(kind.key_type, f"{column}.key"), StringType):
-        raise _refused(kind, column, "a map with string keys")
-    return MapType(from_arrow_type(kind.item_type, f"{column}.value"), kind.item_field.nullable)
-
-
-def _struct(kind: pa.DataType, column: str) -> DataType:
-    if kind.num_fields == 0:
-        raise _refused(kind, column, "a struct with members")
-    return StructType(tuple(_from_field(field, f"{column}.{field.name}") for field in kind))
-
-
-def _constant(result: DataType) -> Callable[[pa.DataType, str], DataType]:
-    return lambda _kind, _column: result
-
-
-def _any_of(*tests: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType], bool]:
-    return lambda kind: any(test(kind) for test in tests)
-
-
-_t = pa.types
-_RULES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, str], DataType]], ...] = (
-    (_t.is_null, _null),
-    (_t.is_boolean, _constant(BooleanType())),
-    (_t.is_integer, _integer),
-    (_any_of(_t.is_float16, _t.is_float32), _constant(FloatType())),
-    (_t.is_float64, _constant(DoubleType())),
-    (_any_of(_t.is_string, _t.is_large_string, _t.is_string_view), _constant(StringType())),
-    (_any_of(_t.is_binary, _t.is_large_binary, _t.is_binary_view), _constant(BinaryType())),
-    (_t.is_decimal, _decimal),
-    (_t.is_fixed_size_binary, lambda kind, _column: FixedType(kind.byte_width)),
-    (_t.is_date, _constant(DateType())),
-    (_t.is_timestamp, _timestamp),
-    (_t.is_time32, _constant(TimeType("ms"))),
-    (_t.is_time64, _constant(TimeType("us"))),
-    (_any_of(_t.is_list, _t.is_large_list, _t.is_fixed_size_list, _t.is_list_view, _t.is_large_list_view), _list),
-    (_t.is_map, _map),
-    (_t.is_struct, _struct),
+_OF_ONE_TYPE: Final[tuple[tuple[Callable[[pa.DataType], bool], DataType], ...]] = (
+    (pa.types.is_boolean, types.BooleanType()),
+    (pa.types.is_float16, types.FloatType()),
+    (pa.types.is_float32, types.FloatType()),
+    (pa.types.is_float64, types.DoubleType()),
+    (is_text, types.StringType()),
+    (is_bytes, types.BinaryType()),
+    (pa.types.is_date, types.DateType()),
+    (pa.types.is_time32, types.TimeType("ms")),
+    (pa.types.is_time64, types.TimeType("us")),
 )

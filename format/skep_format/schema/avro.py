@@ -11,50 +11,28 @@ from collections.abc import Mapping
 from typing import Any
 
 from skep_format.errors import SchemaError
-from skep_format.schema.types import (
-    NO_DEFAULT,
-    BinaryType,
-    BooleanType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    EnumType,
-    Field,
-    FixedType,
-    FloatType,
-    IntType,
-    ListType,
-    LongType,
-    MapType,
-    Schema,
-    StringType,
-    StructType,
-    TimestampType,
-    TimeType,
-    UuidType,
-    cached_by_schema,
-)
+from skep_format.schema import types
+from skep_format.schema.types import NO_DEFAULT, DataType, Field, Schema, StructType, cached_by_schema
 
 _PRIMITIVES: dict[str, DataType] = {
-    "boolean": BooleanType(),
-    "int": IntType(),
-    "long": LongType(),
-    "float": FloatType(),
-    "double": DoubleType(),
-    "bytes": BinaryType(),
-    "string": StringType(),
+    "boolean": types.BooleanType(),
+    "int": types.IntType(),
+    "long": types.LongType(),
+    "float": types.FloatType(),
+    "double": types.DoubleType(),
+    "bytes": types.BinaryType(),
+    "string": types.StringType(),
 }
 
 _LOGICAL: dict[tuple[str, str], DataType] = {
-    ("int", "date"): DateType(),
-    ("int", "time-millis"): TimeType("ms"),
-    ("long", "time-micros"): TimeType("us"),
-    ("long", "timestamp-millis"): TimestampType("ms"),
-    ("long", "timestamp-micros"): TimestampType("us"),
-    ("long", "local-timestamp-millis"): TimestampType("ms", utc=False),
-    ("long", "local-timestamp-micros"): TimestampType("us", utc=False),
-    ("string", "uuid"): UuidType(),
+    ("int", "date"): types.DateType(),
+    ("int", "time-millis"): types.TimeType("ms"),
+    ("long", "time-micros"): types.TimeType("us"),
+    ("long", "timestamp-millis"): types.TimestampType("ms"),
+    ("long", "timestamp-micros"): types.TimestampType("us"),
+    ("long", "local-timestamp-millis"): types.TimestampType("ms", utc=False),
+    ("long", "local-timestamp-micros"): types.TimestampType("us", utc=False),
+    ("string", "uuid"): types.UuidType(),
 }
 
 _PRIMITIVE_NAMES: dict[DataType, str] = {kind: name for name, kind in _PRIMITIVES.items()}
@@ -143,13 +121,16 @@ class AvroParser:
         if kind == "record":
             result = StructType(self._fields(node, inner, path), full_name)
         elif kind == "enum":
-            result = EnumType(tuple(_strings(node.get("symbols"), node, path)), full_name)
+            symbols = node.get("symbols")
+            if not isinstance(symbols, list) or not all(isinstance(item, str) for item in symbols):
+                raise _unsupported(path, node, "a list of symbols")
+            result = types.EnumType(tuple(symbols), full_name)
         else:
             size = node.get("size")
             if not isinstance(size, int) or isinstance(size, bool) or size < 0:
                 raise _unsupported(path, node, "a size in bytes")
             decimal = _decimal(node, path, size, full_name)
-            result = decimal or FixedType(size, full_name)
+            result = decimal or types.FixedType(size, full_name)
         self._named[full_name] = result
         return result
 
@@ -192,10 +173,10 @@ class AvroParser:
             return self._define(node, namespace, path)
         if kind == "array":
             element, nullable, null_last = self.slot(node.get("items"), namespace, path)
-            return ListType(element, nullable, null_last=null_last)
+            return types.ListType(element, nullable, null_last=null_last)
         if kind == "map":
             value, nullable, null_last = self.slot(node.get("values"), namespace, path)
-            return MapType(value, nullable, null_last=null_last)
+            return types.MapType(value, nullable, null_last=null_last)
         logical = node.get("logicalType")
         if logical is None or not isinstance(kind, str):
             return self._type(kind, namespace, path)
@@ -221,7 +202,7 @@ def _qualified(namespace: str, name: str) -> str:
     return f"{namespace}.{name}" if namespace else name
 
 
-def _decimal(node: Mapping[str, Any], path: str, size: int, full_name: str | None) -> DecimalType | None:
+def _decimal(node: Mapping[str, Any], path: str, size: int, full_name: str | None) -> types.DecimalType | None:
     if node.get("logicalType") != "decimal":
         return None
     precision, scale = node.get("precision"), node.get("scale", 0)
@@ -231,13 +212,7 @@ def _decimal(node: Mapping[str, Any], path: str, size: int, full_name: str | Non
         raise _unsupported(path, f"decimal({precision},{scale})", "at most 38 digits")
     if size and size < decimal_size(precision):
         raise _unsupported(path, node, f"a fixed of at least {decimal_size(precision)} bytes")
-    return DecimalType(precision, scale, size, full_name)
-
-
-def _strings(value: Any, node: Any, path: str) -> list[str]:
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise _unsupported(path, node, "a list of symbols")
-    return value
+    return types.DecimalType(precision, scale, size, full_name)
 
 
 def _unsupported(path: str, found: object, expected: str) -> SchemaError:
@@ -260,14 +235,11 @@ class _Printer:
         printed: dict[str, Any] = {"name": field.name}
         kind = self._type(field.type, parent, field.name, path)
         default = field.default
-        if not field.nullable:
-            printed["type"] = kind
-        elif default is NO_DEFAULT and field.null_last:
-            printed["type"] = [kind, "null"]
-        elif default is NO_DEFAULT or default is None:
-            printed["type"], default = ["null", kind], None
-        else:
-            printed["type"] = [kind, "null"]  # a default is a value of the first branch
+        has_value = default is not NO_DEFAULT and default is not None  # which is one of the first branch
+        null_last = has_value or (field.null_last and default is NO_DEFAULT)
+        printed["type"] = self._slot(kind, field.nullable, null_last)
+        if field.nullable and not null_last:
+            default = None
         if field.doc is not None:
             printed["doc"] = field.doc
         if default is not NO_DEFAULT:
@@ -281,31 +253,28 @@ class _Printer:
 
     def _type(self, kind: DataType, parent: str, name: str, path: str) -> Any:
         match kind:
-            case StructType() | EnumType() | FixedType():
-                return self._named(kind, kind.full_name or self._own_name(kind, parent, name), path)
-            case DecimalType(fixed_size=0):
+            case StructType() | types.EnumType() | types.FixedType():
+                # Hudi's Spark converter: records after their field, fixed types `fixed` below it.
+                own = f"{parent}.{name}.fixed" if isinstance(kind, types.FixedType) else f"{parent}.{name}"
+                return self._named(kind, kind.full_name or own, path)
+            case types.DecimalType(fixed_size=0):
                 return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
-            case DecimalType():
+            case types.DecimalType():
                 return self._named(kind, kind.full_name or f"{parent}.{name}.fixed", path)
-            case ListType():
+            case types.ListType():
                 element = self._type(kind.element, parent, name, path)
                 return {"type": "array", "items": self._slot(element, kind.element_nullable, kind.null_last)}
-            case MapType():
+            case types.MapType():
                 value = self._type(kind.value, parent, name, path)
                 return {"type": "map", "values": self._slot(value, kind.value_nullable, kind.null_last)}
-            case IntType():
+            case types.IntType():
                 return "int"
         if kind in _LOGICAL_NAMES:
             physical, logical = _LOGICAL_NAMES[kind]
             return {"type": physical, "logicalType": logical}
         return _PRIMITIVE_NAMES[kind]
 
-    @staticmethod
-    def _own_name(kind: DataType, parent: str, name: str) -> str:
-        # Hudi's Spark converter: records after their field, fixed types `fixed` below it.
-        return f"{parent}.{name}.fixed" if isinstance(kind, FixedType) else f"{parent}.{name}"
-
-    def _named(self, kind: StructType | EnumType | FixedType | DecimalType, full_name: str, path: str) -> Any:
+    def _named(self, kind: DataType, full_name: str, path: str) -> Any:
         if full_name in self._printed:
             if self._printed[full_name] == kind:
                 return full_name
@@ -321,11 +290,11 @@ class _Printer:
             case StructType():
                 fields = [self.field(field, full_name, f"{path}.{field.name}") for field in kind.fields]
                 return {"type": "record", **printed, "fields": fields}
-            case EnumType():
+            case types.EnumType():
                 return {"type": "enum", **printed, "symbols": list(kind.symbols)}
-            case FixedType():
+            case types.FixedType():
                 return {"type": "fixed", **printed, "size": kind.size}
-            case DecimalType():
+            case types.DecimalType():
                 size = kind.fixed_size or decimal_size(kind.precision)
                 logical = {"logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
                 return {"type": "fixed", **printed, "size": size, **logical}

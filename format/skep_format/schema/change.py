@@ -9,30 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from skep_format.errors import InputError, SchemaError
+from skep_format.schema import types
 from skep_format.schema.history import SchemaVersion, next_version
 from skep_format.schema.reconcile import check_name, check_new, spell
-from skep_format.schema.types import (
-    META_FIELDS,
-    NO_DEFAULT,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    EnumType,
-    Field,
-    FixedType,
-    FloatType,
-    IntType,
-    ListType,
-    LongType,
-    MapType,
-    Schema,
-    StringType,
-    StructType,
-)
+from skep_format.schema.types import META_FIELDS, NO_DEFAULT, DataType, Field, Schema, StructType, holding, members_of
 
 Fields: TypeAlias = tuple[Field, ...]
 
@@ -108,8 +91,8 @@ class FixedColumns:
         if isinstance(change, (AddColumn, CommentColumn, AllowNull, MoveColumn)):
             return
         met = {name for name in self.keys | self.others if _overlap(name, path)}
-        widened = isinstance(change, ChangeType) and isinstance(kind, IntType) and isinstance(change.type, LongType)
-        if met and not (widened and met <= self.keys):
+        wider = isinstance(change, ChangeType) and isinstance(change.type, types.LongType)
+        if met and not (wider and isinstance(kind, types.IntType) and met <= self.keys):
             raise InputError(
                 f"column {path}: cannot support apply changes for primaryKey/CombineKey/partitionKey: keys, partition"
                 " paths and the order of rows are made of it",
@@ -119,13 +102,7 @@ class FixedColumns:
 
 def column_at(schema: Schema, path: str) -> Field:
     """A column by its path, in any case. InputError where there is none."""
-    members: Fields = schema.fields
-    found: Field | None = None
-    for step in path.split("."):
-        found = members[_at(members, step, path)]
-        members = _members(found.type)
-    assert found is not None
-    return found
+    return _along(schema.fields, path)[-1]
 
 
 def has_column(schema: Schema, path: str) -> bool:
@@ -181,7 +158,7 @@ def _changed(fields: Fields, change: ColumnChange, fixed: FixedColumns) -> Field
         raise InputError(f"cannot modify hudi meta col: {path}", column=path)
     parent, _, name = path.rpartition(".")
     holder = _holder(fields, parent)
-    field = _members(holder)[_at(_members(holder), name, path)]
+    field = members_of(holder)[_at(members_of(holder), name, path)]
     fixed.check(path, change, field.type)
 
     def edit(members: Fields) -> Fields:
@@ -266,7 +243,7 @@ def _check_new(members: Fields, name: str, parent: str) -> None:
 
 def _check_named(holder: DataType | None, path: str) -> None:
     """Elements of lists and values of maps have no names of their own."""
-    if isinstance(holder, (ListType, MapType)):
+    if isinstance(holder, (types.ListType, types.MapType)):
         raise InputError(f"{path} is what a {spell(holder)} holds: only its type changes", column=path)
 
 
@@ -281,7 +258,7 @@ def _check_default(field: Field, path: str) -> None:
 def _retyped(found: DataType, wanted: DataType, path: str) -> DataType:
     if found == wanted:
         return found
-    if any(isinstance(kind, (StructType, ListType, MapType)) for kind in (found, wanted)) or not may_become(
+    if any(isinstance(kind, (StructType, types.ListType, types.MapType)) for kind in (found, wanted)) or not may_become(
         found, wanted
     ):
         raise SchemaError(
@@ -293,70 +270,51 @@ def _retyped(found: DataType, wanted: DataType, path: str) -> DataType:
     return wanted
 
 
+_TEXT: Final = types.StringType
+_MAY_BECOME: Final[Mapping[type, tuple[type, ...]]] = {
+    types.IntType: (types.LongType, types.FloatType, types.DoubleType, types.DecimalType, _TEXT),
+    types.LongType: (types.FloatType, types.DoubleType, types.DecimalType, _TEXT),
+    types.FloatType: (types.DoubleType, types.DecimalType, _TEXT),
+    types.DoubleType: (types.DecimalType, _TEXT),
+    types.DecimalType: (_TEXT,),
+    types.DateType: (_TEXT,),
+    _TEXT: (types.DateType, types.DecimalType),
+}
+
+
 def may_become(found: DataType, wanted: DataType) -> bool:
     """Whether Hudi reads values of one type as those of another."""
-    match found, wanted:
-        case DecimalType(), DecimalType():
-            whole, wider = found.precision - found.scale, wanted.precision - wanted.scale
-            return wanted.scale >= found.scale and wider >= whole
-        case IntType(), (LongType() | FloatType() | DoubleType() | DecimalType() | StringType()):
-            return True
-        case LongType(), (FloatType() | DoubleType() | DecimalType() | StringType()):
-            return True
-        case FloatType(), (DoubleType() | DecimalType() | StringType()):
-            return True
-        case DoubleType(), (DecimalType() | StringType()):
-            return True
-        case ((DecimalType() | DateType()), StringType()):
-            return True
-        case StringType(), (DateType() | DecimalType()):
-            return True
-    return False
+    if isinstance(found, types.DecimalType) and isinstance(wanted, types.DecimalType):
+        whole, wider = found.precision - found.scale, wanted.precision - wanted.scale
+        return wanted.scale >= found.scale and wider >= whole
+    return isinstance(wanted, _MAY_BECOME.get(type(found), ()))
 
 
 def _unnamed(kind: DataType) -> DataType:
     """Without the Avro names of nested types, which are made of the names of columns."""
-    match kind:
-        case StructType():
-            members = tuple(replace(each, type=_unnamed(each.type)) for each in kind.fields)
-            return replace(kind, fields=members, full_name=None)
-        case ListType():
-            return replace(kind, element=_unnamed(kind.element))
-        case MapType():
-            return replace(kind, value=_unnamed(kind.value))
-        case EnumType() | FixedType() | DecimalType():
-            return replace(kind, full_name=None)
+    if members := members_of(kind):
+        kind = holding(kind, tuple(replace(each, type=_unnamed(each.type)) for each in members))
+    if isinstance(kind, (StructType, types.EnumType, types.FixedType, types.DecimalType)):
+        return replace(kind, full_name=None)
     return kind
-
-
-# -- paths
 
 
 def _resolved(fields: Fields, path: str) -> str:
     """The path with its names as the columns have them. InputError for one that leads nowhere."""
-    found: list[str] = []
-    members = fields
+    return ".".join(each.name for each in _along(fields, path))
+
+
+def _along(fields: Fields, path: str) -> list[Field]:
+    """The columns on the way to a column."""
+    found: list[Field] = []
     for step in path.split("."):
-        at = _at(members, step, path)
-        found.append(members[at].name)
-        members = _members(members[at].type)
-    return ".".join(found)
+        members = members_of(found[-1].type) if found else fields
+        found.append(members[_at(members, step, path)])
+    return found
 
 
 def _holder(fields: Fields, parent: str) -> DataType:
     return column_at(Schema(fields), parent).type if parent else StructType(fields)
-
-
-def _members(kind: DataType) -> Fields:
-    """What a nested type holds, under the names that paths have for it."""
-    match kind:
-        case StructType():
-            return kind.fields
-        case ListType():
-            return (Field("element", kind.element, kind.element_nullable),)
-        case MapType():
-            return (Field("value", kind.value, kind.value_nullable),)
-    return ()
 
 
 def _at(members: Fields, name: str, path: str) -> int:
@@ -377,16 +335,5 @@ def _edited(fields: Fields, steps: list[str], edit: Callable[[Fields], Fields]) 
     if not steps:
         return edit(fields)
     at = _at(fields, steps[0], ".".join(steps))
-    members = _edited(_members(fields[at].type), steps[1:], edit)
-    return (*fields[:at], replace(fields[at], type=_holding(fields[at].type, members)), *fields[at + 1 :])
-
-
-def _holding(kind: DataType, members: Fields) -> DataType:
-    match kind:
-        case StructType():
-            return replace(kind, fields=members)
-        case ListType():
-            return replace(kind, element=members[0].type, element_nullable=members[0].nullable)
-        case MapType():
-            return replace(kind, value=members[0].type, value_nullable=members[0].nullable)
-    raise AssertionError(kind)
+    members = _edited(members_of(fields[at].type), steps[1:], edit)
+    return (*fields[:at], replace(fields[at], type=holding(fields[at].type, members)), *fields[at + 1 :])

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_format.errors import SchemaError
-from skep_format.schema.arrow import arrow_type, is_any_list, to_arrow
+from skep_format.schema.arrow import arrow_type, is_any_list, is_bytes, is_text, to_arrow
 from skep_format.schema.java_text import java_float
 from skep_format.schema.types import NO_DEFAULT, DataType, Field, ListType, MapType, Schema, StructType
 
@@ -42,7 +42,7 @@ def project(rows: RowsT, target: Schema, names: SourceNames = _NO_RENAMES, *, en
             columns.append(_absent(field, arrow_field.type, rows.num_rows, field.name))
             continue
         column = rows.column(at)
-        if column.type == arrow_field.type and not _renamed_below(field.name, names):
+        if column.type == arrow_field.type and not any(key.startswith(f"{field.name}.") for key in names):
             columns.append(column)
         elif encoded and pa.types.is_dictionary(column.type) and column.type.value_type == arrow_field.type:
             columns.append(column)
@@ -57,10 +57,6 @@ def project(rows: RowsT, target: Schema, names: SourceNames = _NO_RENAMES, *, en
     if not columns:
         return rows.select([])
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
-
-
-def _renamed_below(path: str, names: SourceNames) -> bool:
-    return any(key.startswith(path + ".") for key in names)
 
 
 def _absent(field: Field, kind: pa.DataType, length: int, path: str) -> pa.Array:
@@ -106,9 +102,14 @@ def _cast(array: pa.Array, kind: DataType, path: str, names: SourceNames) -> pa.
         case StructType() if pa.types.is_struct(found):
             return _cast_struct(array, kind, target, path, names)
         case ListType() if is_any_list(found):
-            return _cast_list(array, kind, target, path, names)
+            if not pa.types.is_list(found):
+                array = array.cast(pa.list_(found.value_field))
+            return around(array, target, _cast(array.values, kind.element, f"{path}.element", names))
         case MapType() if pa.types.is_map(found):
-            return _cast_map(array, kind, target, path, names)
+            keys, items = array.keys, _cast(array.items, kind.value, f"{path}.value", names)
+            keys = keys if pa.types.is_string(keys.type) else _cast_leaf(keys, pa.string(), f"{path}.key")
+            entries = pa.StructArray.from_arrays([keys, items], fields=[target.key_field, target.item_field])
+            return around(array, target, entries)
     return array if found == target else _cast_leaf(array, target, path)
 
 
@@ -126,21 +127,8 @@ def _cast_struct(array: pa.Array, kind: StructType, target: pa.DataType, path: s
     return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
 
 
-def _cast_list(array: pa.Array, kind: ListType, target: pa.DataType, path: str, names: SourceNames) -> pa.Array:
-    if not pa.types.is_list(array.type):
-        array = array.cast(pa.list_(array.type.value_field))
-    values = _cast(array.values, kind.element, f"{path}.element", names)
-    return _rebuilt(array, target, values)
-
-
-def _cast_map(array: pa.Array, kind: MapType, target: pa.DataType, path: str, names: SourceNames) -> pa.Array:
-    keys = array.keys if pa.types.is_string(array.keys.type) else _cast_leaf(array.keys, pa.string(), f"{path}.key")
-    items = _cast(array.items, kind.value, f"{path}.value", names)
-    entries = pa.StructArray.from_arrays([keys, items], fields=[target.key_field, target.item_field])
-    return _rebuilt(array, target, entries)
-
-
-def _rebuilt(array: pa.Array, target: pa.DataType, child: pa.Array) -> pa.Array:
+def around(array: pa.Array, target: pa.DataType, child: pa.Array) -> pa.Array:
+    """A list or map with other elements, of the type `target` then."""
     validity, offsets = array.buffers()[:2]
     return pa.Array.from_buffers(target, len(array), [validity, offsets], array.null_count, array.offset, [child])
 
@@ -168,7 +156,7 @@ def _cast_leaf(array: pa.Array, target: pa.DataType, path: str) -> pa.Array:
 def _promotes(found: pa.DataType, target: pa.DataType) -> bool:
     t = pa.types
     number = t.is_integer(found) or t.is_floating(found)
-    text = _is_text(found)
+    text = is_text(found)
     if t.is_integer(target):
         return t.is_integer(found)  # narrower only where every value fits
     if t.is_floating(target):
@@ -178,19 +166,10 @@ def _promotes(found: pa.DataType, target: pa.DataType) -> bool:
     if t.is_date(target):
         return text or t.is_date(found) or t.is_timestamp(found)
     if t.is_binary(target) or t.is_fixed_size_binary(target):
-        return text or _is_bytes(found)
+        return text or is_bytes(found) or t.is_fixed_size_binary(found)
     if t.is_time(target):
         return t.is_time(found)
     return bool(t.is_boolean(target) and t.is_boolean(found))
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    t = pa.types
-    return t.is_binary(kind) or t.is_large_binary(kind) or t.is_binary_view(kind) or t.is_fixed_size_binary(kind)
 
 
 def widened_float(array: pa.Array) -> pa.Array:
@@ -214,11 +193,10 @@ def floats_widened_exactly(rows: pa.RecordBatch, target: Schema) -> pa.RecordBat
 def _to_text(array: pa.Array, path: str) -> pa.Array:
     t = pa.types
     kind = array.type
-    if _is_text(kind) or _is_bytes(kind) or t.is_integer(kind) or t.is_date32(kind):
-        return array.cast(pa.string())
     if t.is_floating(kind):
         return java_float(array)
-    if t.is_decimal(kind):
+    plain = (is_text, is_bytes, t.is_fixed_size_binary, t.is_integer, t.is_date32, t.is_decimal)
+    if any(is_kind(kind) for is_kind in plain):
         return array.cast(pa.string())
     raise _misfit(path, kind, pa.string())
 

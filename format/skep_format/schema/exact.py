@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from skep_format.errors import InexactValueError, SchemaError
 from skep_format.options import boolean, option
-from skep_format.schema.arrow import is_any_list
+from skep_format.schema.arrow import is_any_list, is_text
 from skep_format.schema.java_text import java_float
 
 LOSSY = option(
@@ -207,26 +207,31 @@ def _hint(found: pa.DataType, target: pa.DataType, path: str, casts: Casts) -> s
         return "key, partition and ordering columns keep their type; cast the column before the write"
     if _is_rounding(found, target) or (pa.types.is_floating(found) and pa.types.is_integer(target)):
         return f"{LOSSY.key}=true rounds values, and makes a column of whole numbers double where fractions arrive"
-    if _is_text(found):
+    if is_text(found):
         return f"{TEXT.key}=true makes the column text for good, as Hudi does"
     return None
 
 
 def _first_misfit(array: pa.Array, cast: Callable[[pa.Array], pa.Array]) -> str | None:
     """The first value that does not cast, as text. None when it is the types that do not."""
-    low, high = 0, len(array)
     if not _refuses(cast, array) or _refuses(cast, array.slice(0, 0)):
         return None
+    return _shown(array.slice(first_refused(array, cast), 1))
+
+
+def first_refused(values: Column, convert: Callable[[Any], object]) -> int:
+    """The place of the first value for which `convert` raises an error of Arrow, where there is one."""
+    low, high = 0, len(values)
     while high - low > 1:
         middle = (low + high) // 2
-        if _refuses(cast, array.slice(low, middle - low)):
+        if _refuses(convert, values.slice(low, middle - low)):
             high = middle
         else:
             low = middle
-    return _shown(array.slice(low, 1))
+    return low
 
 
-def _refuses(cast: Callable[[pa.Array], pa.Array], array: pa.Array) -> bool:
+def _refuses(cast: Callable[[Any], object], array: Column) -> bool:
     try:
         cast(array)
     except _REFUSED:
@@ -275,7 +280,7 @@ def _exact(array: pa.Array, target: pa.DataType) -> pa.Array:
         return java_float(array)
     if t.is_timestamp(target) and t.is_timestamp(found):
         return _without_zone(array, target).cast(target)
-    if (t.is_date(target) and t.is_timestamp(found)) or (_is_text(found) and not _is_text(target)):
+    if (t.is_date(target) and t.is_timestamp(found)) or (is_text(found) and not is_text(target)):
         return _there_and_back(array, target)
     return array.cast(target)
 
@@ -285,11 +290,6 @@ def _without_zone(array: pa.Array, target: pa.DataType) -> pa.Array:
     if (array.type.tz is None) != (target.tz is None):
         raise pa.ArrowNotImplementedError("only one of the two is in a time zone")
     return array.cast(pa.timestamp(array.type.unit, target.tz))
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    t = pa.types
-    return bool(t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind))
 
 
 def _require(holds: Any) -> None:

@@ -17,21 +17,8 @@ from typing import Any, Final
 
 from skep_format.errors import FormatError
 from skep_format.instant_time import InstantTime
-from skep_format.schema.types import (
-    DataType,
-    DecimalType,
-    Field,
-    FixedType,
-    ListType,
-    LongType,
-    MapType,
-    Schema,
-    StructType,
-    TimestampType,
-    TimeType,
-    UuidType,
-    type_text,
-)
+from skep_format.schema import types
+from skep_format.schema.types import DataType, Field, Schema, StructType, members_of, type_text
 
 LATEST_SCHEMA: Final = "latest_schema"
 LATEST_SCHEMA_KEYS: Final = (LATEST_SCHEMA, "latestSchema")
@@ -76,24 +63,15 @@ def next_version(before: SchemaVersion, schema: Schema, version_id: int) -> Sche
         ids[path] = next(numbers) if known is None else known
 
     def walk(kind: DataType, path: str) -> None:
-        match kind:
-            case StructType():
-                of_fields(kind.fields, path)
-            case ListType():
-                number(f"{path}element")
-                walk(kind.element, f"{path}element.")
-            case MapType():
-                number(f"{path}key")
-                number(f"{path}value")
-                walk(kind.value, f"{path}value.")
+        if isinstance(kind, types.MapType):
+            number(f"{path}key")
+        members = members_of(kind)
+        for member in members:  # those of one struct first, then what is within them
+            number(f"{path}{member.name}")
+        for member in members:
+            walk(member.type, f"{path}{member.name}.")
 
-    def of_fields(fields: tuple[Field, ...], path: str) -> None:
-        for field in fields:  # the members of one struct first, then what is within them
-            number(f"{path}{field.name}")
-        for field in fields:
-            walk(field.type, f"{path}{field.name}.")
-
-    of_fields(schema.fields, "")
+    walk(StructType(schema.fields), "")
     return SchemaVersion(version_id, ids, next(numbers) - 1)
 
 
@@ -116,14 +94,14 @@ def version_document(version: SchemaVersion, schema: Schema) -> dict[str, Any]:
         match kind:
             case StructType():
                 return record(kind.fields, path)
-            case ListType():
+            case types.ListType():
                 return {
                     "type": "array",
                     "element_id": version.ids[f"{path}element"],
                     "element": typed(kind.element, f"{path}element."),
                     "element_optional": kind.element_nullable,
                 }
-            case MapType():
+            case types.MapType():
                 return {
                     "type": "map",
                     "key_id": version.ids[f"{path}key"],
@@ -147,17 +125,17 @@ def with_version(history: str | None, document: Mapping[str, Any]) -> str:
 def _other_text(kind: DataType) -> str | None:
     """Of types that have another name than in SQL."""
     match kind:
-        case DecimalType():
+        case types.DecimalType():
             return f"decimal({kind.precision}, {kind.scale})"
-        case FixedType():
+        case types.FixedType():
             return f"fixed[{kind.size}]"
-        case LongType():
+        case types.LongType():
             return "long"
-        case TimestampType(utc=False):
+        case types.TimestampType(utc=False):
             return "long"  # Hudi's type for local times, which it knows by Avro only
-        case TimeType():
+        case types.TimeType():
             return "time"
-    return "uuid" if isinstance(kind, UuidType) else None
+    return "uuid" if isinstance(kind, types.UuidType) else None
 
 
 def version_at(history: Iterable[SchemaVersion], instant_time: InstantTime) -> SchemaVersion | None:

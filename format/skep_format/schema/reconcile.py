@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Final
 
 from skep_format.errors import SchemaError
+from skep_format.schema import types
 from skep_format.schema.exact import Casts
 from skep_format.schema.policy import (
     CASE_SENSITIVE,
@@ -16,26 +18,15 @@ from skep_format.schema.policy import (
     SchemaPolicy,
     hint_of_case,
 )
-from skep_format.schema.types import (
-    META_FIELDS,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    EnumType,
-    Field,
-    FixedType,
-    FloatType,
-    IntType,
-    ListType,
-    LongType,
-    MapType,
-    Schema,
-    StringType,
-    StructType,
-    TimestampType,
-    TimeType,
-    UuidType,
+from skep_format.schema.types import META_FIELDS, DataType, Field, Schema, StructType, members_of
+
+_NUMBERS: Final = (types.IntType, types.LongType, types.FloatType, types.DoubleType)
+# Of columns that do not change their types: which values may be in them, if each fits.
+_CAST_ONE_BY_ONE: Final = (
+    ((types.IntType, types.LongType, types.DecimalType), (*_NUMBERS, types.DecimalType)),
+    ((types.FloatType, types.DoubleType), _NUMBERS),
+    ((types.IntType, types.LongType, types.DateType), (types.StringType,)),
+    ((types.StringType,), (types.IntType, types.LongType, types.DateType)),
 )
 
 
@@ -89,14 +80,10 @@ def _is_for_names(character: str) -> bool:
 
 
 def _check_members(kind: DataType, path: str) -> None:
-    match kind:
-        case StructType():
-            for member in kind.fields:
-                check_new(member, path)
-        case ListType():
-            _check_members(kind.element, f"{path}element.")
-        case MapType():
-            _check_members(kind.value, f"{path}value.")
+    for member in members_of(kind):
+        if isinstance(kind, StructType):
+            check_name(member.name, path)
+        _check_members(member.type, f"{path}{member.name}.")
 
 
 def check_fixed(existing: Schema, incoming: Schema, names: Iterable[str]) -> None:
@@ -167,18 +154,15 @@ def _unify(existing: DataType, incoming: DataType, path: str, policy: SchemaPoli
         case StructType(), StructType():
             fields = _merge_fields(existing.fields, incoming.fields, f"{path}.", policy, casts)
             return replace(existing, fields=fields)
-        case ListType(), ListType():
+        case types.ListType(), types.ListType():
             element = _unify(existing.element, incoming.element, f"{path}.element", policy, casts)
             return replace(existing, element=element)
-        case MapType(), MapType():
+        case types.MapType(), types.MapType():
             return replace(existing, value=_unify(existing.value, incoming.value, f"{path}.value", policy, casts))
-        case DecimalType(), DecimalType():
+        case types.DecimalType(), types.DecimalType():
             return _wider_decimal(existing, incoming, path, casts)
-        case (
-            (IntType() | LongType() | FloatType() | DoubleType()),
-            (IntType() | LongType() | FloatType() | DoubleType()),
-        ):
-            return _wider_number(existing, incoming, path, casts)
+    if isinstance(existing, _NUMBERS) and isinstance(incoming, _NUMBERS):
+        return _wider_number(existing, incoming, path, casts)
     if _holds(existing, incoming):
         return existing
     if _becomes_text(existing, incoming):
@@ -199,18 +183,10 @@ def _refused(existing: DataType, incoming: DataType, path: str, why: str = "", h
 
 def _fixed(existing: DataType, incoming: DataType, path: str) -> DataType:
     """The type of a column that does not change. SchemaError where no value of `incoming` has one way to be in it."""
+    if any(isinstance(existing, kinds) and isinstance(incoming, given) for kinds, given in _CAST_ONE_BY_ONE):
+        return existing
     match existing, incoming:
-        case (
-            ((IntType() | LongType() | DecimalType()), (IntType() | LongType() | FloatType() | DoubleType()))
-            | ((IntType() | LongType() | DecimalType()), DecimalType())
-            | ((FloatType() | DoubleType()), (IntType() | LongType() | FloatType() | DoubleType()))
-            | ((IntType() | LongType() | DateType()), StringType())
-            | (StringType(), (IntType() | LongType() | DateType()))
-        ):
-            return existing
-        case DateType(), TimestampType(utc=False):
-            return existing
-        case StringType(), DecimalType(scale=0):
+        case (types.DateType(), types.TimestampType(utc=False)) | (types.StringType(), types.DecimalType(scale=0)):
             return existing
     if _holds(existing, incoming) and not _becomes_text(incoming, existing):
         return existing
@@ -226,25 +202,22 @@ def _fixed(existing: DataType, incoming: DataType, path: str) -> DataType:
 def _holds(existing: DataType, incoming: DataType) -> bool:
     """Whether every incoming value can be written as the existing type."""
     match existing, incoming:
-        case StringType(), (EnumType() | UuidType() | StringType()):
+        case types.StringType(), (types.EnumType() | types.UuidType() | types.StringType()):
             return True
-        case ((EnumType() | UuidType()), StringType()):
+        case ((types.EnumType() | types.UuidType()), types.StringType()):
             return True  # Arrow has strings for both
-        case FixedType(), FixedType():
+        case types.FixedType(), types.FixedType():
             return existing.size == incoming.size
-        case TimestampType(), TimestampType():
+        case types.TimestampType(), types.TimestampType():
             return existing.utc == incoming.utc
-        case TimeType(), TimeType():
+        case types.TimeType(), types.TimeType():
             return True
     return existing == incoming or _becomes_text(incoming, existing)
 
 
 def _becomes_text(kind: DataType, text: DataType) -> bool:
     """Whether a column may become text: Hudi's promotions. Bytes need not be text."""
-    match kind, text:
-        case ((IntType() | LongType() | FloatType() | DoubleType() | DateType() | DecimalType()), StringType()):
-            return True
-    return False
+    return isinstance(text, types.StringType) and isinstance(kind, (*_NUMBERS, types.DateType, types.DecimalType))
 
 
 def _wider_number(existing: DataType, incoming: DataType, path: str, casts: Casts | None) -> DataType:
@@ -253,29 +226,31 @@ def _wider_number(existing: DataType, incoming: DataType, path: str, casts: Cast
     if _is_whole(existing) == _is_whole(incoming):
         return incoming
     if casts is None:
-        if _is_exact(existing, DoubleType()) and _is_exact(incoming, DoubleType()):
-            return DoubleType()
+        if _is_exact(existing, types.DoubleType()) and _is_exact(incoming, types.DoubleType()):
+            return types.DoubleType()
         raise _refused(existing, incoming, path, ", and no type holds the values of both")
-    if path in casts.widened and (casts.lossy or _is_exact(existing, DoubleType())):
-        return DoubleType()
+    if path in casts.widened and (casts.lossy or _is_exact(existing, types.DoubleType())):
+        return types.DoubleType()
     return existing
 
 
 def _is_whole(kind: DataType) -> bool:
-    return isinstance(kind, (IntType, LongType))
+    return isinstance(kind, (types.IntType, types.LongType))
 
 
 def _is_exact(narrow: DataType, wide: DataType) -> bool:
     """Whether a number type holds every value of another one."""
     match narrow, wide:
-        case IntType(), IntType():
+        case types.IntType(), types.IntType():
             return wide.bits >= narrow.bits
-        case (IntType(), (LongType() | DoubleType())) | (FloatType(), DoubleType()):
+        case (types.IntType(), (types.LongType() | types.DoubleType())) | (types.FloatType(), types.DoubleType()):
             return True
     return narrow == wide
 
 
-def _wider_decimal(existing: DecimalType, incoming: DecimalType, path: str, casts: Casts | None) -> DecimalType:
+def _wider_decimal(
+    existing: types.DecimalType, incoming: types.DecimalType, path: str, casts: Casts | None
+) -> types.DecimalType:
     whole, scale = existing.precision - existing.scale, existing.scale
     if incoming.scale <= scale and incoming.precision - incoming.scale <= whole:
         return existing
@@ -289,10 +264,10 @@ def _wider_decimal(existing: DecimalType, incoming: DecimalType, path: str, cast
 def spell(kind: DataType) -> str:
     """A type as errors name it."""
     match kind:
-        case DecimalType():
+        case types.DecimalType():
             return f"decimal({kind.precision},{kind.scale})"
-        case IntType():
+        case types.IntType():
             return {8: "byte", 16: "short", 32: "int"}[kind.bits]
-        case TimestampType():
+        case types.TimestampType():
             return f"timestamp[{kind.unit}{', UTC' if kind.utc else ''}]"
     return type(kind).__name__.removesuffix("Type").lower()

@@ -164,6 +164,30 @@ DataType = (
 )
 
 
+def members_of(kind: DataType) -> tuple[Field, ...]:
+    """What a nested type holds, under the names that paths have for it; nothing where it is not nested."""
+    match kind:
+        case StructType():
+            return kind.fields
+        case ListType():
+            return (Field("element", kind.element, kind.element_nullable, null_last=kind.null_last),)
+        case MapType():
+            return (Field("value", kind.value, kind.value_nullable, null_last=kind.null_last),)
+    return ()
+
+
+def holding(kind: DataType, members: tuple[Field, ...]) -> DataType:
+    """A nested type with other members, by the order of `members_of`."""
+    match kind:
+        case StructType():
+            return replace(kind, fields=members)
+        case ListType():
+            return replace(kind, element=members[0].type, element_nullable=members[0].nullable)
+        case MapType():
+            return replace(kind, value=members[0].type, value_nullable=members[0].nullable)
+    raise AssertionError(kind)
+
+
 _SQL: Final[dict[type, str]] = {
     BooleanType: "boolean",
     IntType: "int",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from typing import Any
+
 import pyarrow as pa
 
 from skep_format.errors import SchemaError
@@ -23,13 +26,16 @@ def typed(given: pa.Schema, known: pa.Schema | None = None, *, drop: bool = Fals
     Unsigned and wide types that no table has become the table's as well; their values are checked when they are cast.
     What `known` lacks is left out with `drop`, else SchemaError.
     """
-    fields = []
+    return pa.schema(_members(given, known, "", drop))
+
+
+def _members(given: Iterable[pa.Field], known: Any, path: str, drop: bool) -> Iterator[pa.Field]:
+    """Those of a schema, or of a struct, that have a type; `known` is another one."""
     for field in given:
         at = -1 if known is None else known.get_field_index(field.name)
-        kind = _typed(field.type, None if known is None or at < 0 else known.field(at).type, field.name, drop)
+        kind = _typed(field.type, None if at < 0 else known.field(at).type, path + field.name, drop)
         if kind is not None:
-            fields.append(field if kind is field.type else field.with_type(kind))
-    return pa.schema(fields)
+            yield field if kind is field.type else field.with_type(kind)
 
 
 def untyped(values: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -60,33 +66,15 @@ def _typed(kind: pa.DataType, known: pa.DataType | None, path: str, drop: bool) 
         return known
     if known is not None and t.is_decimal256(kind) and t.is_decimal(known):
         return known
+    if known is not None and known.id != kind.id:
+        known = None
     if t.is_struct(kind):
-        return _typed_struct(kind, known if known is not None and t.is_struct(known) else None, path, drop)
+        members = list(_members(kind, known, f"{path}.", drop))
+        return pa.struct(members) if members or not kind.num_fields else None
     if t.is_map(kind):
-        item = _typed(
-            kind.item_type, known.item_type if known is not None and t.is_map(known) else None, f"{path}.value", drop
-        )
+        item = _typed(kind.item_type, None if known is None else known.item_type, f"{path}.value", drop)
         return item and (kind if item is kind.item_type else pa.map_(kind.key_type, kind.item_field.with_type(item)))
     if t.is_list(kind):
-        value = _typed(
-            kind.value_type,
-            known.value_type if known is not None and t.is_list(known) else None,
-            f"{path}.element",
-            drop,
-        )
+        value = _typed(kind.value_type, None if known is None else known.value_type, f"{path}.element", drop)
         return value and (kind if value is kind.value_type else pa.list_(kind.value_field.with_type(value)))
     return kind
-
-
-def _typed_struct(kind: pa.DataType, known: pa.DataType | None, path: str, drop: bool) -> pa.DataType | None:
-    members = []
-    for member in kind:
-        at = -1 if known is None else known.get_field_index(member.name)
-        found = _typed(
-            member.type, None if known is None or at < 0 else known.field(at).type, f"{path}.{member.name}", drop
-        )
-        if found is not None:
-            members.append(member if found is member.type else member.with_type(found))
-    if not members and kind.num_fields:
-        return None
-    return pa.struct(members)

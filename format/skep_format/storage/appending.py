@@ -15,4 +15,3 @@ class AppendingStorage(Protocol):
 
         FileNotFoundError for a missing file, StorageError where another writer has it open, as HDFS knows it.
         """
-        ...

@@ -35,14 +35,12 @@ class FolderListing:
 
 @dataclass(frozen=True, slots=True)
 class StorageFlags:
-    """What a storage can promise.
+    """What a storage can promise. `atomic_rename`: `rename` moves a file in one step and readers see either name.
 
-    `atomic_rename`: `rename` moves a file in one step and readers see either name. `conditional_put`:
-    `create_exclusive` is decided by the server. At least one of the two holds for every storage skep writes to.
+    In every storage skep writes to, `create_exclusive` is decided by the server.
     """
 
     atomic_rename: bool
-    conditional_put: bool
 
 
 @runtime_checkable
@@ -59,20 +57,16 @@ class Storage(Protocol):
     @property
     def root(self) -> str:
         """The base path as the user gave it: scheme kept (`s3a://…` stays so), no trailing `/`."""
-        ...
 
     @property
     def flags(self) -> StorageFlags:
         """What the storage promises beyond this protocol."""
-        ...
 
     def uri(self, path: str) -> str:
         """The full address of a path, in the scheme of the root (`file:///…` for local paths), unescaped."""
-        ...
 
     def list_prefix(self, path: str, *, recursive: bool = False) -> list[FileStatus]:
         """Files (never folders) in folder `path`, or below it. A folder that is not there is empty. Sorted by path."""
-        ...
 
     def list_folder(self, path: str, *, known: Collection[FileStatus] = ()) -> FolderListing:
         """The files and folders directly in folder `path`, in one request (one per 1,000 entries on object stores).
@@ -80,31 +74,24 @@ class Storage(Protocol):
         A missing folder is empty. Object stores have no empty folders. `known`: files of an earlier listing that never
         change while they are there; a storage that has to look at each file may answer with those that still are.
         """
-        ...
 
     def exists(self, path: str) -> bool:
         """Whether a file (or folder, where the storage has them) is there."""
-        ...
 
     def size(self, path: str) -> int:
         """The size of a file in bytes."""
-        ...
 
     def status(self, path: str) -> FileStatus:
         """What a listing shows of one file, in one request; its time is as precise as there."""
-        ...
 
     def read(self, path: str) -> bytes:
         """All bytes of a file, in one request."""
-        ...
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         """At most `length` bytes from `offset` (>= 0), in one request; fewer at the end of the file."""
-        ...
 
     def read_suffix(self, path: str, length: int) -> bytes:
         """The last `length` bytes in one request, without the file's size; all of them when the file is shorter."""
-        ...
 
     def open_input(self, path: str, *, size: int | None = None) -> pa.NativeFile:
         """A seekable Arrow file, for Parquet, ORC and log readers.
@@ -112,7 +99,6 @@ class Storage(Protocol):
         On object stores opening fetches the end of the file, which has its size. With `size` in bytes, of a file that
         never grows, nothing is fetched before the first read, which then raises FileNotFoundError for a missing file.
         """
-        ...
 
     def open_write(self, path: str) -> AbstractContextManager[IO[bytes]]:
         """A new file for streaming output, folders made as needed; an existing one is replaced.
@@ -120,30 +106,24 @@ class Storage(Protocol):
         On a clean exit the file is complete, and durable after `sync`; when the body raises, nothing stays under `path`
         where the storage allows it (object stores drop the upload, file systems delete).
         """
-        ...
 
     def sync(self, paths: Collection[str]) -> None:
         """Makes durable what was done to these files: their bytes, names, and folders, or that they were deleted.
 
         One call for many files takes far less time than each on its own.
         """
-        ...
 
     def create_exclusive(self, path: str, data: bytes, *, durable: bool = True) -> None:
         """Creates a whole file, visible at once or not at all. AlreadyExistsError when the name is taken."""
-        ...
 
     def replace_atomic(self, path: str, data: bytes) -> None:
         """Creates or replaces a whole file; readers see the old or the new bytes, never a mixture."""
-        ...
 
     def rename(self, source: str, target: str) -> None:
         """Moves a file. AlreadyExistsError when the target exists."""
-        ...
 
     def delete(self, path: str, *, durable: bool = True) -> None:
         """Deletes a file, in one request. No error when it is missing."""
-        ...
 
     def delete_many(self, paths: Collection[str], *, durable: bool = True) -> None:
         """Deletes files: on object stores 1,000 by one request, on local disks in the order given. Missing is no error.
@@ -151,8 +131,6 @@ class Storage(Protocol):
         After `durable` no file of `paths` comes back, also one that an earlier call deleted. Tries all before it raises
         StorageError, whose field `paths` has those that could not be deleted.
         """
-        ...
 
     def delete_folder(self, path: str, *, durable: bool = True) -> None:
         """Deletes everything below a folder and the folder itself. No error when it is not there."""
-        ...

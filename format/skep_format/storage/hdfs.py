@@ -31,7 +31,7 @@ class HdfsStorage(RemoteStorage):
     gets a name, and no reader ever sees a part of one.
     """
 
-    flags = StorageFlags(atomic_rename=True, conditional_put=True)
+    flags = StorageFlags(atomic_rename=True)
 
     def __init__(self, root: str, options: Mapping[str, str] | None = None) -> None:
         super().__init__(root, options)
@@ -114,15 +114,15 @@ class HdfsStorage(RemoteStorage):
             return bytes(self._client.read(self._at(path)).read())
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
-        with self._mapped("read_range", path):
-            file = self._client.read(self._at(path))
-            start, end = span(offset, length, len(file))
-            return bytes(file.read_range(start, end - start)) if end > start else b""
+        return self._part("read_range", path, offset, length)
 
     def read_suffix(self, path: str, length: int) -> bytes:
-        with self._mapped("read_suffix", path):
+        return self._part("read_suffix", path, -length, length)
+
+    def _part(self, call: str, path: str, offset: int, length: int) -> bytes:
+        with self._mapped(call, path):
             file = self._client.read(self._at(path))
-            start, end = span(-length, length, len(file))
+            start, end = span(offset, length, len(file))
             return bytes(file.read_range(start, end - start)) if end > start else b""
 
     def open_input(self, path: str, *, size: int | None = None) -> pa.NativeFile:  # noqa: ARG002

@@ -105,7 +105,7 @@ class LocalStorage:
     files at once, from several threads: the journal of a file system takes their requests together.
     """
 
-    flags = StorageFlags(atomic_rename=True, conditional_put=True)
+    flags = StorageFlags(atomic_rename=True)
 
     def __init__(self, root: str) -> None:
         self._root = root.rstrip("/") or "/"

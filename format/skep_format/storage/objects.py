@@ -57,7 +57,7 @@ class ObjectStorage(RemoteStorage):
     it is complete, so a reader never sees a part and an error leaves nothing.
     """
 
-    flags = StorageFlags(atomic_rename=False, conditional_put=True)
+    flags = StorageFlags(atomic_rename=False)
 
     @cached_property
     def _obstore(self) -> Any:

@@ -28,15 +28,12 @@ class RangedFile(io.RawIOBase):
         self._tail_at, self._tail = max(0, size - TAIL_BYTES), tail
 
     def readable(self) -> bool:
-        """Always."""
         return True
 
     def seekable(self) -> bool:
-        """Always."""
         return True
 
     def tell(self) -> int:
-        """The position in bytes."""
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:

@@ -11,4 +11,3 @@ class TimedStorage(Protocol):
 
     def set_modified(self, path: str, modified_ms: int) -> None:
         """Sets the time of a file that listings show, in milliseconds. FileNotFoundError for a missing one."""
-        ...

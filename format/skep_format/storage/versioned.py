@@ -24,8 +24,6 @@ class VersionedStorage(Protocol):
 
     def read_versioned(self, path: str) -> Versioned | None:
         """None when the file is not there."""
-        ...
 
     def swap(self, path: str, data: bytes | None, seen: Versioned | None) -> bool:
         """Writes the file (None: deletes it) if it is still as `seen` (None: if it is not there). Whether it did."""
-        ...

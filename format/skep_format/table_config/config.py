@@ -14,48 +14,8 @@ from skep_format.distribution import OLDER_TABLE_VERSIONS
 from skep_format.errors import FormatError, TableVersionError
 from skep_format.names import PARTITION_METAFILE, BaseFormat
 from skep_format.options import boolean, comma_list, one_of
+from skep_format.table_config import keys
 from skep_format.table_config.keys import (
-    ARCHIVE_FOLDER,
-    BASE_FORMAT,
-    CDC_ENABLED,
-    CDC_MODE,
-    CHECKSUM,
-    CLASS_OF_KEY_GENERATOR,
-    CREATE_SCHEMA,
-    DATABASE,
-    DROP_PARTITION_COLUMNS,
-    HISTORY_PATH,
-    HIVE_STYLE,
-    INITIAL_VERSION,
-    KEY_GENERATOR_CLASS,
-    KEY_GENERATOR_TYPE,
-    LAYOUT_VERSION,
-    LEGACY_MERGE_STRATEGY_ID,
-    LEGACY_PAYLOAD_CLASS,
-    MERGE_MODE,
-    MERGE_STRATEGY_ID,
-    METADATA_PARTITIONS,
-    METAFILE_AS_BASE_FORMAT,
-    MODE_OF_STRATEGY,
-    MULTIPLE_BASE_FORMATS,
-    NAME,
-    ORDERING_FIELDS,
-    PARTIAL_UPDATE_MODE,
-    PARTITION_FIELDS,
-    PAYLOAD_CLASS,
-    PAYLOAD_OF_MODE,
-    POPULATE_META_FIELDS,
-    PRECOMBINE_FIELD,
-    PROPERTIES_PATH,
-    RECORD_KEY_FIELDS,
-    STRATEGY_OF_MODE,
-    TABLE_FORMAT,
-    TIMELINE_PATH,
-    TIMESTAMP_KEY_GENERATOR,
-    TIMEZONE,
-    TYPE,
-    URL_ENCODE,
-    VERSION,
     CdcMode,
     MergeMode,
     PartialUpdateMode,
@@ -127,22 +87,22 @@ class TableConfig:
     @property
     def metafile(self) -> str:
         """The name of the files that make folders partitions: properties, or in the format of base files."""
-        in_base_format = self.raw.get(METAFILE_AS_BASE_FORMAT, "false").strip().lower() == "true"
+        in_base_format = self.raw.get(keys.METAFILE_AS_BASE_FORMAT, "false").strip().lower() == "true"
         return f"{PARTITION_METAFILE}.{self.base_format.extension}" if in_base_format else PARTITION_METAFILE
 
     @property
     def names_columns(self) -> bool | None:
         """Whether folders are named column=value; None where the settings do not state it, and the names show it."""
-        return self.hive_style if self.hive_style or HIVE_STYLE in self.raw else None
+        return self.hive_style if self.hive_style or keys.HIVE_STYLE in self.raw else None
 
     @property
     def formatted_times(self) -> frozenset[str]:
         """Partition fields whose folder names are times formatted by the key generator."""
-        if self.key_generator == TIMESTAMP_KEY_GENERATOR:
+        if self.key_generator == keys.TIMESTAMP_KEY_GENERATOR:
             return frozenset(self.partition_fields)
-        declared = self.raw.get(PARTITION_FIELDS, "").split(",")
+        declared = self.raw.get(keys.PARTITION_FIELDS, "").split(",")
         pairs = (field.strip().partition(":") for field in declared)
-        return frozenset(name for name, _, kind in pairs if kind.upper() == TIMESTAMP_KEY_GENERATOR)
+        return frozenset(name for name, _, kind in pairs if kind.upper() == keys.TIMESTAMP_KEY_GENERATOR)
 
     @property
     def dropped_columns(self) -> tuple[str, ...]:
@@ -150,15 +110,21 @@ class TableConfig:
         return self.partition_fields if self.drop_partition_columns else ()
 
     @classmethod
-    def parse(cls, properties: Mapping[str, str], path: str = PROPERTIES_PATH) -> TableConfig:
+    def parse(cls, properties: Mapping[str, str], path: str = keys.PROPERTIES_PATH) -> TableConfig:
         """Parses the properties of a file. TableVersionError for an unknown version, FormatError naming the key."""
         read = PropertyReader(properties, path)
-        version = read.value(VERSION, int, 0)
+        version = read.value(keys.VERSION, int, 0)
         properties_of = _VERSIONS.get(version)
         if properties_of is None:
-            raise _unreadable_version(version, path, properties.get(NAME))
+            known = ", ".join(map(str, _VERSIONS))
+            raise TableVersionError(
+                f"{path}: table {properties.get(keys.NAME)} has version {version}; skep reads versions {known}",
+                path=path,
+                found=version,
+                expected=known,
+            )
         expected = properties_of.layout_version
-        layout_version = read.value(LAYOUT_VERSION, int, expected)
+        layout_version = read.value(keys.LAYOUT_VERSION, int, expected)
         if layout_version not in (expected, *properties_of.read_as_layout):
             raise TableVersionError(
                 f"{path}: table version {version} goes with timeline layout {expected}, not {layout_version}",
@@ -166,45 +132,47 @@ class TableConfig:
                 found=layout_version,
                 expected=expected,
             )
-        name = properties.get(NAME, "")
+        name = properties.get(keys.NAME, "")
         if not name:
-            raise FormatError(f"{path} has no {NAME}", path=path, expected=NAME)
-        table_type = read.value(TYPE, one_of(TableType), TableType.COPY_ON_WRITE)
-        ordering = read.value(ORDERING_FIELDS, comma_list, read.value(PRECOMBINE_FIELD, comma_list, NO_FIELDS))
-        payload = properties.get(PAYLOAD_CLASS) or None
+            raise FormatError(f"{path} has no {keys.NAME}", path=path, expected=keys.NAME)
+        table_type = read.value(keys.TYPE, one_of(TableType), TableType.COPY_ON_WRITE)
+        precombine = read.value(keys.PRECOMBINE_FIELD, comma_list, NO_FIELDS)
+        ordering = read.value(keys.ORDERING_FIELDS, comma_list, precombine)
+        payload = properties.get(keys.PAYLOAD_CLASS) or None
+        strategy = properties.get(keys.MERGE_STRATEGY_ID) if properties_of.states_merge_mode else None
         mode = _merge_mode(read, version, table_type, payload, bool(ordering))
         return cls(
             name=name,
             type=table_type,
-            database=properties.get(DATABASE) or None,
+            database=properties.get(keys.DATABASE) or None,
             version=version,
-            base_format=read.value(BASE_FORMAT, one_of(BaseFormat), BaseFormat.PARQUET),
-            record_key_fields=read.value(RECORD_KEY_FIELDS, comma_list, NO_FIELDS),
-            partition_fields=read.value(PARTITION_FIELDS, plain_fields, NO_FIELDS),
-            typed_partition_fields=read.value(PARTITION_FIELDS, typed_fields, NO_FIELDS),
+            base_format=read.value(keys.BASE_FORMAT, one_of(BaseFormat), BaseFormat.PARQUET),
+            record_key_fields=read.value(keys.RECORD_KEY_FIELDS, comma_list, NO_FIELDS),
+            partition_fields=read.value(keys.PARTITION_FIELDS, plain_fields, NO_FIELDS),
+            typed_partition_fields=read.value(keys.PARTITION_FIELDS, typed_fields, NO_FIELDS),
             ordering_fields=ordering,
             key_generator=key_generator_of(properties),
             payload_class=payload,
-            legacy_payload_class=properties.get(LEGACY_PAYLOAD_CLASS) or None,
+            legacy_payload_class=properties.get(keys.LEGACY_PAYLOAD_CLASS) or None,
             merge_mode=mode,
-            merge_strategy_id=_merge_strategy(properties, version, mode),
-            partial_update_mode=read.value(PARTIAL_UPDATE_MODE, _PARTIAL_UPDATE_MODE, None),
-            hive_style=read.value(HIVE_STYLE, boolean, False),
-            url_encode=read.value(URL_ENCODE, boolean, False),
-            populate_meta_fields=read.value(POPULATE_META_FIELDS, boolean, True),
-            drop_partition_columns=read.value(DROP_PARTITION_COLUMNS, boolean, False),
-            timezone=read.value(TIMEZONE, one_of(TimelineZone), TimelineZone.LOCAL),
-            cdc_enabled=read.value(CDC_ENABLED, boolean, False),
-            cdc_mode=read.value(CDC_MODE, one_of(CdcMode), CdcMode.DATA_BEFORE_AFTER),
-            metadata_partitions=read.value(METADATA_PARTITIONS, comma_list, NO_FIELDS),
-            create_schema=properties.get(CREATE_SCHEMA) or None,
+            merge_strategy_id=strategy or keys.STRATEGY_OF_MODE[mode],
+            partial_update_mode=read.value(keys.PARTIAL_UPDATE_MODE, _PARTIAL_UPDATE_MODE, None),
+            hive_style=read.value(keys.HIVE_STYLE, boolean, False),
+            url_encode=read.value(keys.URL_ENCODE, boolean, False),
+            populate_meta_fields=read.value(keys.POPULATE_META_FIELDS, boolean, True),
+            drop_partition_columns=read.value(keys.DROP_PARTITION_COLUMNS, boolean, False),
+            timezone=read.value(keys.TIMEZONE, one_of(TimelineZone), TimelineZone.LOCAL),
+            cdc_enabled=read.value(keys.CDC_ENABLED, boolean, False),
+            cdc_mode=read.value(keys.CDC_MODE, one_of(CdcMode), CdcMode.DATA_BEFORE_AFTER),
+            metadata_partitions=read.value(keys.METADATA_PARTITIONS, comma_list, NO_FIELDS),
+            create_schema=properties.get(keys.CREATE_SCHEMA) or None,
             raw=dict(properties),
         )
 
     def to_properties(self) -> dict[str, str]:
         """The properties in the keys of this table version: `raw`, updated by typed settings that differ from it."""
         stated = self._stated()
-        before = TableConfig.parse(self.raw)._stated() if VERSION in self.raw else {}
+        before = TableConfig.parse(self.raw)._stated() if keys.VERSION in self.raw else {}
         kept = {key: text for key, text in self.raw.items() if key in stated or key not in before}
         changed = {key: text for key, text in stated.items() if before.get(key) != text}
         return with_checksum({**kept, **changed})
@@ -212,67 +180,58 @@ class TableConfig:
     def _stated(self) -> dict[str, str]:
         """Every typed setting as its property, for the keys that the table version has."""
         stated = {
-            NAME: self.name,
-            DATABASE: self.database or "",
-            TYPE: self.type.value,
-            VERSION: str(self.version),
-            LAYOUT_VERSION: str(self.layout_version),
-            BASE_FORMAT: self.base_format.value,
-            RECORD_KEY_FIELDS: ",".join(self.record_key_fields),
-            PARTITION_FIELDS: ",".join(self.partition_fields),
-            TIMEZONE: self.timezone.value,
-            POPULATE_META_FIELDS: _text(self.populate_meta_fields),
-            HIVE_STYLE: _text(self.hive_style),
-            URL_ENCODE: _text(self.url_encode),
-            DROP_PARTITION_COLUMNS: _text(self.drop_partition_columns),
-            METAFILE_AS_BASE_FORMAT: "false",
-            CDC_ENABLED: _text(self.cdc_enabled),
-            CDC_MODE: self.cdc_mode.value if self.cdc_enabled else "",
-            METADATA_PARTITIONS: ",".join(self.metadata_partitions),
-            CREATE_SCHEMA: self.create_schema or "",
+            keys.NAME: self.name,
+            keys.DATABASE: self.database or "",
+            keys.TYPE: self.type.value,
+            keys.VERSION: str(self.version),
+            keys.LAYOUT_VERSION: str(self.layout_version),
+            keys.BASE_FORMAT: self.base_format.value,
+            keys.RECORD_KEY_FIELDS: ",".join(self.record_key_fields),
+            keys.PARTITION_FIELDS: ",".join(self.partition_fields),
+            keys.TIMEZONE: self.timezone.value,
+            keys.POPULATE_META_FIELDS: str(self.populate_meta_fields).lower(),
+            keys.HIVE_STYLE: str(self.hive_style).lower(),
+            keys.URL_ENCODE: str(self.url_encode).lower(),
+            keys.DROP_PARTITION_COLUMNS: str(self.drop_partition_columns).lower(),
+            keys.METAFILE_AS_BASE_FORMAT: "false",
+            keys.CDC_ENABLED: str(self.cdc_enabled).lower(),
+            keys.CDC_MODE: self.cdc_mode.value if self.cdc_enabled else "",
+            keys.METADATA_PARTITIONS: ",".join(self.metadata_partitions),
+            keys.CREATE_SCHEMA: self.create_schema or "",
             **_VERSIONS[self.version].properties(self),
         }
         return {key: text for key, text in stated.items() if text or key in _VERSIONS[self.version].written_empty}
 
 
-def _text(value: bool) -> str:
-    return "true" if value else "false"
-
-
 def _merge_mode(read: PropertyReader, version: int, kind: TableType, payload: str | None, ordering: bool) -> MergeMode:
     by_ordering = MergeMode.EVENT_TIME_ORDERING if ordering else MergeMode.COMMIT_TIME_ORDERING
     if _VERSIONS[version].states_merge_mode:
-        by_strategy = MODE_OF_STRATEGY.get(read.value(MERGE_STRATEGY_ID, str, ""))
+        by_strategy = keys.MODE_OF_STRATEGY.get(read.value(keys.MERGE_STRATEGY_ID, str, ""))
         by_payload = mode_of_payload(payload) if payload else by_strategy
-        return read.value(MERGE_MODE, one_of(MergeMode), by_payload or by_ordering)
+        return read.value(keys.MERGE_MODE, one_of(MergeMode), by_payload or by_ordering)
     if payload:
         return mode_of_payload(payload)
     # A copy-on-write table of this version names no payload; a merge-on-read one without it has its release's default.
     return by_ordering if kind is TableType.COPY_ON_WRITE else MergeMode.COMMIT_TIME_ORDERING
 
 
-def _merge_strategy(properties: Mapping[str, str], version: int, mode: MergeMode) -> str:
-    stated = properties.get(MERGE_STRATEGY_ID) if _VERSIONS[version].states_merge_mode else None
-    return stated or STRATEGY_OF_MODE[mode]
-
-
 def _version_6(config: TableConfig) -> dict[str, str]:
     return {
-        ARCHIVE_FOLDER: "archived",
-        PRECOMBINE_FIELD: ",".join(config.ordering_fields),
-        KEY_GENERATOR_CLASS: CLASS_OF_KEY_GENERATOR.get(config.key_generator or "", ""),
-        PAYLOAD_CLASS: config.payload_class or (PAYLOAD_OF_MODE[config.merge_mode] if config.is_mor else ""),
+        keys.ARCHIVE_FOLDER: "archived",
+        keys.PRECOMBINE_FIELD: ",".join(config.ordering_fields),
+        keys.KEY_GENERATOR_CLASS: keys.CLASS_OF_KEY_GENERATOR.get(config.key_generator or "", ""),
+        keys.PAYLOAD_CLASS: config.payload_class or (keys.PAYLOAD_OF_MODE[config.merge_mode] if config.is_mor else ""),
         # Hudi 0.15 writes this one strategy whatever the payload class is, and uses the class.
-        LEGACY_MERGE_STRATEGY_ID: STRATEGY_OF_MODE[MergeMode.EVENT_TIME_ORDERING] if config.is_mor else "",
+        keys.LEGACY_MERGE_STRATEGY_ID: keys.STRATEGY_OF_MODE[MergeMode.EVENT_TIME_ORDERING] if config.is_mor else "",
     }
 
 
 def _version_8(config: TableConfig) -> dict[str, str]:
     return {
         **_layout_2(config),
-        PRECOMBINE_FIELD: ",".join(config.ordering_fields),
-        PAYLOAD_CLASS: config.payload_class or PAYLOAD_OF_MODE[config.merge_mode],
-        MERGE_STRATEGY_ID: config.merge_strategy_id or STRATEGY_OF_MODE[config.merge_mode],
+        keys.PRECOMBINE_FIELD: ",".join(config.ordering_fields),
+        keys.PAYLOAD_CLASS: config.payload_class or keys.PAYLOAD_OF_MODE[config.merge_mode],
+        keys.MERGE_STRATEGY_ID: config.merge_strategy_id or keys.STRATEGY_OF_MODE[config.merge_mode],
     }
 
 
@@ -280,25 +239,25 @@ def _version_9(config: TableConfig) -> dict[str, str]:
     custom = config.merge_mode is MergeMode.CUSTOM
     return {
         **_layout_2(config),
-        TABLE_FORMAT: "native",
-        ORDERING_FIELDS: ",".join(config.ordering_fields),
-        PAYLOAD_CLASS: config.payload_class or "",
-        LEGACY_PAYLOAD_CLASS: config.legacy_payload_class or "",
-        MERGE_STRATEGY_ID: (config.merge_strategy_id or "") if custom else "",
-        PARTIAL_UPDATE_MODE: config.partial_update_mode.value if config.partial_update_mode else "",
+        keys.TABLE_FORMAT: "native",
+        keys.ORDERING_FIELDS: ",".join(config.ordering_fields),
+        keys.PAYLOAD_CLASS: config.payload_class or "",
+        keys.LEGACY_PAYLOAD_CLASS: config.legacy_payload_class or "",
+        keys.MERGE_STRATEGY_ID: (config.merge_strategy_id or "") if custom else "",
+        keys.PARTIAL_UPDATE_MODE: config.partial_update_mode.value if config.partial_update_mode else "",
     }
 
 
 def _layout_2(config: TableConfig) -> dict[str, str]:
     return {
-        INITIAL_VERSION: str(config.version),
-        TIMELINE_PATH: "timeline",
-        HISTORY_PATH: "history",
-        ARCHIVE_FOLDER: "history",
-        PARTITION_FIELDS: ",".join(config.typed_partition_fields or config.partition_fields),
-        MULTIPLE_BASE_FORMATS: "false",
-        KEY_GENERATOR_TYPE: config.key_generator or "",
-        MERGE_MODE: config.merge_mode.value,
+        keys.INITIAL_VERSION: str(config.version),
+        keys.TIMELINE_PATH: "timeline",
+        keys.HISTORY_PATH: "history",
+        keys.ARCHIVE_FOLDER: "history",
+        keys.PARTITION_FIELDS: ",".join(config.typed_partition_fields or config.partition_fields),
+        keys.MULTIPLE_BASE_FORMATS: "false",
+        keys.KEY_GENERATOR_TYPE: config.key_generator or "",
+        keys.MERGE_MODE: config.merge_mode.value,
     }
 
 
@@ -321,9 +280,9 @@ class _VersionProperties:
 _OLDER: Final = _VersionProperties(1, False, _version_6, frozenset(), read_as_layout=(0,))
 _VERSIONS: Final[Mapping[int, _VersionProperties]] = {
     **dict.fromkeys(OLDER_TABLE_VERSIONS, _OLDER),
-    6: _VersionProperties(1, False, _version_6, frozenset({DATABASE, PARTITION_FIELDS})),
-    8: _VersionProperties(2, True, _version_8, frozenset({PARTITION_FIELDS})),
-    9: _VersionProperties(2, True, _version_9, frozenset({PARTITION_FIELDS})),
+    6: _VersionProperties(1, False, _version_6, frozenset({keys.DATABASE, keys.PARTITION_FIELDS})),
+    8: _VersionProperties(2, True, _version_8, frozenset({keys.PARTITION_FIELDS})),
+    9: _VersionProperties(2, True, _version_9, frozenset({keys.PARTITION_FIELDS})),
 }
 
 
@@ -334,14 +293,4 @@ def table_checksum(name: str, database: str | None) -> str:
 
 def with_checksum(properties: Mapping[str, str]) -> dict[str, str]:
     """The properties with the checksum that belongs to their table and database name."""
-    return {**properties, CHECKSUM: table_checksum(properties.get(NAME, ""), properties.get(DATABASE))}
-
-
-def _unreadable_version(version: int, path: str, name: str | None) -> TableVersionError:
-    known = ", ".join(map(str, _VERSIONS))
-    return TableVersionError(
-        f"{path}: table {name} has version {version}; skep reads versions {known}",
-        path=path,
-        found=version,
-        expected=known,
-    )
+    return {**properties, keys.CHECKSUM: table_checksum(properties.get(keys.NAME, ""), properties.get(keys.DATABASE))}

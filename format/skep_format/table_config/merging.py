@@ -8,22 +8,8 @@ from itertools import pairwise
 from typing import Final
 
 from skep_format.errors import OptionError
-from skep_format.table_config.keys import (
-    DEFAULT_PAYLOAD,
-    DELETE_FIELD,
-    DELETE_MARKER,
-    MERGE_PROPERTY_PREFIX,
-    MODE_OF_STRATEGY,
-    PARTIAL_UPDATE_MODE,
-    PAYLOAD_OF_MODE,
-    PAYLOAD_STRATEGY,
-    STRATEGY_OF_MODE,
-    UNAVAILABLE_VALUE,
-    MergeMode,
-    PartialUpdateMode,
-    mode_of_payload,
-    simple_name,
-)
+from skep_format.table_config import keys
+from skep_format.table_config.keys import MergeMode, PartialUpdateMode, mode_of_payload, simple_name
 
 MODE_OPTION: Final = "hoodie.write.record.merge.mode"
 STRATEGY_OPTION: Final = "hoodie.write.record.merge.strategy.id"
@@ -65,8 +51,8 @@ def by_payload_class(asked: MergeRequest) -> MergeSettings:
     """Version 6: a payload class, whose mode and strategy readers derive."""
     _refuse_newer(asked, 6)
     mode = _mode(asked)
-    if asked.strategy_id and asked.strategy_id not in MODE_OF_STRATEGY:
-        known = ", ".join(MODE_OF_STRATEGY)
+    if asked.strategy_id and asked.strategy_id not in keys.MODE_OF_STRATEGY:
+        known = ", ".join(keys.MODE_OF_STRATEGY)
         raise OptionError(
             f"{STRATEGY_OPTION}={asked.strategy_id} is none of {known}: tables of version 6 merge by payload classes",
             hint=f"name a merger by {PAYLOAD_OPTION}, and register it as an entry point of group skep.mergers",
@@ -80,11 +66,11 @@ def by_payload_class(asked: MergeRequest) -> MergeSettings:
             hint=f"leave {ORDERING_OPTION} away",
             option=MODE_OPTION,
         )
-    payload = asked.payload_class or PAYLOAD_OF_MODE[mode]
+    payload = asked.payload_class or keys.PAYLOAD_OF_MODE[mode]
     return MergeSettings(
         mode=mode_of_payload(payload),
         ordering_fields=asked.ordering_fields,
-        strategy_id=STRATEGY_OF_MODE[mode_of_payload(payload)],
+        strategy_id=keys.STRATEGY_OF_MODE[mode_of_payload(payload)],
         payload_class=payload,
     )
 
@@ -94,11 +80,11 @@ def by_mode_and_payload(asked: MergeRequest) -> MergeSettings:
     _refuse_newer(asked, 8)
     mode = _mode(asked, mode_in_1_0)
     # Hudi 1.0 states a payload class in any case, and for a merger its default.
-    payload = asked.payload_class or PAYLOAD_OF_MODE[mode] or DEFAULT_PAYLOAD
+    payload = asked.payload_class or keys.PAYLOAD_OF_MODE[mode] or keys.DEFAULT_PAYLOAD
     return MergeSettings(
         mode=mode,
         ordering_fields=asked.ordering_fields,
-        strategy_id=asked.strategy_id or STRATEGY_OF_MODE[mode],
+        strategy_id=asked.strategy_id or keys.STRATEGY_OF_MODE[mode],
         payload_class=payload,
     )
 
@@ -106,11 +92,11 @@ def by_mode_and_payload(asked: MergeRequest) -> MergeSettings:
 def by_mode(asked: MergeRequest) -> MergeSettings:
     """Version 9: a mode, and what else Hudi's own payload classes do as settings beside it."""
     mode, payload = _mode(asked), asked.payload_class
-    strategy = asked.strategy_id or STRATEGY_OF_MODE[mode]
-    replaced = None if payload is None or strategy not in MODE_OF_STRATEGY else _REPLACED.get(simple_name(payload))
+    strategy = asked.strategy_id or keys.STRATEGY_OF_MODE[mode]
+    replaced = None if payload is None or strategy not in keys.MODE_OF_STRATEGY else _REPLACED.get(simple_name(payload))
     if replaced is not None:
         return replaced.settings(asked)
-    merges = mode is MergeMode.CUSTOM and strategy == PAYLOAD_STRATEGY
+    merges = mode is MergeMode.CUSTOM and strategy == keys.PAYLOAD_STRATEGY
     settings = MergeSettings(
         mode=mode,
         ordering_fields=asked.ordering_fields,
@@ -125,7 +111,10 @@ def by_mode(asked: MergeRequest) -> MergeSettings:
 
 def _prefixed(properties: Mapping[str, str]) -> dict[str, str]:
     """As tables of version 9 keep them, for readers who have no options."""
-    return {MERGE_PROPERTY_PREFIX + key.removeprefix(MERGE_PROPERTY_PREFIX): text for key, text in properties.items()}
+    return {
+        keys.MERGE_PROPERTY_PREFIX + key.removeprefix(keys.MERGE_PROPERTY_PREFIX): text
+        for key, text in properties.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +134,9 @@ class ReplacedPayload:
         partial = asked.partial_update_mode or self.partial_update_mode
         if self.partial_update_mode not in (None, partial):
             raise OptionError(
-                f"{PARTIAL_UPDATE_MODE}={partial.value if partial else ''} and {PAYLOAD_OPTION}={asked.payload_class}"
-                " contradict each other",
-                option=PARTIAL_UPDATE_MODE,
+                f"{keys.PARTIAL_UPDATE_MODE}={partial.value if partial else ''} and"
+                f" {PAYLOAD_OPTION}={asked.payload_class} contradict each other",
+                option=keys.PARTIAL_UPDATE_MODE,
             )
         if self.ordering_fields and asked.ordering_fields not in ((), self.ordering_fields, self.older_ordering):
             raise OptionError(
@@ -160,7 +149,7 @@ class ReplacedPayload:
         settings = MergeSettings(
             mode=self.mode,
             ordering_fields=self.ordering_fields or asked.ordering_fields,
-            strategy_id=STRATEGY_OF_MODE[self.mode],
+            strategy_id=keys.STRATEGY_OF_MODE[self.mode],
             legacy_payload_class=asked.payload_class,
             partial_update_mode=partial,
             properties=_prefixed({**asked.properties, **self.properties}),
@@ -170,18 +159,18 @@ class ReplacedPayload:
 
 
 _EVENT_TIME, _COMMIT_TIME = MergeMode.EVENT_TIME_ORDERING, MergeMode.COMMIT_TIME_ORDERING
-_CHANGES: Final = {DELETE_FIELD: "_change_operation_type", DELETE_MARKER: "d"}
+_CHANGES: Final = {keys.DELETE_FIELD: "_change_operation_type", keys.DELETE_MARKER: "d"}
 _REPLACED: Final = {
     "DefaultHoodieRecordPayload": ReplacedPayload(_EVENT_TIME),
     "EventTimeAvroPayload": ReplacedPayload(_EVENT_TIME),
     "OverwriteWithLatestAvroPayload": ReplacedPayload(_COMMIT_TIME),
     "PartialUpdateAvroPayload": ReplacedPayload(_EVENT_TIME, PartialUpdateMode.IGNORE_DEFAULTS),
     "OverwriteNonDefaultsWithLatestAvroPayload": ReplacedPayload(_COMMIT_TIME, PartialUpdateMode.IGNORE_DEFAULTS),
-    "AWSDmsAvroPayload": ReplacedPayload(_COMMIT_TIME, None, {DELETE_FIELD: "Op", DELETE_MARKER: "D"}),
+    "AWSDmsAvroPayload": ReplacedPayload(_COMMIT_TIME, None, {keys.DELETE_FIELD: "Op", keys.DELETE_MARKER: "D"}),
     "PostgresDebeziumAvroPayload": ReplacedPayload(
         _EVENT_TIME,
         PartialUpdateMode.FILL_UNAVAILABLE,
-        {UNAVAILABLE_VALUE: DEBEZIUM_UNAVAILABLE, **_CHANGES},
+        {keys.UNAVAILABLE_VALUE: DEBEZIUM_UNAVAILABLE, **_CHANGES},
         ("_event_lsn",),
     ),
     "MySqlDebeziumAvroPayload": ReplacedPayload(
@@ -203,7 +192,7 @@ def mode_in_1_0(payload_class: str) -> MergeMode:
 def _mode(asked: MergeRequest, of_payload: Callable[[str], MergeMode] = mode_of_payload) -> MergeMode:
     """The mode that is asked for, by itself or by payload class or strategy id. OptionError where these disagree."""
     payload, strategy = asked.payload_class, asked.strategy_id
-    by_strategy = MODE_OF_STRATEGY.get(strategy, MergeMode.CUSTOM) if strategy else None
+    by_strategy = keys.MODE_OF_STRATEGY.get(strategy, MergeMode.CUSTOM) if strategy else None
     by_payload = of_payload(payload) if payload else None
     given = (
         (MODE_OPTION, asked.mode.value if asked.mode else None, asked.mode),
@@ -220,7 +209,7 @@ def _mode(asked: MergeRequest, of_payload: Callable[[str], MergeMode] = mode_of_
     mode = stated[0][2]
     if mode is _EVENT_TIME and not asked.ordering_fields and payload is None:
         raise OptionError(f"{stated[0][0]}={stated[0][1]} needs {ORDERING_OPTION}", option=ORDERING_OPTION)
-    if mode is MergeMode.CUSTOM and payload is None and strategy in (None, PAYLOAD_STRATEGY):
+    if mode is MergeMode.CUSTOM and payload is None and strategy in (None, keys.PAYLOAD_STRATEGY):
         raise OptionError(
             f"{stated[0][0]}={stated[0][1]} needs {PAYLOAD_OPTION} or, of a merger, {STRATEGY_OPTION}",
             option=PAYLOAD_OPTION,
@@ -235,12 +224,12 @@ def _check_partial_update(settings: MergeSettings) -> None:
         return
     if settings.mode is MergeMode.CUSTOM:
         raise OptionError(
-            f"{PARTIAL_UPDATE_MODE}={partial.value}: rows of merge mode CUSTOM merge by a merger or payload class",
-            option=PARTIAL_UPDATE_MODE,
+            f"{keys.PARTIAL_UPDATE_MODE}={partial.value}: rows of merge mode CUSTOM merge by a merger or payload class",
+            option=keys.PARTIAL_UPDATE_MODE,
         )
-    unavailable = MERGE_PROPERTY_PREFIX + UNAVAILABLE_VALUE
+    unavailable = keys.MERGE_PROPERTY_PREFIX + keys.UNAVAILABLE_VALUE
     if partial is PartialUpdateMode.FILL_UNAVAILABLE and not settings.properties.get(unavailable):
-        raise OptionError(f"{PARTIAL_UPDATE_MODE}={partial.value} needs {unavailable}", option=unavailable)
+        raise OptionError(f"{keys.PARTIAL_UPDATE_MODE}={partial.value} needs {unavailable}", option=unavailable)
 
 
 def _refuse_newer(asked: MergeRequest, version: int) -> None:
@@ -254,7 +243,7 @@ def _refuse_newer(asked: MergeRequest, version: int) -> None:
         )
     if asked.partial_update_mode is not None:
         raise OptionError(
-            f"{PARTIAL_UPDATE_MODE}={asked.partial_update_mode.value}: tables of version {version} hold none",
+            f"{keys.PARTIAL_UPDATE_MODE}={asked.partial_update_mode.value}: tables of version {version} hold none",
             hint="tables of version 9 do; in others payload classes update some columns",
-            option=PARTIAL_UPDATE_MODE,
+            option=keys.PARTIAL_UPDATE_MODE,
         )

@@ -25,15 +25,22 @@ if TYPE_CHECKING:
     from skep_format.logfile import LogBlock
     from skep_format.timeline.plans import Plan
 
-_MEMBER_OF: Final[Mapping[Action, str]] = {
-    Action.COMMIT: "hoodieCommitMetadata",
-    Action.DELTA_COMMIT: "hoodieCommitMetadata",
-    Action.REPLACE_COMMIT: "hoodieReplaceCommitMetadata",
-    Action.CLEAN: "hoodieCleanMetadata",
-    Action.ROLLBACK: "hoodieRollbackMetadata",
-    Action.SAVEPOINT: "hoodieSavePointMetadata",
-    Action.INDEXING: "hoodieIndexCommitMetadata",
+_COMMIT_MEMBER: Final = "hoodieCommitMetadata"
+MEMBER_OF: Final[Mapping[tuple[Action, State], str]] = {
+    **{(action, state): _COMMIT_MEMBER for action in (Action.COMMIT, Action.DELTA_COMMIT) for state in State},
+    (Action.COMPACTION, State.REQUESTED): "hoodieCompactionPlan",
+    (Action.LOG_COMPACTION, State.REQUESTED): "hoodieCompactionPlan",
+    (Action.REPLACE_COMMIT, State.REQUESTED): "hoodieRequestedReplaceMetadata",
+    (Action.REPLACE_COMMIT, State.INFLIGHT): "HoodieInflightReplaceMetadata",
+    (Action.REPLACE_COMMIT, State.COMPLETED): "hoodieReplaceCommitMetadata",
+    (Action.CLEAN, State.REQUESTED): "hoodieCleanerPlan",
+    (Action.CLEAN, State.INFLIGHT): "hoodieCleanerPlan",
+    (Action.CLEAN, State.COMPLETED): "hoodieCleanMetadata",
+    (Action.ROLLBACK, State.COMPLETED): "hoodieRollbackMetadata",
+    (Action.SAVEPOINT, State.COMPLETED): "hoodieSavePointMetadata",
+    (Action.INDEXING, State.COMPLETED): "hoodieIndexCommitMetadata",
 }
+"""The member of an entry with the content of a file of this action and state; entries of others keep none."""
 _INT: Final = struct.Struct(">i")
 _OF_EVERY_ENTRY: Final = ("commitTime", "actionType", "actionState", "stateTransitionTime", "version")
 _ENTRY: Final = {
@@ -104,11 +111,10 @@ class ArchivedLog:
 
     def completed_content(self, instant: Instant) -> CommitMetadata | Plan | None:
         """The content of the instant's completed file; None where the archive lacks the instant or its content."""
-        place = self._places.get(instant)
-        if place is None or instant.action not in _MEMBER_OF:
+        place, member = self._places.get(instant), MEMBER_OF.get((instant.action, State.COMPLETED))
+        if place is None or member is None:
             return None
-        data = self._storage.read_range(place.path, place.offset, place.size)
-        record = _decode(data, place.schema, None, place).get(_MEMBER_OF[instant.action])
+        record = self._record(place).get(member)
         if record is None:
             return None
         if instant.action in DATA_ACTIONS:
@@ -141,22 +147,24 @@ class ArchivedLog:
 
     def entries(self) -> Iterator[ArchivedEntry]:
         """The entries of all states, in the order of the files. Contents are not read."""
-        for path in self._paths():
-            yield from self._entries_in(path)
-
-    def _entries_in(self, path: str) -> Iterator[ArchivedEntry]:
         from skep_format.logfile import read_blocks
 
-        with self._storage.open_input(path) as file:
-            for block in read_blocks(file, path):
-                yield from _entries_of(block)
+        for path in self._paths():
+            with self._storage.open_input(path) as file:
+                for block in read_blocks(file, path):
+                    yield from _entries_of(block)
 
     def member(self, entry: ArchivedEntry) -> Any:
         """The record that an entry keeps of its file's content; None where it keeps none."""
-        place = entry.place
-        record = _decode(self._storage.read_range(place.path, place.offset, place.size), place.schema, None, place)
-        kept = (value for key, value in record.items() if key not in _OF_EVERY_ENTRY and value is not None)
+        kept = (
+            value
+            for key, value in self._record(entry.place).items()
+            if key not in _OF_EVERY_ENTRY and value is not None
+        )
         return next(kept, None)
+
+    def _record(self, place: _Place) -> dict[str, Any]:
+        return _decode(self._storage.read_range(place.path, place.offset, place.size), place.schema, None, place)
 
     @functools.cached_property
     def _places(self) -> dict[Instant, _Place]:

@@ -7,37 +7,17 @@ state alone, as Hudi archives it; so every file that can lie on a timeline has a
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from typing import Any, Final
 
 from skep_format.errors import FormatError
+from skep_format.timeline.archive import MEMBER_OF
 from skep_format.timeline.codec import commit_record
-from skep_format.timeline.instant import DATA_ACTIONS, Action, Instant, State
+from skep_format.timeline.instant import DATA_ACTIONS, Action, Instant
 from skep_format.timeline.layout import TimelineLayout
 from skep_format.timeline.metadata import CommitMetadata, WriteOperation
 from skep_format.timeline.plans import PLAN_OF, decode_plan
 from skep_format.timeline.records import to_record
 
-_COMMIT_MEMBER: Final = "hoodieCommitMetadata"
-_MEMBER: Final[Mapping[tuple[Action, State], str]] = {
-    (Action.COMMIT, State.REQUESTED): _COMMIT_MEMBER,
-    (Action.COMMIT, State.INFLIGHT): _COMMIT_MEMBER,
-    (Action.COMMIT, State.COMPLETED): _COMMIT_MEMBER,
-    (Action.DELTA_COMMIT, State.REQUESTED): _COMMIT_MEMBER,
-    (Action.DELTA_COMMIT, State.INFLIGHT): _COMMIT_MEMBER,
-    (Action.DELTA_COMMIT, State.COMPLETED): _COMMIT_MEMBER,
-    (Action.COMPACTION, State.REQUESTED): "hoodieCompactionPlan",
-    (Action.LOG_COMPACTION, State.REQUESTED): "hoodieCompactionPlan",
-    (Action.REPLACE_COMMIT, State.REQUESTED): "hoodieRequestedReplaceMetadata",
-    (Action.REPLACE_COMMIT, State.INFLIGHT): "HoodieInflightReplaceMetadata",
-    (Action.REPLACE_COMMIT, State.COMPLETED): "hoodieReplaceCommitMetadata",
-    (Action.CLEAN, State.REQUESTED): "hoodieCleanerPlan",
-    (Action.CLEAN, State.INFLIGHT): "hoodieCleanerPlan",
-    (Action.CLEAN, State.COMPLETED): "hoodieCleanMetadata",
-    (Action.ROLLBACK, State.COMPLETED): "hoodieRollbackMetadata",
-    (Action.SAVEPOINT, State.COMPLETED): "hoodieSavePointMetadata",
-    (Action.INDEXING, State.COMPLETED): "hoodieIndexCommitMetadata",
-}
 _NO_COMMIT: Final = CommitMetadata(operation_type=WriteOperation.UNKNOWN)
 
 log = logging.getLogger("skep.archive")
@@ -45,7 +25,7 @@ log = logging.getLogger("skep.archive")
 
 def keeps_content(instant: Instant) -> bool:
     """Whether an archive keeps what a file of this action and state holds."""
-    return (instant.action, instant.state) in _MEMBER
+    return (instant.action, instant.state) in MEMBER_OF
 
 
 def archive_entry(layout: TimelineLayout, instant: Instant, data: bytes, path: str, modified: str) -> dict[str, Any]:
@@ -61,7 +41,7 @@ def archive_entry(layout: TimelineLayout, instant: Instant, data: bytes, path: s
         "stateTransitionTime": modified,
         "version": None,
     }
-    member = _MEMBER.get((instant.action, instant.state))
+    member = MEMBER_OF.get((instant.action, instant.state))
     if member is None:
         return entry
     try:

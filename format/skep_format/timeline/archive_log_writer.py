@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import itertools
 import json
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from skep_format.avro_schemas import schema_of
@@ -14,6 +17,7 @@ from skep_format.instant_time import BEFORE_ALL
 from skep_format.logfile import BlockType, HeaderKey, format_block
 from skep_format.names import LogFileName
 from skep_format.storage import FileStatus, Storage
+from skep_format.timeline.archive import archive_files
 from skep_format.timeline.archive_entry import archive_entry, keeps_content
 from skep_format.timeline.archive_writer import ArchiveSetting, InstantFiles
 from skep_format.timeline.instant import Instant
@@ -32,20 +36,17 @@ class LogWriter:
 
     def add(self, instants: Sequence[InstantFiles]) -> str:
         """A new file after all others, with the entries of all these files."""
-        content = self._content([entry for each in instants for entry in each.files])
-        self._setting.check()
-        return write_archive(self._setting.storage, self._setting.layout.archive_folder, content)
+        setting = self._setting
+        records = setting.runner.map(self._record, [entry for each in instants for entry in each.files])
+        content = archive_content(records, setting.layout.release, setting.block_entries)
+        setting.check()
+        return write_archive(setting.storage, setting.layout.archive_folder, content)
 
     def merge(self) -> None:
         """Nothing: an entry that was archived again replaces the older one for readers."""
 
-    def _content(self, entries: Sequence[tuple[Instant, FileStatus]]) -> bytes:
-        """The bytes of an archive file: blocks of so many entries each."""
-        setting = self._setting
-        records = setting.runner.map(lambda entry: self._record(*entry), entries)
-        return archive_content(records, setting.layout.release, setting.block_entries)
-
-    def _record(self, instant: Instant, file: FileStatus) -> dict[str, Any]:
+    def _record(self, entry: tuple[Instant, FileStatus]) -> dict[str, Any]:
+        instant, file = entry
         modified = time_of_modification(file.modified_ms, self._setting.zone)
         data = self._setting.storage.read(file.path) if keeps_content(instant) else b""
         return archive_entry(self._setting.layout, instant, data, file.path, modified)
@@ -71,17 +72,13 @@ def archive_content(records: Sequence[Mapping[str, Any]], release: str, block_en
 
 def write_archive(storage: Storage, folder: str, content: bytes) -> str:
     """Writes an archive file after all others, and returns its path."""
-    names = [LogFileName.parse(file.name) for file in storage.list_prefix(folder)]
-    version = max((name.version for name in names if name and name.extension == "archive"), default=0)
-    while True:
-        version += 1
-        name = LogFileName(_ARCHIVE.file_id, BEFORE_ALL, version, _ARCHIVE.write_token, extension="archive")
-        path = f"{folder}/{name}"
-        try:
+    last = max((name.version for _, name in archive_files(storage, folder)), default=0)
+    for version in itertools.count(last + 1):
+        path = f"{folder}/{replace(_ARCHIVE, version=version)}"
+        with contextlib.suppress(AlreadyExistsError):
             storage.create_exclusive(path, content)
-        except AlreadyExistsError:
-            continue
-        return path
+            break
+    return path
 
 
 def _framed(records: Any) -> Iterator[bytes]:

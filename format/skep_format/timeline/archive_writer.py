@@ -66,11 +66,9 @@ class ArchiveWriter(Protocol):
 
     def add(self, instants: Sequence[InstantFiles]) -> str | None:
         """Adds completed instants, oldest first; durable when it returns. The new file; None where all are in it."""
-        ...
 
     def merge(self) -> None:
         """Merges files of the archive, and deletes what no reader needs, after the instants left the timeline."""
-        ...
 
 
 class HistoryWriter:
@@ -100,7 +98,10 @@ class HistoryWriter:
         self._history.merge()
 
     def _rows(self, instants: Sequence[InstantFiles]) -> Iterator[HistoryRow]:
-        for part in in_groups(instants, _size, _READ_BYTES, _READ_FILES):
+        def size(instant: InstantFiles) -> int:
+            return sum(file.size_bytes for _, file in instant.files)
+
+        for part in in_groups(instants, size, _READ_BYTES, _READ_FILES):
             yield from self._setting.runner.map(self._row, part)
 
     def _row(self, found: InstantFiles) -> HistoryRow:
@@ -134,7 +135,3 @@ class HistoryWriter:
                 else:
                     plan = content or plan
         return plan
-
-
-def _size(instant: InstantFiles) -> int:
-    return sum(file.size_bytes for _, file in instant.files)

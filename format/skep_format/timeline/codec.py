@@ -5,53 +5,24 @@ Files of every release are read: unknown keys are ignored, missing and null ones
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from skep_format.errors import FormatError
 from skep_format.timeline.metadata import BaseFilesWritten, CommitMetadata, WriteOperation, WriteStat, names_log
 from skep_format.timeline.ocf import read_record, write_record
+from skep_format.timeline.records import camel
 
 T = TypeVar("T")
 
-# Hudi's names, in the order in which 0.15.0 writes them.
-_STAT: Final = {
-    "fileId": "file_id",
-    "path": "path",
-    "cdcStats": "cdc_stats",
-    "prevCommit": "prev_commit",
-    "numWrites": "num_writes",
-    "numDeletes": "num_deletes",
-    "numUpdateWrites": "num_update_writes",
-    "numInserts": "num_inserts",
-    "totalWriteBytes": "total_write_bytes",
-    "totalWriteErrors": "total_write_errors",
-    "partitionPath": "partition_path",
-    "totalLogRecords": "total_log_records",
-    "totalLogFilesCompacted": "total_log_files_compacted",
-    "totalLogSizeCompacted": "total_log_size_compacted",
-    "totalUpdatedRecordsCompacted": "total_updated_records_compacted",
-    "totalLogBlocks": "total_log_blocks",
-    "totalCorruptLogBlock": "total_corrupt_log_block",
-    "totalRollbackBlocks": "total_rollback_blocks",
-    "fileSizeInBytes": "file_size_in_bytes",
-    "minEventTime": "min_event_time",
-    "maxEventTime": "max_event_time",
-    "runtimeStats": "runtime_stats",
-}
-_LOG_STAT: Final = {
-    "logVersion": "log_version",
-    "logOffset": "log_offset",
-    "baseFile": "base_file",
-    "logFiles": "log_files",
-}
-_SINCE_LAYOUT_2: Final = {
-    "numUpdates": "num_updates",
-    "totalLogReadTimeMs": "total_log_read_time_ms",
-    "prevBaseFile": "prev_base_file",
-}
-_AVRO_STAT: Final = {**_STAT, **_LOG_STAT, **_SINCE_LAYOUT_2}
+_AVRO_STAT: Final = {camel(each.name): each.name for each in fields(WriteStat)}
+_OF_LOGS: Final = ("logVersion", "logOffset", "baseFile", "logFiles")
+_SINCE_LAYOUT_2: Final = ("numUpdates", "totalLogReadTimeMs", "prevBaseFile")
+_JSON_STAT: Final = {key: name for key, name in _AVRO_STAT.items() if key not in (*_OF_LOGS, *_SINCE_LAYOUT_2)}
 _EXTRA: Final = b'"extraMetadata"'
 _REQUIRED: Final = {"file_id": "", "path": "", "partition_path": ""}
 
@@ -61,71 +32,9 @@ def is_json(data: bytes) -> bool:
     return data.startswith(b"{")
 
 
-def decode_json(data: bytes, path: str) -> CommitMetadata:
-    """Decodes an instant file of layout 1; an empty file is empty metadata. FormatError naming `path`."""
-    if not data:
-        return CommitMetadata()
-    try:
-        record = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise _broken(path, f"no JSON: {error}") from error
-    return _metadata(record, path)
-
-
-def partitions_of_json(data: bytes, path: str) -> tuple[str, ...]:
-    """The sorted partition paths of the metadata that `decode_json` decodes. FormatError naming `path`."""
-    return _part(_partitions, lambda: json.loads(data) if data else {}, path)
-
-
-def base_files_of_json(data: bytes, path: str) -> BaseFilesWritten:
-    """The totals of base files of the metadata that `decode_json` decodes. FormatError naming `path`."""
-    return _part(_base_files, lambda: json.loads(data) if data else {}, path)
-
-
-def extra_of_json(data: bytes, path: str) -> Mapping[str, str]:
-    """The extra metadata of the metadata that `decode_json` decodes. FormatError naming `path`.
-
-    The stats come first in the file and are not parsed: a commit may have very many.
-    """
-    try:
-        # The rest from this key on parses only where the key is a member of the commit, not of a stat or inside a text.
-        record = json.loads(b"{" + data[data.rindex(_EXTRA) :])
-    except (ValueError, RecursionError):
-        return decode_json(data, path).extra_metadata
-    return _metadata({"extraMetadata": record["extraMetadata"]}, path).extra_metadata
-
-
 def encode_json(metadata: CommitMetadata) -> bytes:
     """Encodes with the keys of Hudi 0.15.0, in its order."""
-    record: dict[str, Any] = {
-        "partitionToWriteStats": _stats_record(metadata, _json_stat),
-        "compacted": metadata.compacted,
-        "extraMetadata": dict(metadata.extra_metadata),
-        "operationType": metadata.operation_type,
-    }
-    if metadata.partition_to_replace_file_ids is not None:
-        record["partitionToReplaceFileIds"] = _lists(metadata.partition_to_replace_file_ids)
-    return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def decode_avro(data: bytes, path: str) -> CommitMetadata:
-    """Decodes an instant file of layout 2; an empty file is empty metadata. FormatError naming `path`."""
-    return _metadata(read_record(data, path), path) if data else CommitMetadata()
-
-
-def partitions_of_avro(data: bytes, path: str) -> tuple[str, ...]:
-    """The sorted partition paths of the metadata that `decode_avro` decodes. FormatError naming `path`."""
-    return _part(_partitions, lambda: read_record(data, path) if data else {}, path)
-
-
-def base_files_of_avro(data: bytes, path: str) -> BaseFilesWritten:
-    """The totals of base files of the metadata that `decode_avro` decodes. FormatError naming `path`."""
-    return _part(_base_files, lambda: read_record(data, path) if data else {}, path)
-
-
-def extra_of_avro(data: bytes, path: str) -> Mapping[str, str]:
-    """The extra metadata of the metadata that `decode_avro` decodes. FormatError naming `path`."""
-    return _metadata(read_record(data, path, ("extraMetadata",)), path).extra_metadata if data else {}
+    return json.dumps(_document(metadata, _json_stat), ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def encode_avro(metadata: CommitMetadata, release: str) -> bytes:
@@ -139,39 +48,71 @@ def encode_avro(metadata: CommitMetadata, release: str) -> bytes:
 
 def commit_record(metadata: CommitMetadata) -> dict[str, Any]:
     """The Avro record: HoodieReplaceCommitMetadata where file groups were replaced, otherwise HoodieCommitMetadata."""
-    record: dict[str, Any] = {
-        "partitionToWriteStats": _stats_record(metadata, _avro_stat),
-        "compacted": metadata.compacted,
-        "extraMetadata": dict(metadata.extra_metadata),
-        "version": 1,
-        "operationType": metadata.operation_type.value if metadata.operation_type else None,
-    }
-    if metadata.partition_to_replace_file_ids is not None:
-        record["partitionToReplaceFileIds"] = _lists(metadata.partition_to_replace_file_ids)
-    return record
+    return {**_document(metadata, _avro_stat), "version": 1}
 
 
-def metadata_of_record(record: Mapping[str, Any], path: str) -> CommitMetadata:
-    """Converts a HoodieCommitMetadata or HoodieReplaceCommitMetadata record, such as a member of an archive entry."""
-    return _metadata(record, path)
+@dataclass(frozen=True, slots=True)
+class CommitCodec:
+    """One encoding of commit metadata. `read`: the record in the bytes of an instant file, without members in an empty
+    one. `read_extra`: the same, perhaps with nothing but the extra metadata: a commit may have very many stats.
+    """
+
+    read: Callable[[bytes, str], Any]
+    read_extra: Callable[[bytes, str], Any]
+    encode: Callable[[CommitMetadata, str], bytes]
 
 
-# What reads a part of a record makes no stats of it: a commit may have very many.
+def _read_json(data: bytes, _path: str) -> Any:
+    return json.loads(data) if data else {}
 
 
-def _part(of_record: Callable[[Any], T], record: Callable[[], Any], path: str) -> T:
+def _read_json_extra(data: bytes, path: str) -> Any:
+    """The stats come first in the file and are not parsed."""
+    with contextlib.suppress(ValueError, RecursionError):
+        # The rest from this key on parses only where the key is a member of the commit, not of a stat or inside a text.
+        return {"extraMetadata": json.loads(b"{" + data[data.rindex(_EXTRA) :])["extraMetadata"]}
+    return _read_json(data, path)
+
+
+def _read_avro(data: bytes, path: str, members: Sequence[str] | None = None) -> Any:
+    return read_record(data, path, members) if data else {}
+
+
+def _encode_json(metadata: CommitMetadata, _release: str) -> bytes:
+    return encode_json(metadata)
+
+
+JSON: Final = CommitCodec(_read_json, _read_json_extra, _encode_json)
+AVRO: Final = CommitCodec(_read_avro, partial(_read_avro, members=("extraMetadata",)), encode_avro)
+
+
+def commit_of(read: Callable[[bytes, str], Any], data: bytes, path: str) -> CommitMetadata:
+    """The metadata in an instant file; an empty file is empty metadata. FormatError naming `path`."""
     try:
-        return of_record(record())
+        record = read(data, path)
+    except FormatError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise _broken(path, f"no JSON: {error}") from error
+    return metadata_of_record(record, path)
+
+
+def part_of(of_record: Callable[[Any], T], read: Callable[[bytes, str], Any], data: bytes, path: str) -> T:
+    """`partitions_of`, `base_files_of` an instant file: no stats are made of its record. FormatError naming `path`."""
+    try:
+        return of_record(read(data, path))
     except (ValueError, RecursionError, AttributeError, TypeError) as error:
         raise _broken(path, f"no commit: {error}") from error
 
 
-def _partitions(record: Any) -> tuple[str, ...]:
+def partitions_of(record: Any) -> tuple[str, ...]:
+    """The sorted partition paths of the metadata in a record."""
     members = (record.get("partitionToWriteStats"), record.get("partitionToReplaceFileIds"))
     return tuple(sorted({partition for member in members for partition in member or ()}))
 
 
-def _base_files(record: Any) -> BaseFilesWritten:
+def base_files_of(record: Any) -> BaseFilesWritten:
+    """The totals of base files of the metadata in a record."""
     written = [
         (stat.get("totalWriteBytes") or 0, stat.get("numWrites") or 0)
         for stats in (record.get("partitionToWriteStats") or {}).values()
@@ -181,15 +122,17 @@ def _base_files(record: Any) -> BaseFilesWritten:
     return BaseFilesWritten(sum(size for size, _ in written), tuple(rows for _, rows in written))
 
 
-def _metadata(record: Any, path: str) -> CommitMetadata:
+def metadata_of_record(record: Any, path: str) -> CommitMetadata:
+    """Converts a HoodieCommitMetadata or HoodieReplaceCommitMetadata record, such as a member of an archive entry."""
     try:
-        replaced = record.get("partitionToReplaceFileIds")
+        replaced, operation = record.get("partitionToReplaceFileIds"), record.get("operationType")
+        known = WriteOperation.__members__
         return CommitMetadata(
             partition_to_write_stats={
                 partition: tuple(map(_stat, stats))
                 for partition, stats in (record.get("partitionToWriteStats") or {}).items()
             },
-            operation_type=_operation(record.get("operationType")),
+            operation_type=None if operation is None else known.get(operation.upper(), WriteOperation.UNKNOWN),
             compacted=bool(record.get("compacted")),
             extra_metadata={
                 key: value for key, value in (record.get("extraMetadata") or {}).items() if value is not None
@@ -209,12 +152,12 @@ def _stat(record: Mapping[str, Any]) -> WriteStat:
 
 
 def _json_stat(stat: WriteStat) -> dict[str, Any]:
-    record = {key: getattr(stat, name) for key, name in _STAT.items()}
+    record = {key: getattr(stat, name) for key, name in _JSON_STAT.items()}
     record["tempPath"] = None
     if not stat.path:
         record["path"] = record["partitionPath"] = None
     if stat.log_version is not None:
-        record |= {key: getattr(stat, name) for key, name in _LOG_STAT.items()}
+        record |= {key: getattr(stat, _AVRO_STAT[key]) for key in _OF_LOGS}
         record["recordsStats"] = {"val": None}
     return record
 
@@ -228,23 +171,20 @@ def _avro_stat(stat: WriteStat) -> dict[str, Any]:
     return record
 
 
-def _stats_record(
-    metadata: CommitMetadata, stat_record: Callable[[WriteStat], dict[str, Any]]
-) -> dict[str, list[dict[str, Any]]]:
-    return {
-        partition: [stat_record(stat) for stat in stats]
-        for partition, stats in metadata.partition_to_write_stats.items()
+def _document(metadata: CommitMetadata, stat_record: Callable[[WriteStat], dict[str, Any]]) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "partitionToWriteStats": {
+            partition: [stat_record(stat) for stat in stats]
+            for partition, stats in metadata.partition_to_write_stats.items()
+        },
+        "compacted": metadata.compacted,
+        "extraMetadata": dict(metadata.extra_metadata),
+        "operationType": metadata.operation_type.value if metadata.operation_type else None,
     }
-
-
-def _operation(text: str | None) -> WriteOperation | None:
-    if text is None:
-        return None
-    return WriteOperation.__members__.get(text.upper(), WriteOperation.UNKNOWN)
-
-
-def _lists(mapping: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
-    return {key: list(values) for key, values in mapping.items()}
+    replaced = metadata.partition_to_replace_file_ids
+    if replaced is not None:
+        record["partitionToReplaceFileIds"] = {partition: list(ids) for partition, ids in replaced.items()}
+    return record
 
 
 def _broken(path: str, problem: str) -> FormatError:

@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from skep_format.instant_time import CompletionTime, InstantTime
 from skep_format.names import META_FOLDER
 from skep_format.timeline.codec import (
-    base_files_of_avro,
-    base_files_of_json,
-    decode_avro,
-    decode_json,
-    encode_avro,
-    encode_json,
-    extra_of_avro,
-    extra_of_json,
+    AVRO,
+    JSON,
+    CommitCodec,
+    base_files_of,
+    commit_of,
     is_json,
-    partitions_of_avro,
-    partitions_of_json,
+    part_of,
+    partitions_of,
 )
 from skep_format.timeline.instant import Action, Instant, State
 from skep_format.timeline.metadata import BaseFilesWritten, CommitMetadata
 
 MOVED: Final = "timeline.moved"
 """A file in the folder of a timeline that is being copied or deleted: the settings name the one that the table has."""
-
-T = TypeVar("T")
 
 
 class Suffixed(NamedTuple):
@@ -55,39 +49,6 @@ def _suffixes(clustering_is_an_action: bool) -> dict[str, Suffixed]:
         if action.completed_as is action:
             found[f".{action.value}"] = Suffixed(action, State.COMPLETED)
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class CommitCodec:
-    """One encoding of commit metadata. The partial decoders skip what they do not return.
-
-    Each takes the bytes of an instant file and its path, and raises FormatError naming the path.
-    """
-
-    commit: Callable[[bytes, str], CommitMetadata]
-    partitions: Callable[[bytes, str], tuple[str, ...]]
-    base_files: Callable[[bytes, str], BaseFilesWritten]
-    extra: Callable[[bytes, str], Mapping[str, str]]
-    encode: Callable[[CommitMetadata, str], bytes]
-
-
-def _encode_json(metadata: CommitMetadata, _release: str) -> bytes:
-    return encode_json(metadata)
-
-
-def _either(of_json: Callable[[bytes, str], T], of_avro: Callable[[bytes, str], T], data: bytes, path: str) -> T:
-    return (of_json if is_json(data) else of_avro)(data, path)
-
-
-_JSON: Final = CommitCodec(decode_json, partitions_of_json, base_files_of_json, extra_of_json, _encode_json)
-_AVRO: Final = CommitCodec(
-    commit=partial(_either, decode_json, decode_avro),
-    partitions=partial(_either, partitions_of_json, partitions_of_avro),
-    base_files=partial(_either, base_files_of_json, base_files_of_avro),
-    extra=partial(_either, extra_of_json, extra_of_avro),
-    encode=encode_avro,
-)
-"""Upgrades by Hudi leave JSON: in inflight files, and in completed files that keep their names of layout 1."""
 
 
 @dataclass(frozen=True)
@@ -152,23 +113,27 @@ class TimelineLayout:
 
     def decode_commit(self, data: bytes, path: str) -> CommitMetadata:
         """Commit metadata of a completed or inflight instant. FormatError naming `path`."""
-        return self.codec.commit(data, path)
+        return commit_of(self._codec_of(data).read, data, path)
 
     def decode_partitions(self, data: bytes, path: str) -> tuple[str, ...]:
         """The partition paths of a completed instant, sorted; nothing else is decoded. FormatError."""
-        return self.codec.partitions(data, path)
+        return part_of(partitions_of, self._codec_of(data).read, data, path)
 
     def decode_base_files(self, data: bytes, path: str) -> BaseFilesWritten:
         """The base files that a completed instant wrote, summed up; their stats are not decoded. FormatError."""
-        return self.codec.base_files(data, path)
+        return part_of(base_files_of, self._codec_of(data).read, data, path)
 
     def decode_extra(self, data: bytes, path: str) -> Mapping[str, str]:
         """The extra metadata of a completed instant, the schema included; no stats are decoded. FormatError."""
-        return self.codec.extra(data, path)
+        return commit_of(self._codec_of(data).read_extra, data, path).extra_metadata
 
     def encode_commit(self, metadata: CommitMetadata) -> bytes:
         """The bytes of an instant file with commit metadata."""
         return self.codec.encode(metadata, self.release)
+
+    def _codec_of(self, data: bytes) -> CommitCodec:
+        """Upgrades by Hudi leave JSON: in inflight files, and in completed files that keep their names of layout 1."""
+        return JSON if is_json(data) else self.codec
 
 
 def instant_of(named: NamedInstant) -> Instant:
@@ -191,7 +156,7 @@ def layout_1(archive: str = "archived") -> TimelineLayout:
         placeholder=None,
         clustering=Action.REPLACE_COMMIT,
         repeats_clean_plan=True,
-        codec=_JSON,
+        codec=JSON,
         _action_of=_SUFFIXES_1,
         _suffix_of={action: suffix for suffix, action in _SUFFIXES_1.items()},
     )
@@ -209,7 +174,7 @@ def layout_2(
         placeholder=f"{META_FOLDER}/{timeline}/{history}/.keep",
         clustering=Action.CLUSTERING,
         repeats_clean_plan=repeats_clean_plan,
-        codec=_AVRO,
+        codec=AVRO,
         _action_of=_SUFFIXES_2,
         _suffix_of={action: suffix for suffix, action in _SUFFIXES_2.items()},
     )

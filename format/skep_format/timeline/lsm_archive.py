@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from skep_format.errors import FormatError
 from skep_format.instant_time import BEFORE_ALL, CompletionTime, InstantTime
 from skep_format.storage import Storage
-from skep_format.timeline.codec import decode_avro
+from skep_format.timeline.codec import AVRO, commit_of
 from skep_format.timeline.instant import DATA_ACTIONS, Action, Instant, State
 from skep_format.timeline.lsm_files import HistoryFile, HistoryManifest, current_manifest
 from skep_format.timeline.lsm_rows import TIMES, HistoryFooter, damaged, opened, read_footer
@@ -65,11 +65,9 @@ class LsmArchive:
         return LsmArchive, (self._storage, self._folder)
 
     def reopened(self) -> LsmArchive:
-        """The archive as it is now."""
         return LsmArchive(self._storage, self._folder, self._known)
 
     def instants(self, since: InstantTime = BEFORE_ALL) -> tuple[Instant, ...]:
-        """Completed instants whose later time is `since` or after, oldest first."""
         return self._looking(lambda: _in_order(each for file in self._files for each in self._since(file, since)))
 
     def holding(self, text: str) -> tuple[Instant, ...]:
@@ -81,7 +79,6 @@ class LsmArchive:
         return self._looking(lambda: self._completion(requested_time))
 
     def completed_content(self, instant: Instant) -> CommitMetadata | Plan | None:
-        """The content of the instant's completed file; None where the history lacks the instant."""
         return self._looking(lambda: self._decoded(instant))
 
     def damages(self) -> Iterator[tuple[str, str]]:
@@ -130,8 +127,6 @@ class LsmArchive:
                 return _decode(data, instant, f"{self._path(file)}, instant {instant.requested_time}")
         return None
 
-    # -- files ---------------------------------------------------------------------------------------------------------
-
     @property
     def _files(self) -> tuple[HistoryFile, ...]:
         with self._known.lock:
@@ -140,16 +135,13 @@ class LsmArchive:
                 self._known.forget_others(self._manifest.files)
             return self._manifest.files
 
-    def _files_by(self, time: InstantTime) -> Iterator[HistoryFile]:
-        """All files, those first whose range includes `time`: what an upgraded table's names state may be too narrow
-        after its files were merged (format guide 14.8)."""
-        files = self._files
-        yield from (file for file in files if file.may_hold(time))
-        yield from (file for file in files if not file.may_hold(time))
-
     def _groups_by(self, time: InstantTime) -> Iterator[tuple[HistoryFile, int]]:
-        """The row groups that may hold an instant, with their files."""
-        for file in self._files_by(time):
+        """The row groups that may hold an instant, with their files.
+
+        Files whose range includes `time` come first. The others may hold it, too: what an upgraded table's names state
+        may be too narrow after its files were merged (format guide 14.8).
+        """
+        for file in sorted(self._files, key=lambda file: not file.may_hold(time)):
             for group in self._footer(file).groups_within(time, time):
                 yield file, group
 
@@ -167,8 +159,6 @@ class LsmArchive:
                 if fresh == (manifest or self._manifest):
                     raise damaged(self._folder, error) from error
                 self._manifest = fresh
-
-    # -- rows ----------------------------------------------------------------------------------------------------------
 
     def _times_of(self, file: HistoryFile, groups: Sequence[int]) -> list[_Times]:
         """The instants of row groups. Those not read so far are, by opening the file once."""
@@ -254,7 +244,7 @@ def _action(text: str, path: str) -> Action:
 
 def _decode(data: bytes, instant: Instant, path: str) -> CommitMetadata | Plan | None:
     if instant.action in DATA_ACTIONS:
-        return decode_avro(data, path)
+        return commit_of(AVRO.read, data, path)
     if not data:
         return None
     from skep_format.timeline.plans import PLAN_OF, decode_plan

@@ -14,19 +14,10 @@ from typing import Final
 from skep_format.errors import FormatError
 from skep_format.instant_time import InstantTime
 from skep_format.storage import Storage
+from skep_format.timeline import lsm_files
 from skep_format.timeline.instant import Instant
 from skep_format.timeline.lsm_archive import LsmArchive
-from skep_format.timeline.lsm_files import (
-    MAX_LEVEL,
-    VERSION_FILE,
-    HistoryFile,
-    HistoryManifest,
-    current_manifest,
-    file_name,
-    manifest_name,
-    manifest_number,
-    read_manifest,
-)
+from skep_format.timeline.lsm_files import HistoryFile, HistoryManifest
 from skep_format.timeline.lsm_rows import HistoryRow, merge_files, write_rows
 
 _MERGED_BYTES: Final = 1 << 30
@@ -54,14 +45,15 @@ class LsmHistory:
             return []
         first = min(instant.requested_time for instant in instants)
         known = {(each.requested_time, each.action) for each in LsmArchive(self.storage, self.folder).instants(first)}
-        return [each for each in sorted(instants, key=_by_time) if (each.requested_time, each.action) not in known]
+        by_time = sorted(instants, key=lambda each: (each.requested_time, each.action.value))
+        return [each for each in by_time if (each.requested_time, each.action) not in known]
 
     def add(self, instants: Sequence[Instant], rows: Iterable[HistoryRow]) -> str:
         """Adds completed instants that the history lacks, at least one, as a file of level 0, whose path it returns.
 
         `rows` are theirs, in order of time, taken one by one.
         """
-        manifest = self._current()
+        manifest = lsm_files.current_manifest(self.storage, self.folder)
         times = [instant.requested_time for instant in instants]
         name = _free_name(manifest, min(times), max(times), 0)
         write_rows(self.storage, self._path(name), rows, self.release)
@@ -70,9 +62,9 @@ class LsmHistory:
 
     def merge(self) -> None:
         """Merges the oldest files of each level that is full, then deletes states and files that are not kept."""
-        manifest, merged = self._current(), 0
+        manifest, merged = lsm_files.current_manifest(self.storage, self.folder), 0
         level = 0
-        while level < MAX_LEVEL:
+        while level < lsm_files.MAX_LEVEL:
             sources = _oldest(manifest, level, self.files_per_level)
             if not sources:
                 level += 1
@@ -90,23 +82,22 @@ class LsmHistory:
 
     def _publish(self, manifest: HistoryManifest) -> HistoryManifest:
         self.check()
-        self.storage.replace_atomic(self._path(manifest_name(manifest.number)), manifest.encode())
-        self.storage.replace_atomic(self._path(VERSION_FILE), str(manifest.number).encode())
+        self.storage.replace_atomic(self._path(lsm_files.manifest_name(manifest.number)), manifest.encode())
+        self.storage.replace_atomic(self._path(lsm_files.VERSION_FILE), str(manifest.number).encode())
         return manifest
 
     def _clean(self, manifest: HistoryManifest, keep: int) -> None:
         names = [file.name for file in self.storage.list_prefix(self.folder)]
-        numbers = {name: number for name in names if (number := manifest_number(name)) is not None}
+        numbers = {name: number for name in names if (number := lsm_files.manifest_number(name)) is not None}
         kept = sorted(number for number in numbers.values() if number <= manifest.number)[-keep:]
-        listed = {file.name for number in kept for file in read_manifest(self.storage, self.folder, number).files}
+        listed = {
+            file.name for number in kept for file in lsm_files.read_manifest(self.storage, self.folder, number).files
+        }
         manifests = [name for name, number in numbers.items() if number not in kept]
         files = [name for name in names if HistoryFile.parse(name) is not None and name not in listed]
         # Manifests first: none that is left names a file that is not there.
         for outdated in (manifests, files):
             self.storage.delete_many([self._path(name) for name in outdated], durable=False)
-
-    def _current(self) -> HistoryManifest:
-        return current_manifest(self.storage, self.folder)
 
     def _measured(self, name: str) -> HistoryFile:
         file = HistoryFile.parse(name, self.storage.size(self._path(name)))
@@ -117,18 +108,15 @@ class LsmHistory:
         return f"{self.folder}/{name}"
 
 
-def _by_time(instant: Instant) -> tuple[InstantTime, str]:
-    return instant.requested_time, instant.action.value
-
-
 def _free_name(manifest: HistoryManifest, low: InstantTime, high: InstantTime, level: int) -> str:
     """The name of a file that is not in the manifest. Another writer may have left rows out of a file of this range."""
     taken = {file.name for file in manifest.files}
-    names = (file_name(low, high, each) for each in range(level, MAX_LEVEL + 1))
+    names = (lsm_files.file_name(low, high, each) for each in range(level, lsm_files.MAX_LEVEL + 1))
     name = next((name for name in names if name not in taken), None)
     if name is None:
         raise FormatError(
-            f"{manifest_name(manifest.number)} of the timeline's history has a file from {low} to {high} at each level",
+            f"{lsm_files.manifest_name(manifest.number)} of the timeline's history has a file from {low} to {high} at"
+            " each level",
             found=len(taken),
             expected="levels that are free",
         )

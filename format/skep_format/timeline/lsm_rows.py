@@ -39,11 +39,8 @@ class HistoryRow:
 
 def write_rows(storage: Storage, path: str, rows: Iterable[HistoryRow], release: str) -> None:
     """Writes one file, durable when it returns. The rows are taken as they come; of them a row group is in memory."""
-    _write(storage, path, map(_table, in_groups(rows, _size, _GROUP_BYTES, _GROUP_ROWS)), release)
-
-
-def _size(row: HistoryRow) -> int:
-    return len(row.metadata) + len(row.plan or b"")
+    groups = in_groups(rows, lambda row: len(row.metadata) + len(row.plan or b""), _GROUP_BYTES, _GROUP_ROWS)
+    _write(storage, path, map(_table, groups), release)
 
 
 def _table(rows: Sequence[HistoryRow]) -> pa.Table:
@@ -132,7 +129,10 @@ def merge_files(
     import pyarrow as pa
 
     keys = pa.concat_tables([read_rows(storage, path, TIMES[::2]) for path in sources])
-    size = sum(_content_bytes(storage, path) for path in sources)
+    size = 0  # of all rows, uncompressed
+    for path in sources:
+        with opened(storage, path) as file:
+            size += sum(file.metadata.row_group(number).total_byte_size for number in range(file.num_row_groups))
     at_once = max(1, min(_GROUP_ROWS, _GROUP_BYTES * max(1, keys.num_rows) // max(1, size)))
 
     def groups() -> Iterator[pa.Table]:
@@ -141,13 +141,6 @@ def merge_files(
             yield _in_order(pa.concat_tables([_within(storage, path, first, last) for path in sources]))
 
     _write(storage, target, groups(), release)
-
-
-def _content_bytes(storage: Storage, path: str) -> int:
-    """The uncompressed size of a file's rows."""
-    with opened(storage, path) as file:
-        footer = file.metadata
-    return sum(footer.row_group(number).total_byte_size for number in range(footer.num_row_groups))
 
 
 def _ranges(times: pa.ChunkedArray, at_once: int) -> Iterator[tuple[InstantTime, InstantTime]]:

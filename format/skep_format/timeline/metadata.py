@@ -40,21 +40,20 @@ class WriteStat:
 
     `log_version`, `log_offset`, `base_file` and `log_files` are set for log files only. `prev_commit` is the base
     instant of the previous slice, and the text "null" for a new file group; of a log file that of its slice, from
-    version 8 on the delta commit itself.
+    version 8 on the delta commit itself. The fields are in the order in which Hudi 0.15.0 writes them.
     """
 
     file_id: str
     path: str
-    partition_path: str
+    cdc_stats: Mapping[str, int] | None = None
     prev_commit: str = "null"
     num_writes: int = 0
     num_deletes: int = 0
     num_update_writes: int = 0
     num_inserts: int = 0
-    num_updates: int = 0
     total_write_bytes: int = 0
     total_write_errors: int = 0
-    file_size_in_bytes: int = 0
+    partition_path: str
     total_log_records: int = 0
     total_log_files_compacted: int = 0
     total_log_size_compacted: int = 0
@@ -62,15 +61,16 @@ class WriteStat:
     total_log_blocks: int = 0
     total_corrupt_log_block: int = 0
     total_rollback_blocks: int = 0
-    total_log_read_time_ms: int = 0
+    file_size_in_bytes: int = 0
     min_event_time: int | None = None
     max_event_time: int | None = None
-    cdc_stats: Mapping[str, int] | None = None
     runtime_stats: Mapping[str, int] | None = None
     log_version: int | None = None
     log_offset: int | None = None
     base_file: str | None = None
     log_files: tuple[str, ...] | None = None
+    num_updates: int = 0
+    total_log_read_time_ms: int = 0
     prev_base_file: str | None = None
 
     @property

@@ -29,31 +29,21 @@ def read_record(data: bytes, path: str, members: Sequence[str] | None = None) ->
             reader = fastavro.reader(io.BytesIO(data), wanted)
         records = list(reader)  # to the end: a missing last sync marker means that the file was cut
     except Exception as error:  # fastavro raises many types on cut or damaged bytes
-        raise FormatError(
-            f"{path} is not a readable Avro file: {type(error).__name__}: {error}",
-            path=path,
-            found=f"{len(data)} bytes",
-            expected="an Avro object container file",
-        ) from error
+        raise _no_file(f"{path} is not a readable Avro file: {type(error).__name__}: {error}", data, path) from error
     if len(records) != 1 or not isinstance(records[0], dict):
-        raise FormatError(
-            f"{path} is an Avro file with {len(records)} values instead of one record",
-            path=path,
-            found=len(records),
-            expected="one record",
-        )
+        what = f"{path} is an Avro file with {len(records)} values instead of one record"
+        raise FormatError(what, path=path, found=len(records), expected="one record")
     return records[0]
 
 
 def check_whole(data: bytes, path: str) -> None:
     """FormatError naming `path` for bytes that are neither empty nor an Avro file with its end; decodes nothing."""
     if data and not (data.startswith(_MAGIC) and len(data) > _SYNC_BYTES and data.count(data[-_SYNC_BYTES:]) > 1):
-        raise FormatError(
-            f"{path} is not a whole Avro file",
-            path=path,
-            found=f"{len(data)} bytes",
-            expected="an Avro object container file",
-        )
+        raise _no_file(f"{path} is not a whole Avro file", data, path)
+
+
+def _no_file(message: str, data: bytes, path: str) -> FormatError:
+    return FormatError(message, path=path, found=f"{len(data)} bytes", expected="an Avro object container file")
 
 
 class RecordWriter:

@@ -35,9 +35,6 @@ class ActionInstant:
     state: str
 
 
-# Compaction
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionOperation:
     """One file slice to compact; `delta_file_paths` and `data_file_path` are file names."""
@@ -70,9 +67,6 @@ class CompactionPlan:
     strategy: CompactionStrategy | None = None
     preserve_hoodie_metadata: bool | None = False
     missing_schedule_partitions: tuple[str, ...] | None = None
-
-
-# Clustering and other replace commits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,9 +123,6 @@ class RequestedReplaceMetadata:
     version: int | None = None
 
 
-# Clean
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanFileInfo:
     """A file to delete, by its absolute URI."""
@@ -179,9 +170,6 @@ class CleanMetadata:
     version: int | None = 2
     bootstrap_partition_metadata: Mapping[str, CleanPartitionMetadata] | None = None
     extra_metadata: Mapping[str, str] | None = None
-
-
-# Rollback and restore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,9 +237,6 @@ class RestoreMetadata:
     restore_instant_info: tuple[InstantInfo, ...] = ()
 
 
-# Savepoint
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavepointPartitionMetadata:
     """Names of the files of one partition that a savepoint retains."""
@@ -269,9 +254,6 @@ class SavepointMetadata:
     comments: str
     partition_metadata: Mapping[str, SavepointPartitionMetadata]
     version: int | None = 1
-
-
-# Indexing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,12 +45,13 @@ def from_record(kind: type[R], record: Any, path: str) -> R:
 def _members(kind: Any) -> tuple[tuple[str, str, _Decode], ...]:
     hints = typing.get_type_hints(kind)
     return tuple(
-        (field.name, field.metadata.get("avro") or _camel(field.name), _decoder(hints[field.name]))
+        (field.name, field.metadata.get("avro") or camel(field.name), _decoder(hints[field.name]))
         for field in dataclasses.fields(kind)
     )
 
 
-def _camel(name: str) -> str:
+def camel(name: str) -> str:
+    """A name in snake case as Hudi spells it."""
     first, *rest = name.split("_")
     return first + "".join(part.capitalize() for part in rest)
 
@@ -72,7 +73,8 @@ def _decoder(hint: Any) -> _Decode:
         (inner,) = (argument for argument in arguments if argument is not types.NoneType)
         present = _decoder(inner)
         return lambda value: None if value is None else present(value)
-    return _or_absent(_present_decoder(hint, origin, arguments))
+    decode = _present_decoder(hint, origin, arguments)
+    return lambda value: _ABSENT if value is None else decode(value)
 
 
 def _present_decoder(hint: Any, origin: Any, arguments: tuple[Any, ...]) -> _Decode:
@@ -93,7 +95,3 @@ def _present_decoder(hint: Any, origin: Any, arguments: tuple[Any, ...]) -> _Dec
         return hint(value) if kind is str and hint is not str else value
 
     return plain
-
-
-def _or_absent(decode: _Decode) -> _Decode:
-    return lambda value: _ABSENT if value is None else decode(value)

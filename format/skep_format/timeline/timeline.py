@@ -32,27 +32,21 @@ class Archive(Protocol):
 
     def instants(self, since: InstantTime = BEFORE_ALL) -> tuple[Instant, ...]:
         """Completed instants whose later time is `since` or after, oldest first."""
-        ...
 
     def reopened(self) -> Archive:
         """The archive as it is now."""
-        ...
 
     def completion_time_of(self, requested_time: InstantTime) -> CompletionTime | None:
         """When an archived write completed; None where the archive does not record it."""
-        ...
 
     def completed_content(self, instant: Instant) -> object | None:
         """The content of a completed instant, a CommitMetadata or a Plan; None where the archive lacks it."""
-        ...
 
     def holding(self, text: str) -> tuple[Instant, ...]:
         """Instants whose content may contain `text`, oldest first; none that does is missing."""
-        ...
 
     def damages(self) -> Iterator[tuple[str, str]]:
         """The files that are missing or can't be read, each with the reason. Reads all of them to the end."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,17 +31,14 @@ class Seen(Protocol):
     @property
     def storage(self) -> Storage:
         """The files of the table."""
-        ...
 
     @property
     def config(self) -> TableConfig:
         """The settings of the snapshot."""
-        ...
 
     @property
     def timeline(self) -> Timeline:
         """The active timeline of the snapshot."""
-        ...
 
 
 Content = CommitMetadata | Plan | bytes | None
@@ -79,9 +76,8 @@ def request_instant(
             created = False
             ahead = instant.requested_time
         except BaseException as error:
-            if announce is not None and not isinstance(
-                error, Exception
-            ):  # interrupted, perhaps after creating the file
+            interrupted = not isinstance(error, Exception)  # perhaps after creating the file
+            if announce is not None and interrupted:
                 with contextlib.suppress(StorageError):
                     table.storage.delete(timeline.layout.path(instant))
             raise
@@ -93,7 +89,8 @@ def request_instant(
                 with contextlib.suppress(StorageError):
                     table.storage.delete(timeline.layout.path(instant))
             raise
-        if created and _keeps(instant, timeline):
+        # It may stay if its file exists, no other has its time, and none is later.
+        if created and timeline.since(instant.requested_time).instants == (instant,):
             return instant, timeline
         if created:
             table.storage.delete(timeline.layout.path(instant))
@@ -234,11 +231,6 @@ def _encode(table: Seen, content: Content) -> bytes:
     if isinstance(content, CommitMetadata):
         return layout.encode_commit(content)
     return encode_plan(content, layout.release)
-
-
-def _keeps(instant: Instant, timeline: Timeline) -> bool:
-    """Whether a new instant may stay: its file exists, no other has its time, and none is later."""
-    return timeline.since(instant.requested_time).instants == (instant,)
 
 
 def _time_after(timeline: Timeline, config: TableConfig, clock: Clock, also: InstantTime = BEFORE_ALL) -> InstantTime:

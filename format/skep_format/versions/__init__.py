@@ -4,30 +4,12 @@ Table versions 6, 8 and 9 are read and written, those before 6 read and upgraded
 or method of `TableFormat`, named by that concept; a new version is a new object in `table_format`.
 """
 
-from skep_format.versions.logs import LogNaming
-from skep_format.versions.metadata import MetadataRules
-from skep_format.versions.reading import ReadRules
-from skep_format.versions.table_format import (
-    DEFAULT,
-    STREAMER_KEYS,
-    MergeSource,
-    StreamerKeys,
-    TableFormat,
-    format_of,
-    format_of_version,
-    known_versions,
-)
-
-__all__ = [
-    "DEFAULT",
-    "STREAMER_KEYS",
-    "LogNaming",
-    "MergeSource",
-    "MetadataRules",
-    "ReadRules",
-    "StreamerKeys",
-    "TableFormat",
-    "format_of",
-    "format_of_version",
-    "known_versions",
-]
+from skep_format.versions.logs import LogNaming as LogNaming
+from skep_format.versions.table_format import DEFAULT as DEFAULT
+from skep_format.versions.table_format import STREAMER_KEYS as STREAMER_KEYS
+from skep_format.versions.table_format import MergeSource as MergeSource
+from skep_format.versions.table_format import StreamerKeys as StreamerKeys
+from skep_format.versions.table_format import TableFormat as TableFormat
+from skep_format.versions.table_format import format_of as format_of
+from skep_format.versions.table_format import format_of_version as format_of_version
+from skep_format.versions.table_format import known_versions as known_versions

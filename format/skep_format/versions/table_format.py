@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from skep_format.distribution import OLDER_TABLE_VERSIONS, TABLE_VERSIONS
@@ -116,21 +117,9 @@ def _history_writer(setting: ArchiveSetting) -> ArchiveWriter:
     return HistoryWriter(setting)
 
 
-def _layout_1(config: TableConfig) -> TimelineLayout:
-    return layout_1(config.raw.get(ARCHIVE_FOLDER) or "archived")
-
-
-def _archive_of_older(storage: Storage, folder: str) -> Archive:
-    return ArchivedLog(storage, folder, META_FOLDER)  # Hudi 0.9 puts it beside the timeline, whatever is stated
-
-
 def _layout_2(config: TableConfig, *, repeats_clean_plan: bool = False) -> TimelineLayout:
     folder, history = config.raw.get(TIMELINE_PATH) or "timeline", config.raw.get(HISTORY_PATH) or "history"
     return layout_2(folder, history, repeats_clean_plan=repeats_clean_plan)
-
-
-def _layout_2_of_1_0(config: TableConfig) -> TimelineLayout:
-    return _layout_2(config, repeats_clean_plan=True)
 
 
 _READS_OF_0_15: Final = ReadRules(
@@ -151,15 +140,7 @@ _READS_OF_1_0: Final = ReadRules(
     widens_floats_exactly=True,
     compact_change_images=True,
 )
-_READS_OF_1_1: Final = ReadRules(
-    ranges_by_completion_time=True,
-    scans_fully_when_cleaned=True,
-    filters_commits_after_merge=True,
-    has_partial_updates=True,
-    partition_values_from_path=True,
-    widens_floats_exactly=False,
-    compact_change_images=True,
-)
+_READS_OF_1_1: Final = replace(_READS_OF_1_0, widens_floats_exactly=False)
 
 _STREAMER_OF_0_15: Final = StreamerKeys("deltastreamer.checkpoint.key", "deltastreamer.checkpoint.reset_key")
 _STREAMER_OF_1_0: Final = StreamerKeys("streamer.checkpoint.key.v2", "streamer.checkpoint.reset.key.v2")
@@ -184,7 +165,7 @@ _VERSION_6: Final = TableFormat(
     bootstrap_index=_INDEX_BY_CLASS,
     reads=_READS_OF_0_15,
     metadata=RULES_OF_0_15,
-    _layout=_layout_1,
+    _layout=lambda config: layout_1(config.raw.get(ARCHIVE_FOLDER) or "archived"),
     _archive=ArchivedLog,
     _archive_writer=_log_writer,
 )
@@ -203,28 +184,19 @@ _VERSION_8: Final = TableFormat(
     bootstrap_index=_INDEX_BY_TYPE,
     reads=_READS_OF_1_0,
     metadata=RULES_OF_1_0,
-    _layout=_layout_2_of_1_0,
+    _layout=partial(_layout_2, repeats_clean_plan=True),
     _archive=LsmArchive,
     _archive_writer=_history_writer,
 )
-_VERSION_9: Final = TableFormat(
+_VERSION_9: Final = replace(
+    _VERSION_8,
     version=9,
     first_release="1.1",
-    logs=LogNaming(of_delta_commit=True, marker_type=MarkerType.CREATE, has_positions=True),
-    merge_source=MergeSource.MERGE_MODE,
     merge_settings=by_mode,
-    keeps_partition_types=True,
     prefixes_single_keys=True,
-    chooses_times_under_lock=True,
-    compactions_have_change_logs=True,
-    marks_rings_in_partitions=False,
-    streamer_keys=_STREAMER_OF_1_0,
-    bootstrap_index=_INDEX_BY_TYPE,
     reads=_READS_OF_1_1,
     metadata=RULES_OF_1_1,
     _layout=_layout_2,
-    _archive=LsmArchive,
-    _archive_writer=_history_writer,
 )
 _OLD_NULL_PARTITION: Final = "default"
 _OLDER: Final = (
@@ -245,7 +217,8 @@ _FORMATS: Final[Mapping[int, TableFormat]] = {
             null_partition=folder,
             has_checksum=has_checksum,
             is_written=False,
-            _archive=_archive_of_older,
+            # Hudi 0.9 puts it beside the timeline, whatever is stated.
+            _archive=lambda storage, folder: ArchivedLog(storage, folder, META_FOLDER),
         )
         for version, (release, folder, has_checksum) in zip(OLDER_TABLE_VERSIONS, _OLDER, strict=True)
     },

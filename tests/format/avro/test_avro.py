@@ -17,8 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skep_format.avro import UnionType, decode_records, encode_records, parse_record
-from skep_format.avro_schemas import RECORDS, schema_of
+from skep_format.avro import decode_records, encode_records, parse_record
+from skep_format.avro.types import UnionType
+from skep_format.avro_schemas import hudi_records, schema_of
 from skep_format.errors import CorruptFileError, SchemaError
 from skep_format.schema.arrow import to_arrow
 from skep_format.schema.avro import decimal_size, parse_avro, to_avro
@@ -352,7 +353,7 @@ class TestArrays:
 
 class TestUnions:
     def test_every_record_of_hudis_own_has_a_type(self) -> None:
-        for name in RECORDS:
+        for name in hudi_records():
             assert parse_record(schema_of(name, "1.1.1")).fields
 
     def test_a_union_of_records_is_a_struct_of_its_branches(self) -> None:

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep_format.bloom import BloomBuilder, BloomFilter, BloomKind, BloomRow, HashKind, KeyHashes, build_bloom
+from skep_format.bloom import BloomBuilder, BloomFilter, BloomKind, HashKind, KeyHashes, build_bloom
+from skep_format.bloom.filter import BloomRow
 from skep_format.errors import CorruptFileError, FormatError, KeyFieldError, OptionError, UnsupportedError
 
 MASK = 0xFFFFFFFF

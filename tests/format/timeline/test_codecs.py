@@ -15,21 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skep_format.avro_schemas import NAMESPACE, RECORDS, RELEASES, schema_of
+from skep_format.avro_schemas import NAMESPACE, RELEASES, hudi_records, schema_of
 from skep_format.errors import FormatError
 from skep_format.instant_time import CompletionTime, InstantTime
-from skep_format.timeline.codec import (
-    base_files_of_avro,
-    base_files_of_json,
-    decode_avro,
-    decode_json,
-    encode_avro,
-    encode_json,
-    extra_of_avro,
-    extra_of_json,
-    partitions_of_avro,
-    partitions_of_json,
-)
 from skep_format.timeline.instant import DATA_ACTIONS, Action, Instant, State
 from skep_format.timeline.layout import TimelineLayout, layout_1, layout_2
 from skep_format.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
@@ -197,10 +185,12 @@ def bare(schema: Any) -> Any:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-@pytest.mark.parametrize("record", RECORDS)
+@pytest.mark.parametrize("record", hudi_records())
 def test_stated_schemas_are_avro(record: str, release: str) -> None:
     fastavro.parse_schema(schema_of(record, release))
 
+
+OLDER, NEWER = layout_1(), layout_2()
 
 # -- made-up values ----------------------------------------------------------------------------------------------------
 
@@ -249,31 +239,31 @@ METADATA = st.builds(
 
 @given(METADATA)
 def test_commit_metadata_goes_both_ways(metadata: CommitMetadata) -> None:
-    assert decode_json(encode_json(metadata), "p") == metadata
-    assert decode_avro(encode_avro(metadata, "1.0.2"), "p") == metadata
+    assert OLDER.decode_commit(OLDER.encode_commit(metadata), "p") == metadata
+    assert NEWER.decode_commit(NEWER.encode_commit(metadata), "p") == metadata
 
 
 @given(METADATA)
 def test_the_extra_metadata_alone(metadata: CommitMetadata) -> None:
-    assert extra_of_json(encode_json(metadata), "p") == metadata.extra_metadata
-    assert extra_of_avro(encode_avro(metadata, "1.0.2"), "p") == metadata.extra_metadata
+    assert OLDER.decode_extra(OLDER.encode_commit(metadata), "p") == metadata.extra_metadata
+    assert NEWER.decode_extra(NEWER.encode_commit(metadata), "p") == metadata.extra_metadata
 
 
 @given(METADATA)
 def test_base_files_without_a_stat_for_each(metadata: CommitMetadata) -> None:
-    assert base_files_of_json(encode_json(metadata), "p") == metadata.base_files
-    assert base_files_of_avro(encode_avro(metadata, "1.0.2"), "p") == metadata.base_files
+    assert OLDER.decode_base_files(OLDER.encode_commit(metadata), "p") == metadata.base_files
+    assert NEWER.decode_base_files(NEWER.encode_commit(metadata), "p") == metadata.base_files
 
 
 @given(METADATA)
 def test_partitions_without_a_stat_for_each_file(metadata: CommitMetadata) -> None:
-    assert partitions_of_json(encode_json(metadata), "p") == metadata.partitions
-    assert partitions_of_avro(encode_avro(metadata, "1.0.2"), "p") == metadata.partitions
+    assert OLDER.decode_partitions(OLDER.encode_commit(metadata), "p") == metadata.partitions
+    assert NEWER.decode_partitions(NEWER.encode_commit(metadata), "p") == metadata.partitions
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b'{"partitionToWriteStats": {"a": [{"path": null}, {"numWrites": 3}]}}'])
 def test_base_files_of_what_contains_little(data: bytes) -> None:
-    assert base_files_of_json(data, "p") == decode_json(data, "p").base_files
+    assert OLDER.decode_base_files(data, "p") == OLDER.decode_commit(data, "p").base_files
 
 
 @pytest.mark.parametrize(
@@ -281,7 +271,7 @@ def test_base_files_of_what_contains_little(data: bytes) -> None:
 )
 def test_no_base_files_in_what_is_no_commit(data: bytes) -> None:
     with pytest.raises(FormatError, match=r"20261121015334641\.commit"):
-        base_files_of_json(data, ".hoodie/20261121015334641.commit")
+        OLDER.decode_base_files(data, ".hoodie/20261121015334641.commit")
 
 
 @pytest.mark.parametrize(
@@ -295,7 +285,7 @@ def test_no_base_files_in_what_is_no_commit(data: bytes) -> None:
     ],
 )
 def test_another_member_of_that_name_is_not_the_extra_metadata(data: bytes) -> None:
-    assert extra_of_json(data, "p") == decode_json(data, "p").extra_metadata
+    assert OLDER.decode_extra(data, "p") == OLDER.decode_commit(data, "p").extra_metadata
 
 
 def strategy(hint: Any) -> st.SearchStrategy[Any]:
@@ -333,7 +323,7 @@ def test_plans_go_both_ways(kind: type[Plan]) -> None:
 def test_plans_have_the_members_of_their_record(kind: type[Plan]) -> None:
     from skep_format.timeline.records import _members
 
-    stated = [member.name for member in RECORDS[f"Hoodie{kind.__name__}"]]
+    stated = [member.name for member in hudi_records()[f"Hoodie{kind.__name__}"]]
     assert [avro for _, avro, _ in _members(kind)] == stated
 
 
@@ -357,12 +347,17 @@ def test_a_replace_commit_without_a_plan_is_four_nulls() -> None:
 def test_unknown_and_missing_keys_are_no_matter() -> None:
     data = b"""{"partitionToWriteStats": {"a": [{"path": "a/f", "x": 1, "numWrites": null}]}, "y": {},
                 "extraMetadata": {"schema": "s", "z": null}, "operationType": "upsert"}"""
-    metadata = decode_json(data, "p")
+    metadata = OLDER.decode_commit(data, "p")
     assert metadata.stats == (WriteStat(file_id="", path="a/f", partition_path=""),)
     assert metadata.operation_type is WriteOperation.UPSERT
     assert metadata.extra_metadata == {"schema": "s"}
-    assert decode_json(b"{}", "p") == decode_json(b"", "p") == decode_avro(b"", "p") == CommitMetadata()
-    assert decode_json(b'{"operationType": "LATER"}', "p").operation_type is WriteOperation.UNKNOWN
+    assert (
+        OLDER.decode_commit(b"{}", "p")
+        == OLDER.decode_commit(b"", "p")
+        == NEWER.decode_commit(b"", "p")
+        == CommitMetadata()
+    )
+    assert OLDER.decode_commit(b'{"operationType": "LATER"}', "p").operation_type is WriteOperation.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -372,13 +367,13 @@ def test_unknown_and_missing_keys_are_no_matter() -> None:
 )  # fmt: skip
 def test_what_is_no_commit_metadata_names_the_file(data: bytes) -> None:
     with pytest.raises(FormatError, match=r"20261121015334641\.commit"):
-        decode_json(data, ".hoodie/20261121015334641.commit")
+        OLDER.decode_commit(data, ".hoodie/20261121015334641.commit")
 
 
 @pytest.mark.parametrize("data", [b"{", b"[]", b'{"extraMetadata": [1]}', b'"extraMetadata"', b"[" * 100_000])
 def test_no_extra_metadata_in_what_is_no_commit(data: bytes) -> None:
     with pytest.raises(FormatError, match=r"20261121015334641\.commit"):
-        extra_of_json(data, ".hoodie/20261121015334641.commit")
+        OLDER.decode_extra(data, ".hoodie/20261121015334641.commit")
 
 
 def test_cut_and_damaged_golden_files_are_format_errors(golden: Path) -> None:

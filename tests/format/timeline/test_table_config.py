@@ -19,9 +19,7 @@ from skep_format.errors import (
 from skep_format.properties import format_properties, parse_properties
 from skep_format.storage import LocalStorage
 from skep_format.table_config import (
-    BACKUP_PATH,
     CHECKSUM,
-    DEFAULT_PAYLOAD,
     PROPERTIES_PATH,
     MergeMode,
     PartialUpdateMode,
@@ -34,6 +32,7 @@ from skep_format.table_config import (
     update_table_config,
     with_checksum,
 )
+from skep_format.table_config.keys import BACKUP_PATH, DEFAULT_PAYLOAD
 from skep_format.versions import format_of
 
 

@@ -336,7 +336,7 @@ def test_settings_that_were_read_before_the_switch_are_read_again(tables: Tables
 
 def test_storage_without_times_refuses_logs_of_older_slices(tables: Tables) -> None:
     class Objects(RemoteStorage):
-        flags = StorageFlags(atomic_rename=False, conditional_put=True)
+        flags = StorageFlags(atomic_rename=False)
 
         def __init__(self, inner: LocalStorage) -> None:
             super().__init__(inner.root)

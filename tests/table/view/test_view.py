@@ -169,7 +169,7 @@ def test_a_commit_that_is_missing_is_an_error_that_names_it(golden: Path) -> Non
 class ObjectStore(LocalStorage):
     """A local folder that promises no more than an object store, and counts what it is asked."""
 
-    flags = StorageFlags(atomic_rename=False, conditional_put=True)
+    flags = StorageFlags(atomic_rename=False)
 
     def __init__(self, root: str) -> None:
         super().__init__(root)
