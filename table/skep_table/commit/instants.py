@@ -25,7 +25,7 @@ from skep_format.timeline.instant import Action, Instant, State
 from skep_format.timeline.plans import Plan
 from skep_format.timeline.timeline import format_instant_time
 from skep_format.timeline.write import create_requested, request_instant
-from skep_table.commit.heartbeat import ActiveWriters, HeartbeatLimits, writer_details
+from skep_table.commit.heartbeat import ActiveWriters, writer_details
 from skep_table.commit.options import CLOCK_SKEW_MILLISECONDS, INSTANT_LAG_SECONDS, Concurrency
 from skep_table.table import HudiTable
 
@@ -90,7 +90,7 @@ def after_others_have_read(table: HudiTable, instant: Instant) -> HudiTable:
 
 def _any_of_jvm(table: HudiTable, times: Sequence[InstantTime]) -> bool:
     """Whether one belongs to an active writer that is not skep's: skep's read the timeline first."""
-    writers = ActiveWriters(table.storage, HeartbeatLimits.of(table.options), table.context.clock)
+    writers = ActiveWriters(table.context)
     return any(writers.is_active(time) and not writer_details(table.storage, time) for time in times)
 
 

@@ -32,11 +32,12 @@ from skep_format.timeline.plans import RollbackMetadata
 from skep_format.timeline.timeline import format_instant_time, milliseconds_of
 from skep_format.timeline.write import complete, complete_staged, stage
 from skep_table.commit.concurrency.changes import completed_since
-from skep_table.commit.heartbeat import Heartbeat, HeartbeatLimits
+from skep_table.commit.heartbeat import Heartbeat
 from skep_table.commit.instants import timeline_clock
 from skep_table.commit.machine import CommitMachine, transition
 from skep_table.commit.parts.markers import end_here
-from skep_table.commit.parts.participants import DataFiles, MetadataTableParticipant, Participant, table_participants
+from skep_table.commit.parts.participant import Participant
+from skep_table.commit.parts.participants import DataFiles, MetadataTableParticipant, table_participants
 from skep_table.commit.states import (
     CHECK,
     CLOSE,
@@ -87,9 +88,7 @@ class PendingCommit(CommitMachine, ABC):
         self._participants = self._standing
         self._content: CommitMetadata | None = None  # what the completed file is to hold, once it was checked
         self._heartbeat_files: list[str] = []
-        self._heartbeat = Heartbeat(
-            context.storage, HeartbeatLimits.of(context.options), context.clock, context.on_lost
-        )
+        self._heartbeat = Heartbeat(context)
         _of_main_thread_add(self)
 
     def __enter__(self) -> Self:

@@ -11,7 +11,7 @@ from metadata_listings import assert_alike, frame, new_table, reopened, writer
 from skep_format.table_config import TableType
 from skep_format.timeline.instant import Action
 from skep_format.timeline.write import delete_pending, transition_to_inflight
-from skep_table.commit.heartbeat import Heartbeat, HeartbeatLimits
+from skep_table.commit.heartbeat import Heartbeat
 from skep_table.commit.parts.metadata_table import metadata_clock
 from skep_table.metadata_write import building_partitions, create_metadata_table, last_compaction, open_own
 from skep_table.metadata_write.dropped import DROPPED_INDEXES
@@ -102,7 +102,7 @@ def test_a_plan_that_is_carried_out_keeps_the_metadata_table_from_compaction(tab
     planned = scheduled(table)
     upserts(table)
     now = reopened(table)
-    heartbeat = Heartbeat(now.storage, HeartbeatLimits.of(now.options), now.context.clock)
+    heartbeat = Heartbeat(now.context)
     heartbeat.announce(planned.requested_time)
     inflight = transition_to_inflight(now, planned)
     heartbeat.start()

@@ -25,7 +25,7 @@ from skep_table.commit.concurrency.changes import (
     touched_groups,
 )
 from skep_table.commit.concurrency.new_keys import keys_inserted_by_both
-from skep_table.commit.heartbeat import ActiveWriters, HeartbeatLimits
+from skep_table.commit.heartbeat import ActiveWriters
 from skep_table.commit.options import CONFLICT_STRATEGY, EARLY_COMMIT_CHECK, EARLY_DETECTION, Concurrency
 from skep_table.commit.parts.markers import list_markers
 from skep_table.commit.writable import check_version
@@ -286,7 +286,7 @@ def refuse_early(began: HudiTable, instant: Instant, profile: CommitMetadata | N
     check_version(began, table)
     key = GroupNames.of(table.config).conflict_key
     ours = set(map(key, groups))
-    writers = ActiveWriters(table.storage, HeartbeatLimits.of(began.options), began.context.clock)
+    writers = ActiveWriters(table.context)
     for other in table.timeline.pending():
         if other.action not in DATA_ACTIONS or other.requested_time.is_at_or_after(instant.requested_time):
             continue  # the later one fails

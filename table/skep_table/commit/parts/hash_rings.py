@@ -10,15 +10,13 @@ from skep_format.errors import CommitConflictError, CorruptFileError
 from skep_format.hashing_metadata import INDEX_FOLDER, marker_path, metadata_path
 from skep_format.timeline.instant import Action, Instant
 from skep_format.timeline.metadata import CommitMetadata, WriteOperation
+from skep_table.commit.parts.participant import Participant
 from skep_table.keys.hash_rings import files_of_rings, planned_resizes, planned_rings, renewed_rings
 from skep_table.table import HudiTable
 
 
-class HashRings:
+class HashRings(Participant):
     """Writes the rings that a commit leaves; before its instant completes, no reader or writer counts them."""
-
-    def prepare(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:
-        """Nothing: the rings are compared with the plan once the lock is held."""
 
     def commit(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:
         """CommitConflictError where a ring was changed since the plan was made."""

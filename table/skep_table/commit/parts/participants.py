@@ -1,21 +1,14 @@
-"""What takes part in a commit beside the timeline: data files, the metadata table, indexes outside the table.
-
-Each participant is called at three points of the protocol (`states.py`). What one has prepared or committed counts
-only if the instant completes: a participant either makes its entries void by themselves until then, as those of an
-index outside are (`index_entries.py`), or deletes them in `abort`.
-"""
+"""What takes part in a commit beside the timeline: data files, the metadata table, indexes outside the table."""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import Protocol
 
 from skep_format.errors import FormatError
 from skep_format.names import marker_folder
 from skep_format.timeline.instant import Action, Instant
 from skep_format.timeline.metadata import CommitMetadata, WriteOperation
-from skep_table.commit.parts.bootstrap_index import BootstrapIndex
 from skep_table.commit.parts.data_files import (
     delete_files,
     delete_new_partitions,
@@ -35,6 +28,7 @@ from skep_table.commit.parts.metadata_records import (
     record_in_metadata_table,
 )
 from skep_table.commit.parts.metadata_table import drop_unkept, keeps_metadata_table
+from skep_table.commit.parts.participant import Participant
 from skep_table.commit.parts.schema_history import SchemaHistory
 from skep_table.keys.hash_rings import planned_resizes
 from skep_table.metadata_write import (
@@ -45,39 +39,14 @@ from skep_table.metadata_write import (
     updates_of_commit,
     with_building,
 )
+from skep_table.slices.bootstrap import METADATA_BOOTSTRAP
+from skep_table.slices.bootstrap_index import delete_index
 from skep_table.table import HudiTable
 
 log = logging.getLogger("skep.commit")
 
 
-class Participant(Protocol):
-    """Keeps its own data in step with a table's commits. Every method may be repeated after a failure."""
-
-    def prepare(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:
-        """Outside the lock, after all data files are written and before conflicts are checked: the slow part.
-
-        `table` is the snapshot that the commit is based on. Called again when a write retries after a conflict.
-        """
-        ...
-
-    def commit(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:
-        """Under the table's lock, between the conflict check and the completed file.
-
-        `table` is the snapshot taken under the lock; `metadata` is what the completed file is going to hold. The
-        instant may still fail after it.
-        """
-        ...
-
-    def abort(self, table: HudiTable, instant: Instant) -> None:
-        """Undoes `prepare` and `commit` of an instant that does not complete, or that is rolled back later.
-
-        For the participants of a table (`table_participants`) any process may call it, also after a kill: what there
-        is to undo has to be found from the table and the instant alone.
-        """
-        ...
-
-
-class MetadataTableParticipant:
+class MetadataTableParticipant(Participant):
     """Hudi's metadata table, where the table has one that is kept. One that is not is dropped.
 
     It has a delta commit of the same time as the write. Its readers ignore that until the write completes, and it is
@@ -123,18 +92,23 @@ class MetadataTableParticipant:
         abort_in_metadata_table(table, instant.requested_time)
 
 
+class BootstrapIndex(Participant):
+    """The index of a bootstrap, which writes it with its files. Skeleton files alone refer to it: without their instant
+    it has no effect."""
+
+    def abort(self, table: HudiTable, instant: Instant) -> None:
+        """Deletes it, of which JVM writers refuse to write a second one."""
+        if instant.requested_time == METADATA_BOOTSTRAP:
+            delete_index(table.storage)
+
+
 def table_participants(metadata_table: MetadataTableParticipant | None = None) -> tuple[Participant, ...]:
     """The participants that a table itself requires, the same for every process that writes to it."""
-    return (
-        metadata_table or MetadataTableParticipant(),
-        IndexEntries(),
-        SchemaHistory(),
-        BootstrapIndex(),
-        HashRings(),
-    )
+    metadata_table = metadata_table or MetadataTableParticipant()
+    return metadata_table, IndexEntries(), SchemaHistory(), BootstrapIndex(), HashRings()
 
 
-class DataFiles:
+class DataFiles(Participant):
     """The base and log files of one commit, found again by its markers."""
 
     def __init__(self) -> None:

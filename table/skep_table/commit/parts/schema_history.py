@@ -7,19 +7,17 @@ import json
 from skep_format.schema.history import LATEST_SCHEMA, first_version, version_document, with_version
 from skep_format.timeline.instant import Instant
 from skep_format.timeline.metadata import CommitMetadata
+from skep_table.commit.parts.participant import Participant
 from skep_table.slices.history import history_files, history_path, in_files, newest_history
 from skep_table.table import HudiTable
 
 
-class SchemaHistory:
+class SchemaHistory(Participant):
     """Writes the history before the instant completes; readers leave out the file of an instant that is not complete.
 
     Hudi takes the newest file of the commits in the active timeline for the whole history: each commit of a table whose
     columns have ids writes one, whether it changes the columns or not.
     """
-
-    def prepare(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:
-        """Nothing: other commits may change the columns until the lock is held."""
 
     def commit(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:
         """Writes the file, and deletes those of archived commits; nothing for a table whose columns have no ids."""

@@ -13,7 +13,7 @@ from skep_format.storage import Storage
 from skep_format.timeline.instant import Action, Instant
 from skep_table.commit.concurrency.changes import is_clustering
 from skep_table.commit.heartbeat import FOLDER as HEARTBEATS
-from skep_table.commit.heartbeat import ActiveWriters, HeartbeatLimits, delete_heartbeat
+from skep_table.commit.heartbeat import ActiveWriters, delete_heartbeat
 from skep_table.commit.options import Concurrency, FailedWritesPolicy
 from skep_table.commit.parts.markers import delete_markers
 from skep_table.commit.undo.restore import finish_restore
@@ -33,7 +33,7 @@ def roll_back_failed(table: HudiTable) -> HudiTable:
     # Without pending instants only heartbeats that were left behind are of interest, if there are any. With one its
     # heartbeat may be younger than the first page of the listing that shows the instant.
     needed = bool(len(table.timeline.pending())) or table.may_have_folder(HEARTBEATS)
-    writers = _active_writers(table) if needed else None
+    writers = ActiveWriters(table.context) if needed else None
     if writers is not None and Concurrency.of(table.options).failed_writes is not FailedWritesPolicy.NEVER:
         pending = [i for i in table.timeline.data().pending().instants if not writers.is_active(i.requested_time)]
         for instant in [i for i in pending if not is_clustering(table, i)]:
@@ -57,7 +57,7 @@ def finish_interrupted(table: HudiTable) -> HudiTable:
         finish_restore(table, restore)
         table = table.reload()
     rollbacks = table.timeline.pending().of(Action.ROLLBACK).instants
-    writers = _active_writers(table) if rollbacks else None
+    writers = ActiveWriters(table.context) if rollbacks else None
     for rollback in rollbacks:
         plan = pending_rollback_plan(table, rollback)
         target = plan.instant_to_rollback.commit_time if plan and plan.instant_to_rollback else BEFORE_ALL
@@ -72,7 +72,7 @@ def finish_interrupted(table: HudiTable) -> HudiTable:
 def refuse_active(table: HudiTable, instants: Iterable[Instant]) -> None:
     """CommitConflictError when one of these instants is pending, and its writer is active."""
     pending = [instant for instant in instants if not instant.is_completed]
-    writers = _active_writers(table) if pending else None
+    writers = ActiveWriters(table.context) if pending else None
     for instant in pending:
         if writers is not None and writers.is_active(instant.requested_time):
             raise CommitConflictError(
@@ -81,10 +81,6 @@ def refuse_active(table: HudiTable, instants: Iterable[Instant]) -> None:
                 table=table.config.name,
                 instant=instant.requested_time,
             )
-
-
-def _active_writers(table: HudiTable) -> ActiveWriters:
-    return ActiveWriters(table.storage, HeartbeatLimits.of(table.options), table.context.clock)
 
 
 def delete_stale_markers(table: HudiTable) -> None:

@@ -22,7 +22,7 @@ from skep_format.errors import CommitConflictError, MetadataTableError, NotATabl
 from skep_format.timeline.instant import Action, Instant, State
 from skep_format.timeline.plans import IndexCommitMetadata, IndexPartitionInfo, RollbackMetadata
 from skep_format.timeline.write import complete, delete_pending, transition_to_inflight
-from skep_table.commit.heartbeat import ActiveWriters, Heartbeat, HeartbeatLimits, delete_heartbeat, writer_details
+from skep_table.commit.heartbeat import ActiveWriters, Heartbeat, delete_heartbeat, writer_details
 from skep_table.commit.instants import timeline_clock
 from skep_table.commit.writable import check_version, check_writable, prepared
 from skep_table.metadata_table import MetadataTable
@@ -105,9 +105,7 @@ class _Build:
         context = table.context
         self._table = table
         self._token = f"0-{random.SystemRandom().randrange(1, 1 << 31)}-0"
-        self._heartbeat = Heartbeat(
-            context.storage, HeartbeatLimits.of(context.options), context.clock, context.on_lost
-        )
+        self._heartbeat = Heartbeat(context)
         self._clock = context.clock
         self._instant: Instant | None = None
         self._names: tuple[str, ...] = ()
@@ -284,7 +282,7 @@ def _active_before(fresh: HudiTable, planned: Instant) -> bool:
     pending = fresh.timeline.data().pending().before(planned.requested_time)
     if not pending:
         return False
-    writers = ActiveWriters(fresh.storage, HeartbeatLimits.of(fresh.options), fresh.context.clock)
+    writers = ActiveWriters(fresh.context)
     times = [each.requested_time for each in pending]
     return any(writers.is_active(time) and not writer_details(fresh.storage, time) for time in times)
 

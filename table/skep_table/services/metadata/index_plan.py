@@ -16,7 +16,7 @@ from skep_format.timeline.instant import Action, Instant, State
 from skep_format.timeline.plans import IndexPartitionInfo, IndexPlan
 from skep_format.timeline.write import delete_pending
 from skep_table.commit.concurrency.indexing_executors import reserved_partitions
-from skep_table.commit.heartbeat import ActiveWriters, HeartbeatLimits
+from skep_table.commit.heartbeat import ActiveWriters
 from skep_table.commit.instants import request_plan
 from skep_table.commit.parts.metadata_table import can_be_built_aside, metadata_clock, name_dropped, to_make_again
 from skep_table.commit.plaintext import check_plaintext
@@ -113,7 +113,7 @@ def set_idle_plans_aside(table: HudiTable) -> SetAside | None:
     executor may be active.
     """
     names, plans = building_partitions(table.config), table.timeline.pending().of(Action.INDEXING)
-    writers = ActiveWriters(table.storage, HeartbeatLimits.of(table.options), table.context.clock)
+    writers = ActiveWriters(table.context)
     idle = [
         each
         for each in plans
