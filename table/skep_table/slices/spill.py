@@ -65,12 +65,6 @@ class SpillFile:
         self._file: IO[bytes] | None = None
         self._writer: pa.RecordBatchStreamWriter | None = None
         self._schema: pa.Schema | None = None
-        self._end = 0
-
-    @property
-    def size(self) -> int:
-        """Bytes written so far."""
-        return self._end
 
     def append(self, rows: pa.RecordBatch) -> SpillRange:
         """Writes a batch; its columns are those of the first one."""
@@ -84,8 +78,7 @@ class SpillFile:
             assert self._writer is not None
             start = self._file.tell()
             self._writer.write_batch(rows)
-            self._end = self._file.tell()
-            return SpillRange(start, self._end - start)
+            return SpillRange(start, self._file.tell() - start)
 
     def read(self, place: SpillRange) -> pa.RecordBatch:
         """The batch at a place that `append` returned."""

@@ -27,7 +27,6 @@ log = logging.getLogger("skep.upgrade")
 class MovedFile:
     """An instant file in its new place. `modified_ms`: the time that it is to have, None for any."""
 
-    source: str
     target: str
     data: bytes
     modified_ms: int | None = None
@@ -52,7 +51,7 @@ def moved_instants(table: HudiTable, target: TimelineLayout, times: CompletionTi
         named = _named(table, instant, status, times, clusterings)
         commit = commits[status.path]
         data = contents[status.path] if commit is None else target.encode_commit(_of_kind(instant, commit))
-        moved.append(MovedFile(status.path, target.path(named), data, _modified(table, named, target)))
+        moved.append(MovedFile(target.path(named), data, _modified(table, named, target)))
     return moved
 
 

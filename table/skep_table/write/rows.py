@@ -10,7 +10,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -251,6 +251,7 @@ class KeyedBatch(NamedTuple):
         return [cls(rows, *partition_codes(pa.Table.from_batches([rows]))) for rows in batches]
 
 
+@dataclass(frozen=True, slots=True)
 class StoredRows:
     """The rows of one label in tables, read when they are iterated; pickled, they are these tables.
 
@@ -258,42 +259,32 @@ class StoredRows:
     `positions`, by row, become a helper column.
     """
 
-    def __init__(
-        self,
-        store: RowStore[Any],
-        label: str | int,
-        memory: Memory,
-        *,
-        columns: Sequence[str] | None = None,
-        combine: bool = False,
-        positions: Positions | None = None,
-    ) -> None:
-        self._store = store
-        self._label = label
-        self._memory = memory
-        self._columns = columns
-        self._combine = combine
-        self._positions = positions
+    store: RowStore[Any]
+    label: str | int
+    memory: Memory
+    columns: Sequence[str] | None = None
+    combine: bool = False
+    positions: Positions | None = None
 
     def __iter__(self) -> Iterator[pa.Table]:
         batches = self._batches()
-        size = self._store.size(self._label)
-        if not self._store.is_spilled or size <= self._memory.max_bytes:
+        size = self.store.size(self.label)
+        if not self.store.is_spilled or size <= self.memory.max_bytes:
             held = pa.Table.from_batches(list(batches))
-            as_is = not self._combine and held.num_rows >= _MANY_ROWS * held.column(0).num_chunks
+            as_is = not self.combine and held.num_rows >= _MANY_ROWS * held.column(0).num_chunks
             yield held if as_is else held.combine_chunks()
-        elif self._combine:
-            yield from by_key(batches, size, self._memory)
+        elif self.combine:
+            yield from by_key(batches, size, self.memory)
         else:
-            yield from pieces(batches, min(self._memory.max_bytes, PIECE_BYTES))
+            yield from pieces(batches, min(self.memory.max_bytes, PIECE_BYTES))
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         start = 0
-        for batch in self._store.batches(self._label, self._columns):
-            if self._positions is None:
+        for batch in self.store.batches(self.label, self.columns):
+            if self.positions is None:
                 yield batch
             else:
-                part = self._positions[start : start + batch.num_rows]
+                part = self.positions[start : start + batch.num_rows]
                 start += batch.num_rows
                 yield batch.append_column(POSITION, pa.array(part))
 

@@ -70,11 +70,6 @@ class SourceFolder:
         """Of all files."""
         return sum(file.rows for file in self.files)
 
-    @property
-    def size_bytes(self) -> int:
-        """Of all files."""
-        return sum(file.size_bytes for file in self.files)
-
 
 @dataclass(frozen=True, slots=True)
 class SourceData:
@@ -84,7 +79,6 @@ class SourceData:
     folders: tuple[SourceFolder, ...]
     in_files: Schema
     columns: Schema
-    left_out: tuple[str, ...] = ()
 
     @property
     def path(self) -> str:
@@ -93,7 +87,7 @@ class SourceData:
 
     def unlisted(self) -> SourceData:
         """The same without its folders: what a task needs that gets its files."""
-        return replace(self, folders=(), left_out=())
+        return replace(self, folders=())
 
     def of_mode(self, mode: BootstrapMode) -> tuple[SourceFolder, ...]:
         """The folders with this mode."""
@@ -169,7 +163,7 @@ def read_source(
         )
     texts = from_arrow(pa.schema([(name, pa.string()) for name in more])).fields
     columns = Schema((*schema.fields, *texts))
-    return SourceData(storage, folders, schema, columns, left_out)
+    return SourceData(storage, folders, schema, columns)
 
 
 def _listed(storage: Storage) -> tuple[list[FileStatus], tuple[str, ...]]:

@@ -20,10 +20,9 @@ class RowInput(ABC):
 
     in_memory = False  # whether the caller holds the rows in memory in any case
 
-    @property
-    @abstractmethod
-    def schema(self) -> pa.Schema:
-        """The columns of all batches."""
+    def __init__(self, schema: pa.Schema) -> None:
+        """`schema`: the columns of all batches."""
+        self.schema = schema
 
     @abstractmethod
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -43,11 +42,8 @@ class TableInput(RowInput):
     in_memory = True
 
     def __init__(self, table: pa.Table) -> None:
+        super().__init__(table.schema)
         self._table = table
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._table.schema
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         return iter(self._table.to_batches())
@@ -60,11 +56,8 @@ class RereadInput(RowInput):
     """Rows that `open` reads from the start each time it is called: datasets, files."""
 
     def __init__(self, schema: pa.Schema, open: Callable[[], Iterable[pa.RecordBatch]]) -> None:
-        self._schema, self._open = schema, open
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._schema
+        super().__init__(schema)
+        self._open = open
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         return iter(self._open())
@@ -76,16 +69,12 @@ class OnceInput(RowInput):
     def __init__(
         self, schema: pa.Schema, batches: Iterator[pa.RecordBatch], limit_bytes: int, folder: str = ""
     ) -> None:
-        self._schema = schema
+        super().__init__(schema)
         self._left = batches
         self._limit = limit_bytes
         self._file = SpillFile(folder)
         self._kept: list[pa.RecordBatch | SpillRange] = []
         self._size = 0
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._schema
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         for number in itertools.count():
@@ -109,15 +98,11 @@ class RenamedInput(RowInput):
     """The rows of another input with other names of columns and of their members; types are the same."""
 
     def __init__(self, rows: RowInput, schema: pa.Schema) -> None:
-        self._rows, self._schema = rows, schema
-        self.in_memory = rows.in_memory
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._schema
+        super().__init__(schema)
+        self._rows, self.in_memory = rows, rows.in_memory
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        return (pa.record_batch(_Renamed(batch, self._schema)) for batch in self._rows.batches())
+        return (pa.record_batch(_Renamed(batch, self.schema)) for batch in self._rows.batches())
 
     def release(self) -> None:
         self._rows.release()
