@@ -22,7 +22,7 @@ from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.parts import metadata_records
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
 from skep_table.metadata_table.records import PartitionUpdate
-from skep_table.metadata_write import write_delta_commit
+from skep_table.metadata_write.delta_commit import write_delta_commit
 from skep_table.services.metadata.indexing import build_index, index_named
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter

@@ -31,7 +31,9 @@ from skep_table.commit.states import REMOVE, REQUEST, RETRY, ROLL_BACK, START, C
 from skep_table.commit.undo.recovery import roll_back_failed
 from skep_table.commit.undo.rollback import roll_back, rollbacks_of
 from skep_table.commit.writable import check_bootstrapped, check_version, check_writable
-from skep_table.metadata_write import NOTHING_FOUND, FoundByTasks, has_metadata_table
+from skep_table.metadata_write.kinds.contract import FoundByTasks
+from skep_table.metadata_write.own import has_metadata_table
+from skep_table.metadata_write.updates import NOTHING_FOUND
 from skep_table.table import HudiTable
 
 log = logging.getLogger("skep.commit")

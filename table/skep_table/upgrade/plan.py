@@ -12,7 +12,7 @@ from skep_format.timeline.timeline import WRITE_ACTIONS
 from skep_format.versions import format_of
 from skep_table.commit.concurrency.changes import is_clustering
 from skep_table.commit.parts.metadata_table import older_metadata
-from skep_table.metadata_write import has_metadata_table
+from skep_table.metadata_write.own import has_metadata_table
 from skep_table.table import HudiTable
 from skep_table.upgrade.change import leftovers
 from skep_table.upgrade.instants import instant_files

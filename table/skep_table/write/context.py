@@ -27,7 +27,7 @@ from skep_table.write.planning.arrange import Arrangement
 from skep_table.write.planning.options import MEMORY_BYTES
 
 if TYPE_CHECKING:  # tasks import it where there are statistics to be kept
-    from skep_table.metadata_write import ColumnReader
+    from skep_table.metadata_write.facts.files import ColumnReader
 
 
 @dataclass(frozen=True, slots=True)

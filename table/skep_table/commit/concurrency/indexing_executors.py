@@ -7,7 +7,7 @@ from collections.abc import Collection
 from skep_format.errors import CommitConflictError
 from skep_format.timeline.instant import Action
 from skep_table.commit.heartbeat import ActiveWriters
-from skep_table.metadata_write import building_partitions, planned_partitions
+from skep_table.metadata_write.own import building_partitions, planned_partitions
 from skep_table.table import HudiTable
 
 

@@ -19,18 +19,13 @@ from skep_table.metadata_table.partitions import FILES, RECORD_INDEX, kind_of
 from skep_table.metadata_table.records import PartitionUpdate
 from skep_table.metadata_table.records.files import files_of_rollback
 from skep_table.metadata_table.records.secondary_index import keeps_texts
-from skep_table.metadata_write import (
-    has_metadata_table,
-    open_own,
-    own_of_locked,
-    roll_back_delta_commit,
-    secondary_indexes,
-    updates_of_rollback,
-    with_building,
-    write_delta_commit,
-)
+from skep_table.metadata_write.definitions import secondary_indexes
+from skep_table.metadata_write.delta_commit import write_delta_commit
 from skep_table.metadata_write.facts.keys import SAME_KEYS
 from skep_table.metadata_write.facts.overtaken import indexes_that_hide
+from skep_table.metadata_write.kinds.column_stats import updates_of_rollback
+from skep_table.metadata_write.own import has_metadata_table, open_own, own_of_locked, with_building
+from skep_table.metadata_write.rollback import roll_back_delta_commit
 from skep_table.preview import Preview
 from skep_table.table import HudiTable
 

@@ -21,28 +21,18 @@ from skep_table.commit.options import METADATA_TABLE_POLICY, Concurrency, Metada
 from skep_table.metadata_table import FOLDER
 from skep_table.metadata_table.definitions import IndexDefinition
 from skep_table.metadata_table.partitions import COLUMN_STATS, FILES, RECORD_INDEX, SINGLE, is_named, with_led
-from skep_table.metadata_write import (
-    INDEX_ASYNC,
-    Definitions,
-    building_partitions,
-    create_metadata_table,
-    delete_metadata_table,
-    drop_indexes,
-    dropped_indexes,
-    has_metadata_table,
-    naming_dropped,
-    open_own,
-    partitions_of_options,
-    secondary_indexes,
-    waits_for,
-)
 from skep_table.metadata_write.definitions import (
     definitions_of,
     expression_indexes,
     new_stats_columns,
+    secondary_indexes,
     secondary_of_options,
 )
-from skep_table.metadata_write.options import warn_of_ineffective
+from skep_table.metadata_write.drop import delete_metadata_table, drop_indexes
+from skep_table.metadata_write.dropped import Definitions, dropped_indexes, naming_dropped
+from skep_table.metadata_write.making.create import create_metadata_table, waits_for
+from skep_table.metadata_write.options import INDEX_ASYNC, partitions_of_options, warn_of_ineffective
+from skep_table.metadata_write.own import building_partitions, has_metadata_table, open_own
 from skep_table.table import METADATA_ENABLE, HudiTable
 
 _EARLIER_SECONDS: Final = 0.001

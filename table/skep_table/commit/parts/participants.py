@@ -31,14 +31,9 @@ from skep_table.commit.parts.metadata_table import drop_unkept, keeps_metadata_t
 from skep_table.commit.parts.participant import Participant
 from skep_table.commit.parts.schema_history import SchemaHistory
 from skep_table.keys.hash_rings import planned_resizes
-from skep_table.metadata_write import (
-    FoundByTasks,
-    Prepared,
-    has_metadata_table,
-    prepare_updates,
-    updates_of_commit,
-    with_building,
-)
+from skep_table.metadata_write.kinds.contract import FoundByTasks, Prepared
+from skep_table.metadata_write.own import has_metadata_table, with_building
+from skep_table.metadata_write.updates import prepare_updates, updates_of_commit
 from skep_table.slices.bootstrap import METADATA_BOOTSTRAP
 from skep_table.slices.bootstrap_index import delete_index
 from skep_table.table import HudiTable

@@ -16,7 +16,8 @@ from skep_table.commit.instants import timeline_clock
 from skep_table.commit.parts.markers import delete_markers
 from skep_table.commit.parts.metadata_table import create_again, to_make_again
 from skep_table.commit.undo.rollback import carry_out, pending_rollback_plan, request_rollback
-from skep_table.metadata_write import delete_metadata_table, has_metadata_table
+from skep_table.metadata_write.drop import delete_metadata_table
+from skep_table.metadata_write.own import has_metadata_table
 from skep_table.table import HudiTable
 
 log = logging.getLogger("skep.commit")

@@ -29,23 +29,15 @@ from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.entries import latest
 from skep_table.metadata_table.partitions import RECORD_INDEX, RECORD_INDEX_MEMBER
 from skep_table.metadata_table.records.record_index import file_ids
-from skep_table.metadata_write import (
-    announce,
-    building_partitions,
-    committed_files,
-    delete_bases,
-    drop_indexes,
-    existing_groups,
-    open_own,
-    planned_partitions,
-    started_groups,
-    write_below,
-)
 from skep_table.metadata_write.definitions import columns_for, is_partitioned_record_index
+from skep_table.metadata_write.drop import drop_indexes
 from skep_table.metadata_write.facts.keys import PLACES, still_there
+from skep_table.metadata_write.making.building import delete_bases, existing_groups, started_groups, write_below
 from skep_table.metadata_write.making.contents import contents_of
+from skep_table.metadata_write.making.create import announce, committed_files
 from skep_table.metadata_write.making.spreading import NewPartitions, Sizes
 from skep_table.metadata_write.options import INDEX_CHECK_TIMEOUT_SECONDS
+from skep_table.metadata_write.own import building_partitions, open_own, planned_partitions
 from skep_table.services.execution import pending_instant, refuse_while_active
 from skep_table.services.scheduling import execute_each
 from skep_table.table import HudiTable

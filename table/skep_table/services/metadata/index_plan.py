@@ -22,22 +22,14 @@ from skep_table.commit.parts.metadata_table import can_be_built_aside, metadata_
 from skep_table.commit.plaintext import check_plaintext
 from skep_table.commit.writable import check_writable, prepared
 from skep_table.metadata_table.partitions import COLUMN_STATS, FILES, RECORD_INDEX, SINGLE
-from skep_table.metadata_write import (
-    announce,
-    begin_partitions,
-    building_partitions,
-    committed_files,
-    create_metadata_table,
-    drop_indexes,
-    dropped_indexes,
-    existing_groups,
-    groups_to_begin,
-    partitions_of_options,
-    planned_partitions,
-    wanted_of,
-)
 from skep_table.metadata_write.definitions import PLANNED_COLUMNS, definition_of_statistics
+from skep_table.metadata_write.drop import drop_indexes
+from skep_table.metadata_write.dropped import dropped_indexes
+from skep_table.metadata_write.making.building import begin_partitions, existing_groups, groups_to_begin
+from skep_table.metadata_write.making.create import announce, committed_files, create_metadata_table, wanted_of
 from skep_table.metadata_write.making.spreading import NewPartitions
+from skep_table.metadata_write.options import partitions_of_options
+from skep_table.metadata_write.own import building_partitions, planned_partitions
 from skep_table.table import METADATA_ENABLE, HudiTable
 
 log = logging.getLogger("skep.services")
