@@ -22,10 +22,15 @@ from skep_format.timeline.metadata import CommitMetadata, WriteOperation, WriteS
 from skep_format.timeline.write import complete, create_requested, transition_to_inflight
 from skep_table.metadata_table.keys import group_id, group_set
 from skep_table.metadata_table.records import PartitionUpdate
-from skep_table.metadata_write.compaction.base_file import FIRST_TOKEN
-from skep_table.metadata_write.records import RecordSchema, check_keys, entries_of_each, hfile_of, record_schema
-from skep_table.metadata_write.rollback import roll_back_delta_commit
-from skep_table.metadata_write.unfinished import without_unfinished
+from skep_table.metadata_write.records import (
+    FIRST_TOKEN,
+    RecordSchema,
+    check_keys,
+    entries_of_each,
+    hfile_of,
+    record_schema,
+)
+from skep_table.metadata_write.unfinished import roll_back_delta_commit, without_unfinished
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice, LogFile
 

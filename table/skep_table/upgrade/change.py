@@ -19,9 +19,8 @@ from skep_table.commit.undo.recovery import roll_back_failed
 from skep_table.commit.writable import check_version, prepared
 from skep_table.keys.hash_rings import move_markers_for_version_6
 from skep_table.table import HudiTable
-from skep_table.upgrade.completion import CompletionTimes
 from skep_table.upgrade.history import archive_to_history, history_to_archive
-from skep_table.upgrade.instants import MovedFile, instant_files, moved_instants
+from skep_table.upgrade.instants import CompletionTimes, MovedFile, instant_files, moved_instants
 from skep_table.upgrade.older import become_written, left_by_older, settings_when_written
 from skep_table.upgrade.refusals import check_old_logs, check_pending, check_settings, slices_with_logs
 from skep_table.upgrade.route import VersionRoute, check_target, other_layouts, route_to

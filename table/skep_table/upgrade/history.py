@@ -26,7 +26,7 @@ from skep_format.timeline.ocf import write_record
 from skep_format.timeline.plans import PLAN_OF
 from skep_table.services.options import ARCHIVE_BATCH
 from skep_table.table import HudiTable
-from skep_table.upgrade.completion import CompletionTimes
+from skep_table.upgrade.instants import CompletionTimes
 
 _BATCH: Final = 1_000
 _PLANNED_AS: Final[Mapping[Action, Action]] = {

@@ -25,8 +25,7 @@ from skep_table.query.plan import plan
 from skep_table.query.read import read
 from skep_table.query.request import ReadRequest, Where
 from skep_table.query.unwritten import UnwrittenRowsError, places, with_later
-from skep_table.table import HudiTable
-from skep_table.unwritten import Unwritten
+from skep_table.table import HudiTable, Unwritten
 from skep_table.write.context import Memory
 from skep_table.write.input.given import row_input
 from skep_table.write.input.row_input import RowInput

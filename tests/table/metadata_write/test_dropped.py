@@ -28,7 +28,7 @@ from skep_table.commit.parts.metadata_table import name_dropped
 from skep_table.metadata_table.definitions import IndexDefinition
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
 from skep_table.metadata_write.definitions import definitions_of
-from skep_table.metadata_write.dropped import DROPPED_INDEXES, dropped_indexes
+from skep_table.metadata_write.drop import DROPPED_INDEXES, dropped_indexes
 from skep_table.metadata_write.making.create import create_metadata_table
 from skep_table.query import ReadRequest, read
 from skep_table.services.automatic import after_commit

@@ -11,7 +11,7 @@ from skep_format.options import Options
 from skep_format.table_config import TableType
 from skep_table.metadata_table.partitions import RECORD_INDEX
 from skep_table.metadata_write.making.building import started_groups
-from skep_table.metadata_write.making.groups import RecordGroups
+from skep_table.metadata_write.making.spreading import RecordGroups
 from skep_table.metadata_write.own import open_own
 
 PREFIX = "hoodie.metadata.record"

@@ -16,7 +16,7 @@ from skep_format.table_config import TableType
 from skep_format.versions import format_of_version
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, RECORD_INDEX
 from skep_table.metadata_write.compaction.compact import is_compaction_due, last_compaction
-from skep_table.metadata_write.making.groups import RecordGroups
+from skep_table.metadata_write.making.spreading import RecordGroups
 from skep_table.metadata_write.options import COMPACT_DELTA_SECONDS
 from skep_table.metadata_write.own import open_own
 from skep_table.services.metadata.indexing import indexes_of

@@ -14,7 +14,7 @@ from skep_format.timeline.write import delete_pending, transition_to_inflight
 from skep_table.commit.heartbeat import Heartbeat
 from skep_table.commit.parts.metadata_table import metadata_clock
 from skep_table.metadata_write.compaction.compact import last_compaction
-from skep_table.metadata_write.dropped import DROPPED_INDEXES
+from skep_table.metadata_write.drop import DROPPED_INDEXES
 from skep_table.metadata_write.making.create import create_metadata_table
 from skep_table.metadata_write.own import building_partitions, open_own
 from skep_table.services.automatic import after_commit

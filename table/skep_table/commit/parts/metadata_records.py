@@ -25,7 +25,7 @@ from skep_table.metadata_write.facts.keys import SAME_KEYS
 from skep_table.metadata_write.facts.overtaken import indexes_that_hide
 from skep_table.metadata_write.kinds.column_stats import updates_of_rollback
 from skep_table.metadata_write.own import has_metadata_table, open_own, own_of_locked, with_building
-from skep_table.metadata_write.rollback import roll_back_delta_commit
+from skep_table.metadata_write.unfinished import roll_back_delta_commit
 from skep_table.preview import Preview
 from skep_table.table import HudiTable
 

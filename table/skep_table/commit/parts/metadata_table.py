@@ -28,8 +28,13 @@ from skep_table.metadata_write.definitions import (
     secondary_indexes,
     secondary_of_options,
 )
-from skep_table.metadata_write.drop import delete_metadata_table, drop_indexes
-from skep_table.metadata_write.dropped import Definitions, dropped_indexes, naming_dropped
+from skep_table.metadata_write.drop import (
+    Definitions,
+    delete_metadata_table,
+    drop_indexes,
+    dropped_indexes,
+    naming_dropped,
+)
 from skep_table.metadata_write.making.create import create_metadata_table, waits_for
 from skep_table.metadata_write.options import INDEX_ASYNC, partitions_of_options, warn_of_ineffective
 from skep_table.metadata_write.own import building_partitions, has_metadata_table, open_own

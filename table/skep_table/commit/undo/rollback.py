@@ -26,8 +26,7 @@ from skep_format.timeline.plans import (
     decode_plan,
 )
 from skep_format.timeline.write import completed_files, delete_pending, transition_to_inflight
-from skep_table.commit.completed_once import complete_once
-from skep_table.commit.instants import request_plan
+from skep_table.commit.instants import complete_once, request_plan
 from skep_table.commit.parts.data_files import delete_files
 from skep_table.commit.parts.markers import close_markers, delete_markers
 from skep_table.commit.parts.metadata_records import drop_merged, record_rollback

@@ -39,9 +39,8 @@ from skep_format.schema.types import (
 )
 from skep_table.metadata_table.keys import column_key, file_key, path_key
 from skep_table.metadata_table.partitions import COLUMN_STATS, PARTITION_STATS
-from skep_table.metadata_table.records.build import type_of, update
+from skep_table.metadata_table.records.build import PartitionUpdate, type_of, update
 from skep_table.metadata_table.records.summaries import Columns, ColumnSummary
-from skep_table.metadata_table.records.update import PartitionUpdate
 
 _NONE: Final[Mapping[str, Iterable[ColumnSummary]]] = {}
 

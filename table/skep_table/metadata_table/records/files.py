@@ -18,7 +18,7 @@ from skep_format.timeline.plans import CleanMetadata, RollbackMetadata
 from skep_table.metadata_table.entries import Entries
 from skep_table.metadata_table.keys import ALL_PARTITIONS, partition_key
 from skep_table.metadata_table.partitions import FILES, FILES_MEMBER
-from skep_table.metadata_table.records.update import PartitionUpdate
+from skep_table.metadata_table.records.build import PartitionUpdate
 
 _PARTITION_LIST: Final = 1  # the record's type: the names in its map are partitions
 _FILE_LIST: Final = 2

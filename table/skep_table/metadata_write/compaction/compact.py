@@ -24,12 +24,11 @@ from skep_format.timeline.write import complete, create_requested, transition_to
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.entries import GroupReader
 from skep_table.metadata_table.partitions import member_of
-from skep_table.metadata_write.compaction.base_file import write_base
 from skep_table.metadata_write.compaction.merge import merged_puts
 from skep_table.metadata_write.definitions import index_types
 from skep_table.metadata_write.options import COMPACT_DELTA_COMMITS, COMPACT_DELTA_SECONDS, COMPACT_TRIGGER
 from skep_table.metadata_write.own import building_partitions, open_own
-from skep_table.metadata_write.records import record_schema
+from skep_table.metadata_write.records import record_schema, write_base
 from skep_table.metadata_write.unfinished import without_unfinished
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice

@@ -16,14 +16,12 @@ from skep_format.names import BaseFileName
 from skep_table.metadata_table import FOLDER
 from skep_table.metadata_table.keys import group_id, group_set, group_set_of
 from skep_table.metadata_table.partitions import RECORD_INDEX, SINGLE
-from skep_table.metadata_write.compaction.base_file import write_base
 from skep_table.metadata_write.definitions import groups_of_partition
 from skep_table.metadata_write.making.create import define, fill, without_leftovers
-from skep_table.metadata_write.making.groups import RecordGroups
-from skep_table.metadata_write.making.spreading import NewPartitions, PartitionContents
+from skep_table.metadata_write.making.spreading import NewPartitions, PartitionContents, RecordGroups
 from skep_table.metadata_write.options import group_count
 from skep_table.metadata_write.own import open_own
-from skep_table.metadata_write.records import record_schema
+from skep_table.metadata_write.records import record_schema, write_base
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
 

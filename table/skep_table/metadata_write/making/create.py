@@ -42,7 +42,6 @@ from skep_table.metadata_table.partitions import (
 )
 from skep_table.metadata_table.records.expression_index import ExpressionIndex
 from skep_table.metadata_table.records.summaries import Columns
-from skep_table.metadata_write.compaction.base_file import FIRST_TOKEN, write_base
 from skep_table.metadata_write.definitions import (
     IS_PARTITIONED,
     SecondaryIndex,
@@ -61,7 +60,7 @@ from skep_table.metadata_write.making.contents import contents_of
 from skep_table.metadata_write.making.spreading import NewPartitions, PartitionContents, Pieces, Sizes
 from skep_table.metadata_write.options import is_partitioned_by_options
 from skep_table.metadata_write.own import building_partitions, open_own, planned_partitions
-from skep_table.metadata_write.records import record_schema
+from skep_table.metadata_write.records import FIRST_TOKEN, record_schema, write_base
 from skep_table.query.named import refuse_lost_files
 from skep_table.table import HudiTable
 from skep_table.view.slicing import InstantStates

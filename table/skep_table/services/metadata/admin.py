@@ -25,8 +25,7 @@ from skep_table.metadata_write.definitions import (
     secondary_indexes,
     write_definitions,
 )
-from skep_table.metadata_write.drop import delete_metadata_table, drop_indexes
-from skep_table.metadata_write.dropped import dropped_indexes
+from skep_table.metadata_write.drop import delete_metadata_table, drop_indexes, dropped_indexes
 from skep_table.metadata_write.making.create import create_metadata_table, waits_for
 from skep_table.metadata_write.options import partitions_of_options
 from skep_table.metadata_write.own import building_partitions, has_metadata_table, open_own

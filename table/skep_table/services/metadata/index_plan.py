@@ -23,8 +23,7 @@ from skep_table.commit.plaintext import check_plaintext
 from skep_table.commit.writable import check_writable, prepared
 from skep_table.metadata_table.partitions import COLUMN_STATS, FILES, RECORD_INDEX, SINGLE
 from skep_table.metadata_write.definitions import PLANNED_COLUMNS, definition_of_statistics
-from skep_table.metadata_write.drop import drop_indexes
-from skep_table.metadata_write.dropped import dropped_indexes
+from skep_table.metadata_write.drop import drop_indexes, dropped_indexes
 from skep_table.metadata_write.making.building import begin_partitions, existing_groups, groups_to_begin
 from skep_table.metadata_write.making.create import announce, committed_files, create_metadata_table, wanted_of
 from skep_table.metadata_write.making.spreading import NewPartitions

@@ -285,7 +285,7 @@ def spec_of(options: Options, name: str, schema: Schema, others: Options | None 
 def _metadata_of_newest(options: Options) -> dict[str, str]:
     """The setting by which the first write makes the metadata table that Hudi 1.1 and later make on Spark."""
     from skep_table.metadata_table.partitions import COLUMN_STATS, FILES, PARTITION_STATS  # other tables need none
-    from skep_table.metadata_write.dropped import naming_dropped
+    from skep_table.metadata_write.drop import naming_dropped
     from skep_table.metadata_write.options import COLUMN_STATS_ENABLE, PARTITION_STATS_ENABLE
     from skep_table.table import METADATA_ENABLE
 
