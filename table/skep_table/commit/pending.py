@@ -49,8 +49,7 @@ from skep_table.commit.states import (
     CommitState,
 )
 from skep_table.commit.undo.rollback import roll_back, rollbacks_of
-from skep_table.metadata_write.own import has_metadata_table, open_own
-from skep_table.metadata_write.sizes import size_metrics
+from skep_table.metadata_write.own import has_metadata_table, open_own, size_metrics
 from skep_table.metrics.options import LOG_BLOCKS, METADATA_METRICS, METRICS_ON
 from skep_table.metrics.values import commit_metrics, service_action, timeline_metrics
 from skep_table.table import HudiTable

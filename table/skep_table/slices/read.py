@@ -15,9 +15,7 @@ from skep_format.schema.history import SchemaVersion
 from skep_format.schema.types import COMMIT_TIME, Schema
 from skep_table.merge import Updates, Watch, latest_per_key
 from skep_table.slices.bootstrap import read_stitched, source_of
-from skep_table.slices.commit_times import CommitTimes
-from skep_table.slices.context import SliceContext
-from skep_table.slices.counts import MergeCounts
+from skep_table.slices.context import CommitTimes, MergeCounts, SliceContext
 from skep_table.slices.logs import as_table, log_rows, open_blocks
 from skep_table.slices.options import MERGE_BYTES, SPILL_FOLDER
 from skep_table.slices.positions import BlockPositions

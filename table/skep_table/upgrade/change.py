@@ -22,8 +22,16 @@ from skep_table.table import HudiTable
 from skep_table.upgrade.history import archive_to_history, history_to_archive
 from skep_table.upgrade.instants import CompletionTimes, MovedFile, instant_files, moved_instants
 from skep_table.upgrade.older import become_written, left_by_older, settings_when_written
-from skep_table.upgrade.refusals import check_old_logs, check_pending, check_settings, slices_with_logs
-from skep_table.upgrade.route import VersionRoute, check_target, other_layouts, route_to
+from skep_table.upgrade.route import (
+    VersionRoute,
+    check_old_logs,
+    check_pending,
+    check_settings,
+    check_target,
+    other_layouts,
+    route_to,
+    slices_with_logs,
+)
 from skep_table.upgrade.settings import changes_between
 from skep_table.upgrade.settle import refuse_clustered_logs, settle
 

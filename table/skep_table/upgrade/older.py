@@ -55,7 +55,7 @@ from skep_table.keys.generator import generator_name, infer_key_generator
 from skep_table.keys.stored import generator_as_stored
 from skep_table.query import ReadRequest, read
 from skep_table.table import HudiTable
-from skep_table.upgrade.refusals import check_pending
+from skep_table.upgrade.route import check_pending
 from skep_table.upgrade.settings import changes_between
 from skep_table.write.planning.merge_options import ORDERING, PAYLOAD
 from skep_table.write.planning.settings import DATABASE_NAME, KEY_GENERATOR, check_settings

@@ -17,8 +17,14 @@ from skep_table.table import HudiTable
 from skep_table.upgrade.change import leftovers
 from skep_table.upgrade.instants import instant_files
 from skep_table.upgrade.older import left_by_older, settings_when_written
-from skep_table.upgrade.refusals import check_old_logs, check_settings, slices_with_logs
-from skep_table.upgrade.route import VersionRoute, check_target, route_to
+from skep_table.upgrade.route import (
+    VersionRoute,
+    check_old_logs,
+    check_settings,
+    check_target,
+    route_to,
+    slices_with_logs,
+)
 from skep_table.upgrade.settings import changes_between
 
 _PLANS = (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLEAN)

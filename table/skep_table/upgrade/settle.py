@@ -9,7 +9,7 @@ from skep_table.services.cleaning.clean import execute_pending_cleans
 from skep_table.services.compaction.compact import compact
 from skep_table.services.compaction.log_compact import execute_pending_log_compactions
 from skep_table.table import HudiTable
-from skep_table.upgrade.refusals import slices_with_logs
+from skep_table.upgrade.route import slices_with_logs
 
 
 def settle(table: HudiTable) -> HudiTable:

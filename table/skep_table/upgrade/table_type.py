@@ -25,7 +25,7 @@ from skep_table.services.plan_scope import coverage_of
 from skep_table.services.repairs.settings import SettingsChange
 from skep_table.services.scheduling import execute_each, schedule
 from skep_table.table import HudiTable
-from skep_table.upgrade.refusals import check_pending
+from skep_table.upgrade.route import check_pending
 from skep_table.upgrade.settle import settle
 from skep_table.view import FileSlice
 from skep_table.write.planning.options import most_bytes

@@ -6,7 +6,8 @@ Readers look at a partition once the data table's settings name it, which is the
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import count
 from typing import Final
@@ -37,9 +38,11 @@ from skep_table.metadata_table.partitions import (
     FILES,
     RECORD_INDEX,
     SECONDARY,
+    SINGLE,
     STATISTICS,
     is_named,
 )
+from skep_table.metadata_table.records import PartitionUpdate
 from skep_table.metadata_table.records.expression_index import ExpressionIndex
 from skep_table.metadata_table.records.summaries import Columns
 from skep_table.metadata_write.definitions import (
@@ -56,14 +59,61 @@ from skep_table.metadata_write.definitions import (
     write_definitions,
 )
 from skep_table.metadata_write.delta_commit import first_block
-from skep_table.metadata_write.making.contents import contents_of
-from skep_table.metadata_write.making.spreading import NewPartitions, PartitionContents, Pieces, Sizes
+from skep_table.metadata_write.facts.files import FileFacts, facts_of_files
+from skep_table.metadata_write.kinds import KEPT
+from skep_table.metadata_write.making.spreading import (
+    Build,
+    Groups,
+    NewPartitions,
+    PartitionContents,
+    Pieces,
+    Sizes,
+    spread_updates,
+    updates_by_file,
+)
 from skep_table.metadata_write.options import is_partitioned_by_options
 from skep_table.metadata_write.own import building_partitions, open_own, planned_partitions
 from skep_table.metadata_write.records import FIRST_TOKEN, record_schema, write_base
 from skep_table.query.named import refuse_lost_files
 from skep_table.table import HudiTable
 from skep_table.view.slicing import InstantStates
+
+
+@contextmanager
+def contents_of(table: HudiTable, files: Sizes, wanted: NewPartitions) -> Iterator[list[PartitionContents]]:
+    """What the wanted partitions hold, in the order in which Hudi makes them, from the committed `files` of a snapshot.
+
+    Files are read once, a few at a time, for all partitions that record something of files; merged slices once for the
+    record index.
+    Temporary files last as long as the context. MetadataTableError for a key that lies in two file groups, where the
+    record index has one place for it.
+    """
+    with ExitStack() as stack:
+        build = Build(table, files, wanted, stack)
+        found = _of_facts(build)
+        for each in KEPT:
+            found |= each.contents(build)
+        named = [*(each.partition for each in wanted.secondary), *(each.partition for each in wanted.expressions)]
+        yield [PartitionContents(name, found[name]) for name in (*SINGLE, *named) if name in found]
+
+
+def _of_facts(build: Build) -> dict[str, Groups]:
+    """The contents of all partitions that record something of files."""
+    table, wanted = build.table, build.wanted.partitions
+    kept = [each for each in KEPT if each.kind.name in wanted and (each.of_files or each.of_partitions)]
+    if not kept:
+        return {}
+    wholes = [each.of_partitions(build) for each in kept if each.of_partitions is not None]
+
+    def updates(some: Sequence[FileFacts]) -> Iterator[PartitionUpdate]:
+        facts = {(each.partition_path, each.name): each for each in some}
+        return (each.of_files(table, facts, build.last_time) for each in kept if each.of_files is not None)
+
+    blooms, runner = any(each.has_filters for each in kept), table.context.runner
+    facts = facts_of_files(table, build.statuses(), build.wanted.columns, blooms=blooms, runner=runner)
+    puts = updates_by_file(build, "metadata_table.files", facts, updates, wholes)
+    return spread_updates(build, [each.kind.name for each in kept], puts)
+
 
 NO_DEFINITIONS: Final[Mapping[str, IndexDefinition]] = {}
 

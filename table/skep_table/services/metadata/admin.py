@@ -28,8 +28,13 @@ from skep_table.metadata_write.definitions import (
 from skep_table.metadata_write.drop import delete_metadata_table, drop_indexes, dropped_indexes
 from skep_table.metadata_write.making.create import create_metadata_table, waits_for
 from skep_table.metadata_write.options import partitions_of_options
-from skep_table.metadata_write.own import building_partitions, has_metadata_table, open_own
-from skep_table.metadata_write.sizes import MetadataPartition, partition_sizes
+from skep_table.metadata_write.own import (
+    MetadataPartition,
+    building_partitions,
+    has_metadata_table,
+    open_own,
+    partition_sizes,
+)
 from skep_table.table import HudiTable
 
 log = logging.getLogger("skep.services")

@@ -6,10 +6,11 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import pyarrow as pa
 
+from skep_format.basefile import BaseFileOptions
 from skep_format.errors import InputError, KeyFieldError, SchemaError, SkepError, TableMismatchError, UnsupportedError
 from skep_format.instant_time import InstantTime
 from skep_format.names import BaseFormat
@@ -326,3 +327,40 @@ def _key_columns(plan: WritePlan, source: SourceData) -> KeyColumns:
     names = tuple(name for name in source.columns.names() if generator.own or name in wanted)
     target = pa.schema([plan.keyer.target.field(name) for name in names])
     return KeyColumns(replace(plan.keyer, target=target), source.columns.select(names))
+
+
+_FOOTER_BYTES: Final = 2048
+_NUMBER_BYTES: Final = 5  # of a row, for its number in the commit
+
+
+def check_planned(table: HudiTable, source: SourceData) -> None:
+    """What a bootstrap of a table that is there would raise before it writes."""
+    check_apart(table, source)
+    refuse_commits(table, (METADATA_BOOTSTRAP,) if folders_left(table) else ())
+    check_fits(table, source)
+
+
+def folders_of(source: SourceData, files: BaseFileOptions) -> list[dict[str, Any]]:
+    """A row for each folder: what is read of it, and about what is written, by listings and footers alone."""
+    return [
+        {
+            "folder": folder.path,
+            "partition": folder.partition_path,
+            "mode": folder.mode.value,
+            "files": len(folder.files),
+            "rows": folder.rows,
+            "bytes_read": sum(_read(folder, file) for file in folder.files),
+            "bytes_written": sum(_written(folder, file, files) for file in folder.files),
+        }
+        for folder in source.folders
+    ]
+
+
+def _read(folder: SourceFolder, file: SourceFile) -> int:
+    return file.size_bytes if folder.mode is BootstrapMode.FULL_RECORD else file.key_bytes
+
+
+def _written(folder: SourceFolder, file: SourceFile, files: BaseFileOptions) -> int:
+    """Keys are written in the meta columns, whose other values hardly take anything, and in the filter."""
+    meta = file.key_bytes + file.rows * _NUMBER_BYTES + files.filter_bytes(file.rows) + _FOOTER_BYTES
+    return meta + (file.size_bytes if folder.mode is BootstrapMode.FULL_RECORD else 0)

@@ -18,7 +18,7 @@ from skep_format.timeline.instant import Action, Instant
 from skep_format.timeline.metadata import WriteOperation
 from skep_table.commit.options import Concurrency
 from skep_table.keys import KeyGenerator
-from skep_table.keys.dropped import DroppedColumns
+from skep_table.keys.partition_path import DroppedColumns
 from skep_table.keys.stored import StoredKeys, generator_as_stored
 from skep_table.merge import MergeRule
 from skep_table.metadata_table.partitions import STATISTICS
