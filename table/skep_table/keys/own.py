@@ -20,11 +20,9 @@ class OwnKeyGenerator(Protocol):
 
     def record_keys(self, rows: pa.RecordBatch | pa.Table) -> pa.Array:
         """Text; null or empty where a row has no key."""
-        ...
 
     def partition_paths(self, rows: pa.RecordBatch | pa.Table) -> pa.Array:
         """Text, not null: the folder of each row, `""` for the table's own."""
-        ...
 
 
 class Factory(Protocol):

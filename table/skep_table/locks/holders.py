@@ -51,11 +51,9 @@ class Inspected(Protocol):
 
     def holders(self) -> list[Holder]:
         """The holder first, then those waiting, where the provider has a queue."""
-        ...
 
     def revoke(self, lock_id: str) -> bool:
         """Ends the lock of this id, of any holder. False when it is missing, or was renewed in this moment."""
-        ...
 
 
 def break_held(lock: Inspected, lock_id: str, *, force: bool = False, clock: Clock = SYSTEM_CLOCK) -> Holder:

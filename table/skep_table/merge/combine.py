@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,22 +18,28 @@ from skep_table.merge.rows import HAS, Mask, deleted, in_delete_block, is_helper
 from skep_table.merge.rule import Fill, MergeRule, MergeStep
 
 
-def newer_wins(
-    stage: MergeStep,
-    old: tuple[Numbers, Mask],
-    new: tuple[Numbers, Mask],
-    old_deleted: Mask,
-    new_deleted: Mask,
-    old_in_block: Mask,
-    new_in_block: Mask,
-) -> Mask:
-    """For pairs of rows, whether the newer one stays. Ordering values come with which rows have none.
+class Side(NamedTuple):
+    """The older or the newer rows of pairs: their ordering values and which have none, which are deletes, and which
+    entries of delete blocks."""
+
+    values: Numbers
+    missing: Mask
+    is_delete: Mask
+    in_block: Mask
+
+    def at(self, rows: npt.NDArray[np.int64]) -> Side:
+        """Of some of the rows."""
+        return Side(self.values[rows], self.missing[rows], self.is_delete[rows], self.in_block[rows])
+
+
+def newer_wins(stage: MergeStep, old: Side, new: Side) -> Mask:
+    """For pairs of rows, whether the newer one stays.
 
     A delete without an ordering value is one by commit time: it wins over what is older, and loses to what is newer.
     """
+    (old_value, old_missing, old_deleted, old_in_block), (new_value, new_missing, new_deleted, new_in_block) = old, new
     if not stage.by_ordering:
         return np.ones(len(old_deleted), np.bool_)
-    (old_value, old_missing), (new_value, new_missing) = old, new
     wins: Mask = (new_value >= old_value) | (new_deleted & new_missing) | (old_deleted & old_missing)
     if stage.first_wins:
         wins &= (new_value > old_value) | old_missing | old_in_block | new_in_block
@@ -117,15 +126,8 @@ def newer_of_pairs(
     before, after = ordering_keys(old, rule), ordering_keys(new, rule)
     values, missing = comparable([pa.concat_arrays([a, b]) for a, b in zip(before, after, strict=True)])
     count = old.num_rows
-    return newer_wins(
-        stage,
-        (values[:count], missing[:count]),
-        (values[count:], missing[count:]),
-        old_deleted,
-        new_deleted,
-        in_delete_block(old),
-        in_delete_block(new),
-    )
+    before_it = Side(values[:count], missing[:count], old_deleted, in_delete_block(old))
+    return newer_wins(stage, before_it, Side(values[count:], missing[count:], new_deleted, in_delete_block(new)))
 
 
 def _partial(rows: pa.Table) -> bool:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from skep_format.schema.types import RECORD_KEY
 from skep_table.keys.text import single
-from skep_table.merge.combine import combine, newer_wins
+from skep_table.merge.combine import Side, combine, newer_wins
 from skep_table.merge.ordering import comparable
 from skep_table.merge.rows import HAS, deleted, in_delete_block, ordering_keys
 from skep_table.merge.rule import Fill, MergeRule
@@ -69,21 +69,12 @@ def _greatest_places(
     ends = np.flatnonzero(np.append(codes[order][1:] != codes[order][:-1], np.ones(min(len(order), 1), np.bool_)))
     places = [np.flatnonzero(single), order[ends]]
     if folding.any():
-        block = in_delete_block(rows)
+        every = Side(values, missing, is_delete, in_delete_block(rows))
         winners = np.full(len(counts), -1, np.int64)
         for keys, newer in _rounds(codes, np.flatnonzero(folding)):
             older = winners[keys]
             first = older < 0
-            old = np.where(first, newer, older)
-            wins = first | newer_wins(
-                rule.log,
-                (values[old], missing[old]),
-                (values[newer], missing[newer]),
-                is_delete[old],
-                is_delete[newer],
-                block[old],
-                block[newer],
-            )
+            wins = first | newer_wins(rule.log, every.at(np.where(first, newer, older)), every.at(newer))
             winners[keys] = np.where(wins, newer, older)
         places.append(winners[winners >= 0])
     return np.concatenate(places)

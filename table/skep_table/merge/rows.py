@@ -38,6 +38,11 @@ def mark_deleted(rows: pa.Table) -> pa.Table:
     return rows.append_column(pa.field(DELETED, pa.bool_()), pa.chunked_array([pa.repeat(True, rows.num_rows)]))
 
 
+def loose(schema: pa.Schema) -> pa.Schema:
+    """The columns of rows on their way: required ones are null in deletes, and in rows of partial updates."""
+    return pa.schema([field.with_nullable(True) for field in schema])
+
+
 def is_helper(name: str) -> bool:
     """Whether a column is one of the helper columns."""
     return name.startswith(_HELPERS)

@@ -32,15 +32,12 @@ class Watch(Protocol):
 
     def inserted(self, rows: pa.Table) -> None:
         """Rows whose keys the base file lacks."""
-        ...
 
     def replaced(self, before: pa.RecordBatch, after: pa.RecordBatch) -> None:
         """Rows, and what became of them, in the same order."""
-        ...
 
     def deleted(self, rows: pa.RecordBatch) -> None:
         """Rows that are left out."""
-        ...
 
 
 class Updates:

@@ -59,11 +59,9 @@ class OpenedTable(Seen, Protocol):
     @classmethod
     def open(cls, path_or_storage: Storage) -> OpenedTable:
         """Opens a table at the root of a storage."""
-        ...
 
     def view(self, *, as_of: InstantTime | None = None, metadata: bool = True) -> FileView:
         """The file groups as of an instant; `metadata`: by the metadata table where there is one."""
-        ...
 
 
 class MetadataTable:

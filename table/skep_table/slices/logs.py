@@ -13,7 +13,7 @@ from skep_format.schema.arrow import arrow_type, to_arrow
 from skep_format.schema.evolve import floats_widened_exactly, project
 from skep_format.schema.types import ALL_META_FIELDS, PARTITION_PATH, RECORD_KEY
 from skep_table.keys.text import single
-from skep_table.merge.rows import DELETED, HAS, ORDERING, ordering_columns
+from skep_table.merge.rows import DELETED, HAS, ORDERING, loose, ordering_columns
 from skep_table.slices.context import SliceContext
 from skep_table.slices.positions import BlockPositions
 from skep_table.view import LogFile
@@ -121,9 +121,7 @@ def _deletes(context: SliceContext, block: LogBlock, schema: pa.Schema) -> pa.Re
         else:
             value = ordering.get(field.name)
             columns.append(pa.nulls(count, field.type) if value is None else value)
-    # Required columns are null in deletes, which the merge removes.
-    loose = pa.schema([field.with_nullable(True) for field in schema])
-    return pa.RecordBatch.from_arrays(columns, schema=loose)
+    return pa.RecordBatch.from_arrays(columns, schema=loose(schema))  # the merge removes them
 
 
 def _ordering_of_deletes(context: SliceContext, values: pa.Array) -> dict[str, pa.Array]:
@@ -174,5 +172,5 @@ def _same_class(values: pa.Array, kind: pa.DataType) -> pa.Array | None:
 
 def as_table(batches: Sequence[pa.RecordBatch]) -> pa.Table:
     """Batches whose schemas differ in nullability only, as one table."""
-    loose = pa.schema([field.with_nullable(True) for field in batches[0].schema])
-    return pa.Table.from_batches([pa.RecordBatch.from_arrays(b.columns, schema=loose) for b in batches], loose)
+    schema = loose(batches[0].schema)
+    return pa.Table.from_batches([pa.RecordBatch.from_arrays(b.columns, schema=schema) for b in batches], schema)

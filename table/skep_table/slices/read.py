@@ -14,6 +14,7 @@ from skep_format.schema.arrow import to_arrow
 from skep_format.schema.history import SchemaVersion
 from skep_format.schema.types import COMMIT_TIME, Schema
 from skep_table.merge import Updates, Watch, latest_per_key
+from skep_table.merge.rows import loose
 from skep_table.slices.bootstrap import read_stitched, source_of
 from skep_table.slices.context import CommitTimes, MergeCounts, SliceContext
 from skep_table.slices.logs import as_table, log_rows, open_blocks
@@ -162,16 +163,14 @@ def _answer(context: SliceContext, rows: pa.RecordBatch) -> pa.RecordBatch:
 def _keyed_base_rows(
     context: SliceContext, slice: FileSlice, of_keys: RowCondition | None, batch_rows: int
 ) -> Iterator[pa.RecordBatch]:
-    names = list(context.keyed.names())
-    loose = pa.schema([field.with_nullable(True) for field in to_arrow(context.keyed)])
+    names, schema = list(context.keyed.names()), loose(to_arrow(context.keyed))
     for batch in _base_rows(context, slice, context.merged, of_keys, batch_rows):
         rows = context.stored_keys.filled(batch)
-        yield pa.RecordBatch.from_arrays([rows.column(name) for name in names], schema=loose)
+        yield pa.RecordBatch.from_arrays([rows.column(name) for name in names], schema=schema)
 
 
 def _loose(batch: pa.RecordBatch) -> pa.RecordBatch:
-    schema = pa.schema([field.with_nullable(True) for field in batch.schema])
-    return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+    return pa.RecordBatch.from_arrays(batch.columns, schema=loose(batch.schema))
 
 
 def _base_rows(

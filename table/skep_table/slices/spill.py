@@ -22,6 +22,7 @@ import pyarrow as pa
 from skep_format.bloom import HashKind, KeyHashes
 from skep_format.errors import StorageError
 from skep_format.schema.types import RECORD_KEY
+from skep_table.merge.rows import loose
 from skep_table.slices.options import SPILL_FOLDER
 
 _PART_BITS: Final = 6
@@ -229,8 +230,7 @@ def _hashes(rows: pa.RecordBatch) -> npt.NDArray[np.uint64]:
 
 
 def _distribute(rows: pa.RecordBatch, hashes: npt.NDArray[np.uint64], parts: list[_Part]) -> None:
-    loose = pa.schema([field.with_nullable(True) for field in rows.schema])
-    rows = pa.RecordBatch.from_arrays(rows.columns, schema=loose)
+    rows = pa.RecordBatch.from_arrays(rows.columns, schema=loose(rows.schema))
     numbers = (hashes % np.uint64(len(parts))).astype(np.int64)
     order = np.argsort(numbers, kind="stable")
     bounds = np.searchsorted(numbers[order], np.arange(len(parts) + 1))

@@ -51,31 +51,25 @@ class KeyedRows(Protocol):
 
     def partitions(self) -> Mapping[str, int]:
         """Partition path → rows."""
-        ...
 
     @property
     def all_named(self) -> bool:
         """Whether every row names the file that it was read from, as prepped rows do."""
-        ...
 
     def sample(self, most: int) -> pa.Table:
         """Some of the rows, at most so many, from all over them."""
-        ...
 
     def tag(self, tagging: Tagging | None) -> Tagged:
         """Looks up every row and keeps the tags. None: all rows count as new.
 
         A global index may drop rows, move them to other partitions and add deletes.
         """
-        ...
 
     def write(self, context: WriteContext, plan: BucketPlan) -> list[BucketResult]:
         """Routes the rows to the plan's buckets and writes these."""
-        ...
 
     def release(self) -> None:
         """Frees memory and temporary files; the rows can't be used after it."""
-        ...
 
 
 class ArrowRows:

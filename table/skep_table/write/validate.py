@@ -37,7 +37,6 @@ class Validator(Protocol):
 
     def __call__(self, before: HudiTable, after: HudiTable, metadata: CommitMetadata) -> None:
         """Raises ValidationError for a write that must not commit."""
-        ...
 
 
 def validate(table: HudiTable, instant: Instant, metadata: CommitMetadata, options: Options) -> None:

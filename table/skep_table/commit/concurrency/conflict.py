@@ -21,6 +21,7 @@ from skep_table.commit.concurrency.changes import (
     completed_since,
     groups_of,
     is_clustering,
+    replaced_groups,
     services_planned_after,
     touched_groups,
 )
@@ -108,18 +109,14 @@ def non_blocking(candidate: CommitCandidate) -> None:
         renamed = {g for g in theirs if by_key.get(BUCKET_NAMES.conflict_key(g), g) != g}
         if renamed:
             raise conflict(table, other, renamed, f"made {len(renamed)} file groups of buckets that this write has too")
-        hiding = _replaced_groups(table, other)
+        if is_clustering(table, other):
+            hiding = theirs
+        else:
+            hiding = replaced_groups(table.commit_metadata(other)) if other.is_completed else frozenset()
         if _is_log_compaction(table, other) and other.requested_time.is_after(candidate.instant.requested_time):
             hiding |= theirs
         if both := ours & hiding:
             raise conflict(table, other, both, f"replaces {len(both)} of the file groups of this write")
-
-
-def _replaced_groups(table: HudiTable, other: Instant) -> frozenset[FileGroupId]:
-    if is_clustering(table, other):
-        return touched_groups(table, other)
-    replaced = table.commit_metadata(other).partition_to_replace_file_ids if other.is_completed else None
-    return frozenset(FileGroupId(path, file_id) for path, file_ids in (replaced or {}).items() for file_id in file_ids)
 
 
 _PACKAGE: Final = "org.apache.hudi.client.transaction"

@@ -7,7 +7,6 @@ readers see, and is deleted before the next delta commit (`unfinished.py`).
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -26,6 +25,7 @@ from skep_table.metadata_table.entries import GroupReader
 from skep_table.metadata_table.partitions import member_of
 from skep_table.metadata_write.compaction.merge import merged_puts
 from skep_table.metadata_write.definitions import index_types
+from skep_table.metadata_write.delta_commit import by_partition
 from skep_table.metadata_write.options import COMPACT_DELTA_COMMITS, COMPACT_DELTA_SECONDS, COMPACT_TRIGGER
 from skep_table.metadata_write.own import building_partitions, open_own
 from skep_table.metadata_write.records import record_schema, write_base
@@ -64,12 +64,10 @@ def complete_merge(
     own: HudiTable, instant: Instant, operation: WriteOperation, stats: Iterable[WriteStat | None], clock: Clock
 ) -> Instant:
     """Completes a compaction or log compaction whose files `stats` are of, once they are on the disk."""
-    by_partition: dict[str, list[WriteStat]] = defaultdict(list)
-    for stat in filter(None, stats):
-        by_partition[stat.partition_path].append(stat)
-    own.storage.sync([stat.path for of_partition in by_partition.values() for stat in of_partition])
+    written = list(filter(None, stats))
+    own.storage.sync([stat.path for stat in written])
     metadata = CommitMetadata(
-        partition_to_write_stats={partition: tuple(found) for partition, found in by_partition.items()},
+        partition_to_write_stats=by_partition(written),
         operation_type=operation,
         compacted=True,
         extra_metadata={"schema": record_schema(own.format.metadata.release).text},

@@ -12,9 +12,7 @@ from typing import Final
 
 from skep_format.clock import Clock
 from skep_format.instant_time import InstantTime
-from skep_format.logfile import BlockType, HeaderKey
-from skep_format.logfile.writer import delete_content, format_block
-from skep_format.names import join
+from skep_format.logfile import HeaderKey
 from skep_format.timeline.instant import Action, Instant, State
 from skep_format.timeline.metadata import WriteOperation, WriteStat
 from skep_format.timeline.plans import CompactionPlan, CompactionStrategy
@@ -32,10 +30,10 @@ from skep_table.metadata_write.compaction.compact import (
 )
 from skep_table.metadata_write.compaction.merge import merged_changes
 from skep_table.metadata_write.definitions import index_types
-from skep_table.metadata_write.delta_commit import delete_entries
+from skep_table.metadata_write.delta_commit import log_content, log_stat
 from skep_table.metadata_write.options import LOG_COMPACT_BLOCKS, LOG_COMPACT_ENABLE
 from skep_table.metadata_write.own import open_own
-from skep_table.metadata_write.records import entries_of, hfile_of, record_schema
+from skep_table.metadata_write.records import entries_of, record_schema
 from skep_table.metadata_write.unfinished import without_unfinished
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
@@ -123,28 +121,22 @@ def _merged(
         HeaderKey.SCHEMA: schema.file_text,
         HeaderKey.COMPACTED_BLOCK_TIMES: ",".join(sorted(times, reverse=True)),
     }
-    data = format_block(BlockType.HFILE_DATA, headers, hfile_of(entries_of(puts, schema), schema)) if len(puts) else b""
-    if len(deletes) or not len(puts):
-        data += format_block(BlockType.DELETE, headers, delete_content(delete_entries(deletes, partition)))
+    entries = entries_of(puts, schema) if len(puts) else None
+    data = log_content(headers, entries, deletes, partition, schema)
     logs = own.format.logs
     last = 0 if logs.of_delta_commit else max(each.name.version for each in slice_.log_files)
     name = logs.new_file(slice_.file_id, slice_.base_instant, time, last, logs.write_token(0, 0, time))
-    path = join(partition, str(name))
-    own.storage.create_exclusive(path, data, durable=False)
-    base = slice_.base_file
-    return WriteStat(
-        file_id=slice_.file_id,
-        path=path,
-        partition_path=partition,
+    stat = log_stat(
+        slice_,
+        name,
+        data,
+        slice_.base_file,
+        [each.name for each in slice_.log_files],
         prev_commit=slice_.base_instant,
         num_writes=len(puts),
         num_deletes=len(deletes),
-        total_write_bytes=len(data),
-        file_size_in_bytes=len(data),
-        log_version=name.version,
-        log_offset=0,
-        base_file=str(base.name) if base is not None else "",
-        log_files=(*(str(each.name) for each in slice_.log_files), str(name)),
         total_log_files_compacted=len(slice_.log_files),
         total_log_size_compacted=_size(slice_),
     )
+    own.storage.create_exclusive(stat.path, data, durable=False)
+    return stat
