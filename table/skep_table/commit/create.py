@@ -168,7 +168,11 @@ def table_config(spec: TableSpec) -> TableConfig:
     generator.check(arrow)
     if not config.populate_meta_fields:
         check_virtual_keys(config, generator)
-        check_no_changes(config)
+        if config.cdc_enabled:  # readers find its rows by their stored keys
+            raise OptionError(
+                f"table {config.name}: {CDC_ENABLED}=true needs meta columns ({POPULATE_META_FIELDS}=true)",
+                option=CDC_ENABLED,
+            )
     for name in (*config.ordering_fields, *(() if config.populate_meta_fields else generator.record_fields)):
         if name in config.dropped_columns:
             raise OptionError(
@@ -193,15 +197,6 @@ def check_virtual_keys(config: TableConfig, generator: KeyGenerator) -> None:
             f" {', '.join(kind.value for kind in kinds)}",
             option=POPULATE_META_FIELDS,
             found=generator.own or generator.type.value,
-        )
-
-
-def check_no_changes(config: TableConfig) -> None:
-    """OptionError for change data in a table without meta columns: readers find its rows by their stored keys."""
-    if config.cdc_enabled:
-        raise OptionError(
-            f"table {config.name}: {CDC_ENABLED}=true needs meta columns ({POPULATE_META_FIELDS}=true)",
-            option=CDC_ENABLED,
         )
 
 

@@ -181,12 +181,9 @@ class ActiveWriters:
         process = ProcessName.parse(facts)
         if process is None:
             return False
-        return process.has_ended or (_is_this(process) and facts.get("id") not in _active_here)
-
-
-def _is_this(process: ProcessName) -> bool:
-    mine = this_process()
-    return bool(mine.machine) and process == mine
+        mine = this_process()
+        is_this = bool(mine.machine) and process == mine
+        return process.has_ended or (is_this and facts.get("id") not in _active_here)
 
 
 def writer_details(storage: Storage, instant_time: InstantTime) -> dict[str, Any]:

@@ -88,7 +88,8 @@ class PendingCommit(CommitMachine, ABC):
         self._content: CommitMetadata | None = None  # what the completed file is to hold, once it was checked
         self._heartbeat_files: list[str] = []
         self._heartbeat = Heartbeat(context)
-        _of_main_thread_add(self)
+        if threading.current_thread() is threading.main_thread():
+            _of_main_thread[id(self)] = os.getpid(), self
 
     def __enter__(self) -> Self:
         return self
@@ -360,11 +361,6 @@ def _is_built_on(done: Instant, metadata: CommitMetadata, fresh: HudiTable, sinc
 
 # An interrupt may come between the begin of a commit and the block that would abort it.
 _of_main_thread: dict[int, tuple[int, PendingCommit]] = {}
-
-
-def _of_main_thread_add(commit: PendingCommit) -> None:
-    if threading.current_thread() is threading.main_thread():
-        _of_main_thread[id(commit)] = os.getpid(), commit
 
 
 @atexit.register

@@ -119,44 +119,34 @@ class KeyGenerator:
         """
         properties = {**config.raw, **(options or {})}
         named = generator_of(config)
-        if named and has_own(named):
-            return cls._own(config, named, properties)
-        kind = (
-            parse_key_generator(named)
-            if named
-            else infer_key_generator(config.record_key_fields, config.partition_fields)
-        )
+        own = named if named and has_own(named) else ""
+        if own:
+            kind = KeyGeneratorType.CUSTOM
+        elif named:
+            kind = parse_key_generator(named)
+        else:
+            kind = infer_key_generator(config.record_key_fields, config.partition_fields)
         timestamps, time_format, lacks = frozenset[str](), None, None
         try:
-            timestamps = _timestamp_fields(kind, config, properties)
+            timestamps = frozenset() if own else _timestamp_fields(kind, config, properties)
             time_format = TimestampFormat.of(properties, config.name) if timestamps else None
         except OptionError as error:
             lacks = error
+        several = len(config.record_key_fields) > 1
+        prefixes_one = kind is KeyGeneratorType.COMPLEX and format_of(config).prefixes_single_keys
         return cls(
             type=kind,
             record_fields=config.record_key_fields,
             partition_fields=() if kind is KeyGeneratorType.NON_PARTITION else config.partition_fields,
-            prefixed=len(config.record_key_fields) > 1
-            or (kind is KeyGeneratorType.COMPLEX and format_of(config).prefixes_single_keys),
+            prefixed=not own and (several or prefixes_one),
             hive_style=config.hive_style,
             url_encode=config.url_encode,
             timestamps=timestamps,
             time_format=time_format,
-            logical_timestamps=boolean(properties.get(_LOGICAL_TIMESTAMPS, "false")),
+            logical_timestamps=not own and boolean(properties.get(_LOGICAL_TIMESTAMPS, "false")),
+            own=own,
+            own_settings=tuple(sorted(properties.items())) if own else (),
             lacks=lacks,
-        )
-
-    @classmethod
-    def _own(cls, config: TableConfig, name: str, properties: Mapping[str, str]) -> KeyGenerator:
-        return cls(
-            type=KeyGeneratorType.CUSTOM,
-            record_fields=config.record_key_fields,
-            partition_fields=config.partition_fields,
-            prefixed=False,
-            hive_style=config.hive_style,
-            url_encode=config.url_encode,
-            own=name,
-            own_settings=tuple(sorted(properties.items())),
         )
 
     def as_in(self, stored_key: str) -> KeyGenerator:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final, Protocol
 
@@ -25,10 +25,8 @@ class OwnKeyGenerator(Protocol):
         """Text, not null: the folder of each row, `""` for the table's own."""
 
 
-class Factory(Protocol):
-    """What an entry point of the group `skep.key_generators` is: from the table's settings and the write's options."""
-
-    def __call__(self, properties: Mapping[str, str]) -> OwnKeyGenerator: ...
+Factory = Callable[[Mapping[str, str]], OwnKeyGenerator]
+"""What an entry point of the group `skep.key_generators` is: from the table's settings and the write's options."""
 
 
 def has_own(name: str) -> bool:

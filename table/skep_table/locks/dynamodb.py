@@ -106,8 +106,6 @@ class DynamoDbLock(LeasedLock):
             raise self.lease_lost()
 
     def _beat(self) -> None:
-        if self._owner is None:
-            return  # still waiting: there is no place to keep
         version = uuid.uuid4().hex
         condition, values = self._ours(self._owner)
         updated = self._changed(

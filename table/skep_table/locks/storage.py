@@ -104,10 +104,7 @@ class StorageLock(LeasedLock):
             raise self.lease_lost()
 
     def _beat(self) -> None:
-        owner = self._owner
-        if owner is None:
-            return  # still waiting: there is no place to keep
-        seen = self._storage.read_versioned(LOCK_FILE)
+        owner, seen = self._owner or "", self._storage.read_versioned(LOCK_FILE)
         if not self._is_ours(seen, owner) or not self._put(Lease(owner, self._now_ms() + self._validity_ms), seen):
             raise self.lease_lost()
 

@@ -419,10 +419,6 @@ def _by_partition(rows: pa.Table) -> dict[str, list[FileStatus]]:
         key = keys[first].as_py()
         if key != spelling.ALL_PARTITIONS:
             path = "" if key == spelling.NON_PARTITIONED else key
-            found[path] = _statuses(path, rows.slice(first, last - first))
+            names, sizes = (rows[name].slice(first, last - first).to_pylist() for name in ("name", "size"))
+            found[path] = [FileStatus(join(path, name), size, 0) for name, size in zip(names, sizes, strict=True)]
     return found
-
-
-def _statuses(partition_path: str, rows: pa.Table) -> list[FileStatus]:
-    names, sizes = rows.column("name").to_pylist(), rows.column("size").to_pylist()
-    return [FileStatus(join(partition_path, name), size, 0) for name, size in zip(names, sizes, strict=True)]

@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from skep_format.errors import AlreadyExistsError, CommitConflictError
+from skep_format.errors import AlreadyExistsError
 from skep_format.storage import TimedStorage
 from skep_format.table_config import update_table_config
 from skep_format.timeline.layout import MOVED, TimelineLayout
@@ -33,7 +33,7 @@ from skep_table.upgrade.route import (
     slices_with_logs,
 )
 from skep_table.upgrade.settings import changes_between
-from skep_table.upgrade.settle import refuse_clustered_logs, settle
+from skep_table.upgrade.settle import logs_come_back, refuse_clustered_logs, settle
 
 _ATTEMPTS: Final = 3
 _FILES_AT_ONCE: Final = 32
@@ -67,11 +67,7 @@ def change_version(table: HudiTable, to: int) -> HudiTable:
             if changed is not None:
                 log.info("table %s: version %s is version %s now", table.config.name, table.config.version, to)
                 return changed
-    raise CommitConflictError(
-        f"table {table.config.name}: other writers add log files faster than they are compacted",
-        hint="pause them for the change of version",
-        table=table.config.name,
-    )
+    raise logs_come_back(table, "version")
 
 
 def check_route(table: HudiTable, to: int) -> VersionRoute:

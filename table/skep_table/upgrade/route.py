@@ -97,15 +97,12 @@ def _check_downgrade(table: HudiTable, target: TableFormat) -> None:
     update = config.partial_update_mode
     if update is not None and (stated is None or stated.partial_update_mode is not update):
         raise _refused(table, target, f"partial update mode {update.value} needs version 9", update.value)
-    if target.merge_source is MergeSource.PAYLOAD_CLASS and _merges_without_class(config):
+    has_class = bool(config.payload_class or config.raw.get(LEGACY_PAYLOAD_CLASS))
+    by_class = target.merge_source is MergeSource.PAYLOAD_CLASS
+    if by_class and config.merge_mode is MergeMode.CUSTOM and not has_class:
         raise _refused(
             table, target, "merge mode CUSTOM without payload class: version 6 merges by classes", config.merge_mode
         )
-
-
-def _merges_without_class(config: TableConfig) -> bool:
-    legacy = config.raw.get(LEGACY_PAYLOAD_CLASS)
-    return config.merge_mode is MergeMode.CUSTOM and not (config.payload_class or legacy)
 
 
 def _refused(table: HudiTable, target: TableFormat, why: str, found: object) -> VersionChangeError:
@@ -117,7 +114,7 @@ def _refused(table: HudiTable, target: TableFormat, why: str, found: object) -> 
     )
 
 
-_PLANS: Final = (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLEAN)
+PLANS: Final = (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLEAN)
 
 
 def check_pending(table: HudiTable, *, plans_stay: bool = False) -> None:
@@ -127,7 +124,7 @@ def check_pending(table: HudiTable, *, plans_stay: bool = False) -> None:
     """
     pending = [i for i in table.timeline.pending().instants if not is_clustering(table, i)]
     if plans_stay:
-        pending = [i for i in pending if i.action not in _PLANS]
+        pending = [i for i in pending if i.action not in PLANS]
     refuse_active(table, pending)
     for instant in pending:
         raise CommitConflictError(

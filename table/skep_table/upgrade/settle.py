@@ -40,3 +40,12 @@ def refuse_clustered_logs(table: HudiTable) -> None:
                 table=table.config.name,
                 instant=planned,
             )
+
+
+def logs_come_back(table: HudiTable, change: str) -> CommitConflictError:
+    """The error of a `change` that was tried several times."""
+    return CommitConflictError(
+        f"table {table.config.name}: other writers add log files faster than they are compacted",
+        hint=f"pause them for the change of {change}",
+        table=table.config.name,
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
 
 from skep_format.instant_time import InstantTime
@@ -88,15 +88,8 @@ def delete_new_partitions(storage: Storage, paths: Iterable[str], instant_time: 
         alone = len(there) == 1 and there[0].name in METAFILES
         if alone and (read_metafile(storage, partition) or {}).get("commitTime") == instant_time:
             storage.delete(there[0].path)
-            for folder in _upwards(partition):
-                if storage.list_prefix(folder, recursive=True):
-                    break
+            folder = partition  # and those above it, without the table's own
+            while folder and not storage.list_prefix(folder, recursive=True):
+                assert folder != META_FOLDER
                 storage.delete_folder(folder)
-
-
-def _upwards(partition: str) -> Iterator[str]:
-    """The partition's folder and those above it, without the table's own."""
-    while partition:
-        assert partition != META_FOLDER
-        yield partition
-        partition = partition.rpartition("/")[0]
+                folder = folder.rpartition("/")[0]

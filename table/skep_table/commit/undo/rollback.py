@@ -108,7 +108,8 @@ def carry_out(table: HudiTable, rollback: Instant, plan: RollbackPlan) -> Rollba
     target = Instant(info.commit_time, Action(info.action), State.INFLIGHT)
     for participant in reversed(table_participants()):
         participant.abort(table, target)
-    _delete_pending_forms(table, info)
+    for form in _forms(table, info):
+        delete_pending(table, form, keep_requested=info.action == Action.COMPACTION)
     return RollbackMetadata(
         start_rollback_time=rollback.requested_time,
         time_taken_in_millis=int((table.context.clock.monotonic() - start) * 1000),
@@ -159,11 +160,6 @@ def _make_pending(table: HudiTable, info: InstantInfo) -> None:
         transition_to_inflight(table, completed)
     for found in paths:
         table.storage.delete(found)
-
-
-def _delete_pending_forms(table: HudiTable, info: InstantInfo) -> None:
-    for form in _forms(table, info):
-        delete_pending(table, form, keep_requested=info.action == Action.COMPACTION)
 
 
 def _append_command(

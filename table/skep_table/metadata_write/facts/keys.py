@@ -124,6 +124,13 @@ def slice_rows(table: HudiTable, slice_: FileSlice | None, columns: Sequence[str
     return pa.Table.from_batches(batches) if batches else None
 
 
+def repeated_key(keys: pa.ChunkedArray) -> pa.Scalar | None:
+    """The first of the keys that is among them several times."""
+    counts = pc.value_counts(keys)
+    several = counts.filter(pc.greater(counts.field("counts"), 1))
+    return several[0]["values"] if len(several) else None
+
+
 def two_places(table: HudiTable, key: str, *groups: FileGroupId) -> MetadataTableError:
     """The error about a key that lies in two file groups."""
     shown = " and ".join(join(group.partition_path, group.file_id) for group in groups)

@@ -145,7 +145,8 @@ def create_metadata_table(
     exists = FILES in table.config.metadata_partitions and table.storage.exists(f"{FOLDER}/{PROPERTIES_PATH}")
     kept = frozenset(table.config.metadata_partitions) if exists else frozenset()
     building = frozenset(building_partitions(table.config)) if exists else frozenset()
-    wanted = wanted_of(table, _with_needed(partitions) - kept - building - reserved, files, kept, definitions)
+    needed = frozenset((FILES, *partitions, *((RECORD_INDEX,) if SECONDARY.among(partitions) else ())))
+    wanted = wanted_of(table, needed - kept - building - reserved, files, kept, definitions)
     if not wanted.partitions:
         return table
     with contents_of(table, files, wanted) as contents:
@@ -169,10 +170,6 @@ def create_metadata_table(
 def waits_for(table: HudiTable) -> Instant | None:
     """The pending action that has to end before a partition of the metadata table can be made, if there is one."""
     return next(iter(table.timeline.pending_changes()), None) if table.format.metadata.first_when_quiet else None
-
-
-def _with_needed(partitions: Collection[str]) -> frozenset[str]:
-    return frozenset((FILES, *partitions, *((RECORD_INDEX,) if SECONDARY.among(partitions) else ())))
 
 
 def wanted_of(

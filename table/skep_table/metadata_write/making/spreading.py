@@ -26,7 +26,7 @@ from skep_table.metadata_table.records.summaries import Columns, ColumnSummary, 
 from skep_table.metadata_write.definitions import SecondaryIndex
 from skep_table.metadata_write.facts.expressions import ExpressionFacts
 from skep_table.metadata_write.facts.files import FileFacts
-from skep_table.metadata_write.facts.keys import two_places
+from skep_table.metadata_write.facts.keys import repeated_key, two_places
 from skep_table.metadata_write.making.reading import each_read
 from skep_table.metadata_write.making.spool import KEY, GroupSpool
 from skep_table.metadata_write.options import (
@@ -294,8 +294,8 @@ class Spread:
         rows = pa.Table.from_batches(spool.batches(group)) if spool.count(group) else None
         if rows is None or pc.count_distinct(rows[KEY]).as_py() == len(rows):
             return
-        counts = pc.value_counts(rows[KEY])
-        key = counts.filter(pc.greater(counts.field("counts"), 1))[0]["values"]
+        key = repeated_key(rows[KEY])
+        assert key is not None
         places = rows.filter(pc.equal(rows[KEY], key))[_PLACE].to_pylist()
         first, second = (self._slices[place].group for place in places[:2])
         raise two_places(self._build.table, key.as_py(), first, second)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
@@ -86,12 +86,8 @@ def refuse_commits(table: HudiTable, known: tuple[InstantTime, ...] = ()) -> Non
         )
 
 
-class Complete(Protocol):
-    """Completes a write with the stats of its files: `TableWriter`'s."""
-
-    def __call__(
-        self, transaction: Transaction, plan: WritePlan, results: Sequence[BucketResult], label: CommitLabel, /
-    ) -> WriteResult: ...
+Complete = Callable[[Transaction, WritePlan, Sequence[BucketResult], CommitLabel], WriteResult]
+"""Completes a write with the stats of its files: `TableWriter`'s."""
 
 
 @dataclass(frozen=True, slots=True)

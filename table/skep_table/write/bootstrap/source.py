@@ -169,7 +169,10 @@ def read_source(
 def _listed(storage: Storage) -> tuple[list[FileStatus], tuple[str, ...]]:
     """The files of the deepest folders that have some, and the paths of the others."""
     every = [file for file in storage.list_prefix("", recursive=True) if not _is_hidden(file.path)]
-    _refuse_table(storage)
+    if storage.list_folder(META_FOLDER).files:
+        raise InputError(
+            f"{storage.root} is a Hudi table: it is read as it is, and can't be bootstrapped", path=storage.root
+        )
     data = [file for file in every if BaseFormat.of(file.name) in _FORMATS]
     deepest = max((file.path.count("/") for file in data), default=0)
     kept = [file for file in data if file.path.count("/") == deepest]
@@ -180,13 +183,6 @@ def _listed(storage: Storage) -> tuple[list[FileStatus], tuple[str, ...]]:
 def _is_hidden(path: str) -> bool:
     """As Spark has it: names that begin with a dot or an underscore, unless they are those of a partition."""
     return any(part[:1] == "." or (part[:1] == "_" and "=" not in part) for part in path.split("/"))
-
-
-def _refuse_table(storage: Storage) -> None:
-    if storage.list_folder(META_FOLDER).files:
-        raise InputError(
-            f"{storage.root} is a Hudi table: it is read as it is, and can't be bootstrapped", path=storage.root
-        )
 
 
 def _report(storage: Storage, left_out: Sequence[str], settings: BootstrapSettings) -> None:
