@@ -14,8 +14,7 @@ from skep_format.timeline.metadata import CommitMetadata
 from skep_format.timeline.plans import RequestedReplaceMetadata
 from skep_format.timeline.write import delete_pending, transition_to_inflight
 from skep_table.commit.concurrency.changes import completed_since, services_planned_after, touched_groups
-from skep_table.commit.concurrency.conflict import CommitCandidate, check_conflicts, refuse_early
-from skep_table.commit.concurrency.non_blocking import check_concurrency
+from skep_table.commit.concurrency.conflict import CommitCandidate, check_concurrency, check_conflicts, refuse_early
 from skep_table.commit.concurrency.partition_locks import PartitionLocks
 from skep_table.commit.concurrency.schemas import with_merged_schema
 from skep_table.commit.instants import after_others_have_read, request_write

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Protocol, runtime_checkable
 
-from skep_format.clock import SYSTEM_CLOCK, Clock
+from skep_format.clock import SYSTEM_CLOCK
 from skep_format.errors import LockError, NoSuchLockError
 from skep_table.locks.agent import agent_facts, describe, has_ended
 
@@ -56,7 +56,7 @@ class Inspected(Protocol):
         """Ends the lock of this id, of any holder. False when it is missing, or was renewed in this moment."""
 
 
-def break_held(lock: Inspected, lock_id: str, *, force: bool = False, clock: Clock = SYSTEM_CLOCK) -> Holder:
+def break_held(lock: Inspected, lock_id: str, *, force: bool) -> Holder:
     """Breaks a lock, or removes a place in its queue, and returns who held it.
 
     LockError while the owner may be alive, unless forced; NoSuchLockError when there is no such lock.
@@ -66,9 +66,8 @@ def break_held(lock: Inspected, lock_id: str, *, force: bool = False, clock: Clo
         if found is None:
             raise NoSuchLockError(f"{lock.name} knows no lock {lock_id}", lock_id=lock_id)
         if found.may_be_alive and not force:
-            sign = _sign(found, clock)
             raise LockError(
-                f"lock {lock_id} on {lock.name} is of {found.name}{sign}",
+                f"lock {lock_id} on {lock.name} is of {found.name}{_sign(found)}",
                 hint="end that process first; --force takes the lock from it, and its commit fails",
                 lock_id=lock_id,
                 holder=found.name,
@@ -81,8 +80,8 @@ def break_held(lock: Inspected, lock_id: str, *, force: bool = False, clock: Clo
 _TRIES = 10
 
 
-def _sign(found: Holder, clock: Clock) -> str:
-    now = clock.now().timestamp()
+def _sign(found: Holder) -> str:
+    now = SYSTEM_CLOCK.now().timestamp()
     if found.last_sign is not None:
         return f", whose last heartbeat was {max(0.0, now - found.last_sign):.0f} s ago"
     if found.until is not None:

@@ -17,9 +17,8 @@ from skep_table.merge import Updates, Watch, latest_per_key
 from skep_table.merge.rows import loose
 from skep_table.slices.bootstrap import read_stitched, source_of
 from skep_table.slices.context import CommitTimes, MergeCounts, SliceContext
-from skep_table.slices.logs import as_table, log_rows, open_blocks
+from skep_table.slices.logs import BlockPositions, as_table, log_rows, open_blocks
 from skep_table.slices.options import MERGE_BYTES, SPILL_FOLDER
-from skep_table.slices.positions import BlockPositions
 from skep_table.slices.spill import Spill
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice

@@ -25,8 +25,8 @@ from skep_table.services.plan_scope import coverage_of
 from skep_table.services.repairs.settings import SettingsChange
 from skep_table.services.scheduling import execute_each, schedule
 from skep_table.table import HudiTable
+from skep_table.upgrade.change import logs_come_back, settle
 from skep_table.upgrade.route import check_pending
-from skep_table.upgrade.settle import logs_come_back, settle
 from skep_table.view import FileSlice
 from skep_table.write.planning.options import most_bytes
 

@@ -20,9 +20,9 @@ import pyarrow as pa
 
 from skep_format.runner import ReportingRunner, Runner, ThreadRunner
 from skep_format.schema.types import RECORD_KEY
+from skep_table.keys.hashes import key_hashes
 from skep_table.merge.rows import POSITION
 from skep_table.write.context import Memory, WriteContext
-from skep_table.write.hashing import key_hashes
 from skep_table.write.indexes.tagging import Tagging, locate
 from skep_table.write.input.row_input import pieces
 from skep_table.write.keyed import partition_codes, rows_by, unnamed

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from skep_format.errors import CommitConflictError, OptionError
+from skep_format.errors import CommitConflictError, OptionError, UnsupportedError
 from skep_format.instant_time import InstantTime
 from skep_format.names import BaseFileName, FileGroupId, LogFileName
 from skep_format.options import Options
 from skep_format.storage import Storage
+from skep_format.table_config import TableConfig
 from skep_format.timeline.instant import DATA_ACTIONS, Action, Instant
 from skep_format.timeline.metadata import CommitMetadata, WriteOperation
 from skep_table.commit.concurrency.changes import (
@@ -27,7 +28,13 @@ from skep_table.commit.concurrency.changes import (
 )
 from skep_table.commit.concurrency.new_keys import keys_inserted_by_both
 from skep_table.commit.heartbeat import ActiveWriters
-from skep_table.commit.options import CONFLICT_STRATEGY, EARLY_COMMIT_CHECK, EARLY_DETECTION, Concurrency
+from skep_table.commit.options import (
+    CONCURRENCY_MODE,
+    CONFLICT_STRATEGY,
+    EARLY_COMMIT_CHECK,
+    EARLY_DETECTION,
+    Concurrency,
+)
 from skep_table.commit.parts.markers import list_markers
 from skep_table.commit.writable import check_version
 from skep_table.keys.buckets import BUCKET_NAMES, UUID_NAMES, GroupNames
@@ -96,6 +103,10 @@ def strict(candidate: CommitCandidate) -> None:
 
 def non_blocking(candidate: CommitCandidate) -> None:
     """Writes append to the same file groups without a conflict; one fails only where its rows would be hidden.
+
+    A key determines the bucket of its row, the bucket the name of its file group, and a log file belongs to the slice
+    on which its delta commit completed (format guide 14.9). So whatever completes meanwhile, the rows of a write are
+    found, and readers merge them by the table's rule. What is left to be refused is what would hide rows.
 
     That is where its file group was replaced or is being clustered, where a group of another name has its bucket, and
     where a log compaction was planned over it: the rows that it merged sort behind those of a write that was
@@ -308,3 +319,38 @@ def _marked(storage: Storage, instant_time: InstantTime) -> frozenset[FileGroupI
         if name is not None:
             found.add(FileGroupId(marker.partition_path, name.file_id))
     return frozenset(found)
+
+
+def check_concurrency(table: HudiTable, action: Action) -> None:
+    """UnsupportedError where the options ask for non-blocking writes, and the table or the action rules them out."""
+    options = table.options
+    if not Concurrency.of(options).is_non_blocking:
+        return
+    reason = _missing(table, options)
+    if reason is None and action is Action.REPLACE_COMMIT:
+        reason = (
+            "replacing file groups or partitions is not possible with it: other writers would go on with the names of"
+            " the groups that are replaced, and their rows would be hidden"
+        )
+    if reason is not None:
+        raise UnsupportedError(
+            f"table {table.config.name}: {CONCURRENCY_MODE.key}={options[CONCURRENCY_MODE.key]}: {reason}",
+            hint="optimistic_concurrency_control is possible",
+            option=CONCURRENCY_MODE.key,
+            table=table.config.name,
+            path=table.storage.root,
+        )
+
+
+def _missing(table: HudiTable, options: Options) -> str | None:
+    config: TableConfig = table.config
+    if not table.format.logs.of_delta_commit:
+        return (
+            f"version {config.version} of the table does not know it: its log files are named by the slice, and those"
+            " of a write that completes after a compaction was planned would be lost"
+        )
+    if not config.is_mor:
+        return "it needs a merge-on-read table, as writers append to log files"
+    if not GroupNames.of(config, options).by_key:
+        return "it needs a simple bucket index (hoodie.index.type=BUCKET), by which all writers name file groups alike"
+    return None

@@ -15,12 +15,13 @@ from skep_format.timeline.write import create_requested
 from skep_table.commit.parts.metadata_table import keeps_metadata_table, metadata_clock
 from skep_table.commit.writable import prepared
 from skep_table.metadata_write.compaction.compact import (
+    compact_metadata_logs,
     compact_metadata_table,
     is_compaction_due,
     is_held_up_by_building,
+    is_log_compaction_due,
     unused_time,
 )
-from skep_table.metadata_write.compaction.log_compact import compact_metadata_logs, is_log_compaction_due
 from skep_table.metadata_write.options import COMPACT_DELTA_COMMITS
 from skep_table.metadata_write.own import has_metadata_table, open_own
 from skep_table.services.cleaning.archive import move_to_archive
