@@ -14,7 +14,7 @@ from skep_format.storage import Storage
 from skep_format.table_config.keys import BACKUP_PATH, PROPERTIES_PATH
 from skep_table.commit.create import TableSpec, create_table, table_config
 from skep_table.commit.heartbeat import ActiveWriters
-from skep_table.locks.agent import agent_facts, agent_text, has_ended
+from skep_table.locks.holders import agent_facts, agent_text, has_ended
 from skep_table.runtime.process import ProcessName, this_process
 from skep_table.table import HudiTable
 from skep_table.write.planning.settings import check_settings

@@ -11,8 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from skep_format.errors import LeaseLostError, LockError, needs
-from skep_table.locks.agent import agent_facts, agent_text, describe, has_ended
-from skep_table.locks.holders import Holder
+from skep_table.locks.holders import Holder, agent_facts, agent_text, describe, has_ended
 from skep_table.locks.lease import LeasedLock, LockTerms, Queue
 
 if TYPE_CHECKING:

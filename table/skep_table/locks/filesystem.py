@@ -13,8 +13,7 @@ from skep_format.errors import AlreadyExistsError, LeaseLostError, UnsupportedEr
 from skep_format.names import META_FOLDER
 from skep_format.storage import LocalStorage, Storage
 from skep_format.storage.versioned import Versioned
-from skep_table.locks.agent import agent_facts, agent_text, describe, has_ended
-from skep_table.locks.holders import Holder
+from skep_table.locks.holders import Holder, agent_facts, agent_text, describe, has_ended
 from skep_table.locks.lease import LeasedLock, LockTerms, Queue
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import Final, TypedDict
 from skep_format.clock import SYSTEM_CLOCK, Clock
 from skep_format.errors import LeaseLostError, LockError, LockTimeoutError, SkepError
 from skep_table.events import NO_EVENTS, Events
-from skep_table.locks.agent import agent_facts
+from skep_table.locks.holders import agent_facts
 from skep_table.locks.options import LOCK_PROVIDER
 from skep_table.runtime.renewal import Renewal
 

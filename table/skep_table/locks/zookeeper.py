@@ -14,8 +14,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final
 
 from skep_format.errors import LeaseLostError, LockError, OptionError, needs
-from skep_table.locks.agent import agent_facts, agent_text, describe
-from skep_table.locks.holders import Holder
+from skep_table.locks.holders import Holder, agent_facts, agent_text, describe
 from skep_table.locks.lease import LeasedLock, LockTerms, Queue
 
 if TYPE_CHECKING:

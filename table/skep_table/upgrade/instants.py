@@ -1,6 +1,7 @@
 """The instant files and the archived timeline of one layout as those of the other: names, encodings, completion times.
 
-Of instant files nothing is written here. Plans and the results of services are Avro records in both layouts and stay as they are.
+Of instant files nothing is written here. Plans and the results of services are Avro records in both layouts and stay as
+they are.
 """
 
 from __future__ import annotations

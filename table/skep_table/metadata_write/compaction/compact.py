@@ -225,8 +225,8 @@ def compact_metadata_logs(table: HudiTable, clock: Clock) -> Instant | None:
 
     Those of a file group become one, on the way to a compaction. It has one entry for each key, marks of what was
     deleted too, and names the delta commits that it stands for. Hudi before 1.2 reads both, one after the other:
-    applied twice, such entries come to the same. Nothing is pending meanwhile that could still be ordered or rolled back below
-    it.
+    applied twice, such entries come to the same. Nothing is pending meanwhile that could still be ordered or rolled
+    back below it.
     """
     own = without_unfinished(open_own(table))
     time = _logs_due_at(table, own)

@@ -24,8 +24,7 @@ from skep_table.metadata_table.records import PartitionUpdate
 from skep_table.metadata_table.records.expression_index import ExpressionIndex
 from skep_table.metadata_table.records.summaries import Columns, ColumnSummary, merged
 from skep_table.metadata_write.definitions import SecondaryIndex
-from skep_table.metadata_write.facts.expressions import ExpressionFacts
-from skep_table.metadata_write.facts.files import FileFacts
+from skep_table.metadata_write.facts.files import ExpressionFacts, FileFacts
 from skep_table.metadata_write.facts.keys import repeated_key, two_places
 from skep_table.metadata_write.making.reading import each_read
 from skep_table.metadata_write.making.spool import KEY, GroupSpool

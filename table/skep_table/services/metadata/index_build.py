@@ -32,8 +32,15 @@ from skep_table.metadata_table.records.record_index import file_ids
 from skep_table.metadata_write.definitions import columns_for, is_partitioned_record_index
 from skep_table.metadata_write.drop import drop_indexes
 from skep_table.metadata_write.facts.keys import PLACES, still_there
-from skep_table.metadata_write.making.building import delete_bases, existing_groups, started_groups, write_below
-from skep_table.metadata_write.making.create import announce, committed_files, contents_of
+from skep_table.metadata_write.making.create import (
+    announce,
+    committed_files,
+    contents_of,
+    delete_bases,
+    existing_groups,
+    started_groups,
+    write_below,
+)
 from skep_table.metadata_write.making.spreading import NewPartitions, Sizes
 from skep_table.metadata_write.options import INDEX_CHECK_TIMEOUT_SECONDS
 from skep_table.metadata_write.own import building_partitions, open_own, planned_partitions

@@ -24,8 +24,15 @@ from skep_table.commit.writable import check_writable, prepared
 from skep_table.metadata_table.partitions import COLUMN_STATS, FILES, RECORD_INDEX, SINGLE
 from skep_table.metadata_write.definitions import PLANNED_COLUMNS, definition_of_statistics
 from skep_table.metadata_write.drop import drop_indexes, dropped_indexes
-from skep_table.metadata_write.making.building import begin_partitions, existing_groups, groups_to_begin
-from skep_table.metadata_write.making.create import announce, committed_files, create_metadata_table, wanted_of
+from skep_table.metadata_write.making.create import (
+    announce,
+    begin_partitions,
+    committed_files,
+    create_metadata_table,
+    existing_groups,
+    groups_to_begin,
+    wanted_of,
+)
 from skep_table.metadata_write.making.spreading import NewPartitions
 from skep_table.metadata_write.options import partitions_of_options
 from skep_table.metadata_write.own import building_partitions, planned_partitions
