@@ -124,7 +124,7 @@ def combine(old: pa.Table, new: pa.Table, rule: MergeRule, stage: MergeStep) -> 
     if rule.merger is not None:
         return _combine_custom(old, new, rule.merger, old_deleted | new_deleted)
     wins = newer_of_pairs(old, new, rule, stage, old_deleted, new_deleted)
-    if stage.fill is Fill.NOTHING and not _partial(old) and not _partial(new):
+    if stage.fill is Fill.NOTHING and not is_partial(old) and not is_partial(new):
         return pick(old, new, wins)
     winner, loser = pick(old, new, wins), pick(old, new, ~wins)
     # A delete has nothing to give, and takes nothing.
@@ -189,7 +189,8 @@ def newer_of_pairs(
     return newer_wins(stage, before_it, Side(values[count:], missing[count:], new_deleted, in_delete_block(new)))
 
 
-def _partial(rows: pa.Table) -> bool:
+def is_partial(rows: pa.Table) -> bool:
+    """Whether some of the rows may be of partial updates."""
     return any(name.startswith(HAS) for name in rows.schema.names)
 
 
@@ -262,8 +263,7 @@ def latest_per_key(rows: pa.Table, rule: MergeRule) -> pa.Table:
     counts = np.bincount(codes)
     if len(counts) == rows.num_rows:
         return rows
-    partial = any(name.startswith(HAS) for name in rows.schema.names)
-    if rule.merger is not None or rule.log.fill is not Fill.NOTHING or partial:
+    if rule.merger is not None or rule.log.fill is not Fill.NOTHING or is_partial(rows):
         return _folded(rows, rule, codes, counts)
     if not rule.log.by_ordering:
         return _taken(rows, _last_places(codes, len(counts)))

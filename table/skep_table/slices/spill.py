@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from skep_format.bloom import HashKind, KeyHashes
 from skep_format.errors import StorageError
 from skep_format.schema.types import RECORD_KEY
-from skep_table.keys.hashes import key_hashes
 from skep_table.merge.rows import loose
 from skep_table.slices.options import SPILL_FOLDER
 
@@ -157,7 +157,7 @@ class Spill:
 
     def add_entries(self, rows: pa.RecordBatch) -> None:
         """Adds rows of log files, in the order in which they apply."""
-        hashes = key_hashes(rows.column(RECORD_KEY))
+        hashes = _hashes(rows)
         self._hashes.append(np.unique(hashes))
         _distribute(rows, hashes >> self._shift, self._entries)
 
@@ -166,7 +166,7 @@ class Spill:
         if self._known is None:
             self._known = np.unique(np.concatenate(self._hashes)) if self._hashes else np.zeros(0, np.uint64)
             self._hashes = []
-        hashes = key_hashes(rows.column(RECORD_KEY))
+        hashes = _hashes(rows)
         at = np.searchsorted(self._known, hashes)
         at[at == len(self._known)] = 0
         touched = self._known[at] == hashes if len(self._known) else np.zeros(len(hashes), np.bool_)
@@ -221,6 +221,12 @@ class _Part:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         return map(self._file.read, self._places)
+
+
+def _hashes(rows: pa.RecordBatch) -> npt.NDArray[np.uint64]:
+    hashes = KeyHashes(rows.column(RECORD_KEY))
+    low, high = hashes.round(HashKind.MURMUR, 0), hashes.round(HashKind.MURMUR, 1)
+    return low.astype(np.uint64) | (high.astype(np.uint64) << np.uint64(32))
 
 
 def _distribute(rows: pa.RecordBatch, hashes: npt.NDArray[np.uint64], parts: list[_Part]) -> None:

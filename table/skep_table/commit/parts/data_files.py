@@ -41,7 +41,7 @@ def files_of_instant(table: HudiTable, instant_time: InstantTime) -> list[str]:
     markers = naming_markers(table, instant_time)
     if markers is not None:
         return sorted({marker.data_path for marker in markers})
-    look = partial(_bearing, table.storage, instant_time)
+    look = partial(bearing, table.storage, instant_time)
     listed = table.context.runner.map(look, table.view(metadata=False).partitions())
     return sorted(path for paths in listed for path in paths)
 
@@ -56,7 +56,8 @@ def own_files(table: HudiTable, instant_time: InstantTime, paths: Iterable[str])
     return [path for path in paths if is_own(path)]
 
 
-def _bearing(storage: Storage, instant_time: InstantTime, partition: str) -> list[str]:
+def bearing(storage: Storage, instant_time: InstantTime, partition: str) -> list[str]:
+    """The data files of a partition with the instant's time in their names."""
     found = []
     for file in storage.list_prefix(partition):
         name = BaseFileName.parse(file.name) or LogFileName.parse(file.name)

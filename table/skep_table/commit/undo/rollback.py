@@ -16,7 +16,7 @@ from functools import partial
 from skep_format.errors import AlreadyExistsError, FormatError
 from skep_format.instant_time import BEFORE_ALL, InstantTime
 from skep_format.logfile import BlockType, HeaderKey, read_blocks, rollback_block
-from skep_format.names import BaseFileName, LogFileName, join
+from skep_format.names import LogFileName, join
 from skep_format.storage import Storage
 from skep_format.timeline.instant import Action, Instant, State
 from skep_format.timeline.plans import (
@@ -30,7 +30,7 @@ from skep_format.timeline.plans import (
 )
 from skep_format.timeline.write import completed_files, delete_pending, transition_to_inflight
 from skep_table.commit.instants import complete_once, request_plan
-from skep_table.commit.parts.data_files import delete_files, files_of_instant, is_of_base_file, naming_markers
+from skep_table.commit.parts.data_files import bearing, delete_files, files_of_instant, is_of_base_file, naming_markers
 from skep_table.commit.parts.markers import close_markers, delete_markers, list_markers
 from skep_table.commit.parts.metadata_records import drop_merged, record_rollback
 from skep_table.commit.parts.participants import table_participants
@@ -128,13 +128,8 @@ def _slices_started(table: HudiTable, target: Instant, partitions: Iterable[str]
 
     Otherwise they would count as an archived slice as soon as the timeline begins after the instant.
     """
-    return {
-        file.path
-        for partition in partitions
-        for file in table.storage.list_prefix(partition)
-        if (name := BaseFileName.parse(file.name) or LogFileName.parse(file.name)) is not None
-        and name.instant_time == target.requested_time
-    }
+    time = target.requested_time
+    return {path for partition in partitions for path in bearing(table.storage, time, partition)}
 
 
 def _logs_with_blocks(storage: Storage, instant_time: InstantTime, partition: str) -> list[str]:
