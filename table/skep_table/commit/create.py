@@ -34,8 +34,7 @@ from skep_format.timeline.instant import DATA_ACTIONS
 from skep_format.timeline.timeline import Timeline, TimelineFiles
 from skep_format.versions import DEFAULT, format_of, format_of_version
 from skep_table.context import TableContext
-from skep_table.keys.generator import KeyGenerator, KeyGeneratorType, infer_key_generator, parse_key_generator
-from skep_table.keys.own import has_own
+from skep_table.keys.generator import KeyGenerator, KeyGeneratorType, has_own, infer_key_generator, parse_key_generator
 from skep_table.table import HudiTable
 
 
