@@ -23,8 +23,7 @@ from skep_table.commit.options import Concurrency
 from skep_table.commit.parts.batches import CommitLabel
 from skep_table.commit.parts.data_files import delete_files, delete_new_partitions, files_of_instant, own_files
 from skep_table.commit.parts.markers import close_markers, delete_markers, open_markers
-from skep_table.commit.parts.metadata_records import abort_in_metadata_table
-from skep_table.commit.parts.metadata_table import create_missing, drop_unkept
+from skep_table.commit.parts.metadata_table import abort_in_metadata_table, create_missing, drop_unkept
 from skep_table.commit.pending import PendingCommit
 from skep_table.commit.states import REMOVE, REQUEST, RETRY, ROLL_BACK, START, CommitKind, CommitState
 from skep_table.commit.undo.recovery import roll_back_failed

@@ -23,8 +23,7 @@ from skep_format.schema.types import LongType
 from skep_format.table_config import TableType, update_table_config
 from skep_format.timeline.instant import Action, Instant, State
 from skep_table.commit.parts import participants
-from skep_table.commit.parts.metadata_records import drop_overtaken
-from skep_table.commit.parts.metadata_table import name_dropped
+from skep_table.commit.parts.metadata_table import drop_overtaken, name_dropped
 from skep_table.metadata_table.definitions import IndexDefinition
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
 from skep_table.metadata_write.definitions import definitions_of

@@ -24,14 +24,15 @@ from skep_table.commit.parts.data_files import (
 )
 from skep_table.commit.parts.index_entries import IndexEntries
 from skep_table.commit.parts.markers import close_markers, delete_markers, marker_files, parse_markers
-from skep_table.commit.parts.metadata_records import (
+from skep_table.commit.parts.metadata_table import (
     abort_in_metadata_table,
     drop_of_columns,
     drop_overtaken,
     drop_retyped,
+    drop_unkept,
+    keeps_metadata_table,
     record_in_metadata_table,
 )
-from skep_table.commit.parts.metadata_table import drop_unkept, keeps_metadata_table
 from skep_table.commit.parts.participant import Participant
 from skep_table.keys.hash_rings import files_of_rings, planned_resizes, planned_rings, renewed_rings
 from skep_table.metadata_write.kinds.contract import FoundByTasks, Prepared

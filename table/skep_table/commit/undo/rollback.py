@@ -32,7 +32,7 @@ from skep_format.timeline.write import completed_files, delete_pending, transiti
 from skep_table.commit.instants import complete_once, request_plan
 from skep_table.commit.parts.data_files import bearing, delete_files, files_of_instant, is_of_base_file, naming_markers
 from skep_table.commit.parts.markers import close_markers, delete_markers, list_markers
-from skep_table.commit.parts.metadata_records import drop_merged, record_rollback
+from skep_table.commit.parts.metadata_table import drop_merged, record_rollback
 from skep_table.commit.parts.participants import table_participants
 from skep_table.keys.hash_rings import planned_resizes
 from skep_table.table import HudiTable

@@ -33,7 +33,7 @@ from skep_format.timeline.write import delete_pending, transition_to_inflight
 from skep_format.versions import format_of
 from skep_table.commit.instants import complete_once, request_plan
 from skep_table.commit.options import Concurrency, FailedWritesPolicy
-from skep_table.commit.parts.metadata_records import record_in_metadata_table
+from skep_table.commit.parts.metadata_table import record_in_metadata_table
 from skep_table.commit.undo.recovery import roll_back_failed
 from skep_table.commit.writable import prepared
 from skep_table.metadata_write.own import has_metadata_table, with_building
