@@ -133,12 +133,12 @@ def _merged_on_disk(
             spill.add_entries(batch)
         for base in base_rows:
             yield _answer(context, spill.add_base(base))
-        for part in spill.parts():
-            if limit < part.entries_bytes < spill.entries_bytes and level < Spill.MOST_LEVELS:
-                yield from _merged_on_disk(context, part.entries(), part.base(), limit, level + 1)
+        for held, below in spill.parts():
+            if limit < held.bytes < spill.entries_bytes and level < Spill.MOST_LEVELS:
+                yield from _merged_on_disk(context, held.batches(), below.batches(), limit, level + 1)
                 continue
-            updates = Updates(latest_per_key(as_table(list(part.entries())), context.rule), context.rule, context.watch)
-            for base in part.base():
+            updates = Updates(latest_per_key(as_table(list(held.batches())), context.rule), context.rule, context.watch)
+            for base in below.batches():
                 yield _answer(context, updates.apply(base))
             yield from _rest(context, updates)
 
