@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from skep_format.batching import in_groups
 from skep_format.runner import ReportingRunner, Runner, ThreadRunner
 from skep_format.schema.types import RECORD_KEY
 from skep_table.keys.hashes import key_hashes
@@ -129,17 +130,9 @@ class ArrowRows:
 
     def _turns(self, columns: Sequence[str]) -> Iterator[list[tuple[str, pa.Table]]]:
         """The rows of all partitions, of some columns, in lists that fit into memory."""
-        turn: list[tuple[str, pa.Table]] = []
-        size = 0
-        for path in self._rows.labels:
-            for table in StoredRows(self._rows, path, self._memory, columns=columns):
-                if turn and size + table.nbytes > self._memory.max_bytes:
-                    yield turn
-                    turn, size = [], 0
-                turn.append((path, table))
-                size += table.nbytes
-        if turn:
-            yield turn
+        rows, memory = self._rows, self._memory
+        tables = ((path, table) for path in rows.labels for table in StoredRows(rows, path, memory, columns=columns))
+        return in_groups(tables, lambda each: each[1].nbytes, memory.max_bytes)
 
     def _relocated(self, tagging: Tagging) -> dict[str, list[Located]]:
         """All rows of some keys at once: a global index may put rows into other partitions."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 
+from skep_format.batching import in_groups
 from skep_table.slices.spill import SpillFile, SpillRange
 
 
@@ -121,24 +122,13 @@ class _Renamed:
 
 def pieces(batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[pa.Table]:
     """The rows in their order in tables of about `most_bytes`: small batches together, large ones cut up."""
-    held: list[pa.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        count = -(-batch.nbytes // max(1, most_bytes))
-        step = -(-batch.num_rows // max(1, count))
-        for start in range(0, batch.num_rows, step):
-            part = batch.slice(start, step)
-            if held and size + part.nbytes > most_bytes:
-                yield _combined(held)
-                held, size = [], 0
-            held.append(part)
-            size += part.nbytes
-    if held:
-        yield _combined(held)
 
+    def parts() -> Iterator[pa.RecordBatch]:
+        for batch in (each for each in batches if each.num_rows):
+            count = -(-batch.nbytes // max(1, most_bytes))
+            step = -(-batch.num_rows // max(1, count))
+            yield from (batch.slice(start, step) for start in range(0, batch.num_rows, step))
 
-def _combined(held: list[pa.RecordBatch]) -> pa.Table:
-    whole = pa.Table.from_batches(held)
-    return whole if len(held) == 1 else whole.combine_chunks()
+    for held in in_groups(parts(), lambda part: part.nbytes, most_bytes):
+        whole = pa.Table.from_batches(held)
+        yield whole if len(held) == 1 else whole.combine_chunks()
