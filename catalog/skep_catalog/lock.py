@@ -19,8 +19,8 @@ from skep_catalog.client import Metastore
 from skep_catalog.entities import LockAnswer, LockInfo, LockState
 from skep_format.clock import SYSTEM_CLOCK, retried, within
 from skep_format.errors import CatalogError, LeaseLostError, LockError, MetastoreUnreachableError, NoSuchLockError
-from skep_table.locks.agent import agent_facts, agent_text, has_ended
-from skep_table.locks.agent import describe as describe_facts
+from skep_table.locks.holders import agent_facts, agent_text, has_ended
+from skep_table.locks.holders import describe as describe_facts
 from skep_table.locks.lease import LeasedLock, LockTerms, Queue
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from skep_catalog.settings import seconds
 from skep_format.clock import SYSTEM_CLOCK, Clock
 from skep_format.errors import CatalogError, LockError, NoSuchLockError
 from skep_table.lock import held
-from skep_table.locks.agent import has_ended
+from skep_table.locks.holders import has_ended
 
 FRESH_SECONDS: Final = 120.0
 """Hudi's writers send a heartbeat once a minute, skep's every fifteen seconds: one within this time may be active."""

@@ -20,8 +20,7 @@ from skep_table.hooks import Committed
 from skep_table.services.done import Done, count, planned
 from skep_table.slices.options import BOOTSTRAP_BASE_PATH
 from skep_table.write.bootstrap.options import REGEX, REGEX_MODE, SELECTOR, BootstrapMode, BootstrapSettings, Selector
-from skep_table.write.bootstrap.preview import check_planned, folders_of
-from skep_table.write.bootstrap.run import check_format
+from skep_table.write.bootstrap.run import check_format, check_planned, folders_of
 from skep_table.write.bootstrap.source import SourceData, open_source, read_source
 from skep_table.write.planning.settings import BASE_FILE_FORMAT, settings_among
 from skep_table.write.result import WriteResult

@@ -13,8 +13,8 @@ from skep_format.options import Options
 from skep_format.storage import Storage
 from skep_format.table_config.keys import BACKUP_PATH, PROPERTIES_PATH
 from skep_table.commit.create import TableSpec, create_table, table_config
-from skep_table.commit.heartbeat import ActiveWriters, HeartbeatLimits
-from skep_table.locks.agent import agent_facts, agent_text, has_ended
+from skep_table.commit.heartbeat import ActiveWriters
+from skep_table.locks.holders import agent_facts, agent_text, has_ended
 from skep_table.runtime.process import ProcessName, this_process
 from skep_table.table import HudiTable
 from skep_table.write.planning.settings import check_settings
@@ -60,7 +60,7 @@ def is_left_over(table: HudiTable) -> bool:
     writes = table.timeline.data()
     if writes.completed().instants or not _maker_is_away(table.storage):
         return False
-    writers = ActiveWriters(table.storage, HeartbeatLimits.of(table.options), table.context.clock)
+    writers = ActiveWriters(table.context)
     return not any(writers.is_active(each.requested_time) for each in writes.instants)
 
 

@@ -39,7 +39,7 @@ def lock_of(
 
     OptionError for a provider that is unknown, or lacks what it needs.
     """
-    request = LockRequest(storage, name.name, options, purpose, events=events)
+    request = LockRequest(storage, name.name, options, {"purpose": purpose, "events": events})
 
     def of_metastore(request: LockRequest) -> Lock:
         from skep_catalog.catalogs import catalog_at

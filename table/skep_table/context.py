@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-def _ignore(_error: LeaseLostError) -> None:
-    return None
-
-
 # A query in Spark's dialect, and the rows that its names mean → the rows of the answer.
 Queries = Callable[[str, Mapping[str, Any]], "pa.Table"]
 
@@ -64,7 +60,7 @@ class TableContext:
     events: Events = NO_EVENTS
     runner: Runner = field(default_factory=ThreadRunner)
     conflict_check: Callable[[Any], None] | None = None
-    on_lost: Callable[[LeaseLostError], None] = _ignore
+    on_lost: Callable[[LeaseLostError], None] = lambda _error: None
     queries: Queries | None = None
 
     def __post_init__(self) -> None:

@@ -18,19 +18,15 @@ class Lock(Protocol):
     @property
     def leased(self) -> bool:
         """Whether it may be lost while its holder sleeps."""
-        ...
 
     def acquire(self, timeout_seconds: float) -> str:
         """Blocks until held and returns the lock's id. Raises LockTimeoutError, or LockError when it can't be had."""
-        ...
 
     def release(self) -> None:
         """Gives the lock up. Calling it when not held is no error."""
-        ...
 
     def ensure_held(self) -> None:
         """Asks the provider, not memory: raises LeaseLostError when the lock is no longer ours."""
-        ...
 
 
 @contextmanager

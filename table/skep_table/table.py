@@ -7,6 +7,7 @@ import threading
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -27,13 +28,25 @@ from skep_format.versions import TableFormat, format_of
 from skep_table.context import ContextChanges, TableContext
 from skep_table.view import FileView, Listing, StorageListing, StorageListings
 
-if TYPE_CHECKING:  # what looking at the timeline alone does not need is imported where it is used
+if TYPE_CHECKING:
+    import pyarrow as pa
     from typing_extensions import Unpack
 
     from skep_format.timeline.plans import Plan, SavepointMetadata
     from skep_table.metadata_table import MetadataTable
-    from skep_table.unwritten import Unwritten
     from skep_table.view.slicing import InstantStates
+
+
+@dataclass(frozen=True, slots=True)
+class Unwritten:
+    """What reads of a snapshot see beside its files, see `query/unwritten.py`.
+
+    `changes` that no file has, and instead of the files `held`, all rows of these.
+    """
+
+    changes: pa.Table | None = None
+    held: pa.Table | None = None
+
 
 P = TypeVar("P")
 T = TypeVar("T")

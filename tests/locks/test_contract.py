@@ -24,9 +24,9 @@ from skep_format.errors import LeaseLostError, LockError, LockTimeoutError, Unsu
 from skep_format.storage import LocalStorage, Storage
 from skep_table.events import Event, Events
 from skep_table.lock import InProcessLock, Lock, held
-from skep_table.locks.agent import agent_facts
 from skep_table.locks.dynamodb import DynamoDbLock
 from skep_table.locks.filesystem import FileSystemLock
+from skep_table.locks.holders import agent_facts
 from skep_table.locks.lease import LeasedLock
 from skep_table.locks.storage import LOCK_FILE, Lease, StorageLock
 from skep_table.locks.zookeeper import ZooKeeperLock

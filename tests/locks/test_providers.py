@@ -20,7 +20,7 @@ from skep_table.commit.pending import LOCK_ID
 from skep_table.lock import InProcessLock, Lock, NoLock
 from skep_table.locks.dynamodb import DynamoDbLock
 from skep_table.locks.filesystem import FileSystemLock
-from skep_table.locks.implicit import name_of
+from skep_table.locks.providers import implicit_name
 from skep_table.locks.storage import StorageLock
 from skep_table.locks.zookeeper import ZooKeeperLock
 from skep_table.table import HudiTable
@@ -121,13 +121,13 @@ def test_one_of_an_installed_package(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_lock_that_is_named_by_the_tables_path(tmp_path: Path) -> None:
     """These two are the answers of HashID.generateXXHashAsString in Hudi's bundle 1.0.2."""
-    assert name_of("s3a://bucket/lake/visits") == name_of("s3://bucket/lake/visits") == "B4B37893BAD3CB69"
-    assert name_of("/tmp/visits") == "F475A5A63380EB70"
+    assert implicit_name("s3a://bucket/lake/visits") == implicit_name("s3://bucket/lake/visits") == "B4B37893BAD3CB69"
+    assert implicit_name("/tmp/visits") == "F475A5A63380EB70"
     zookeeper, dynamodb = (made(tmp_path, f"{kind}_implicit") for kind in ("zookeeper", "dynamodb"))
     assert isinstance(zookeeper, ZooKeeperLock)
     assert isinstance(dynamodb, DynamoDbLock)
-    assert zookeeper.name == f"zoo:2181/tmp/{name_of(str(tmp_path))}/lock_key"
-    assert dynamodb.name == f"dynamodb:locks/{name_of(str(tmp_path))}"
+    assert zookeeper.name == f"zoo:2181/tmp/{implicit_name(str(tmp_path))}/lock_key"
+    assert dynamodb.name == f"dynamodb:locks/{implicit_name(str(tmp_path))}"
 
 
 def test_by_path_the_metastore_of_the_sync_is_taken(tmp_path: Path) -> None:

@@ -19,10 +19,10 @@ from skep_format.instant_time import InstantTime
 from skep_format.storage import LocalStorage
 from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.parts import metadata_records
+from skep_table.commit.parts import metadata_table
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
 from skep_table.metadata_table.records import PartitionUpdate
-from skep_table.metadata_write import write_delta_commit
+from skep_table.metadata_write.delta_commit import write_delta_commit
 from skep_table.services.metadata.indexing import build_index, index_named
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
@@ -194,7 +194,7 @@ def test_it_finds_every_damage(
         path = tmp_path / str(number)
         indexed(path, kind, version)
         with monkeypatch.context() as patched:
-            patched.setattr(metadata_records, "write_delta_commit", damaged(fault))
+            patched.setattr(metadata_table, "write_delta_commit", damaged(fault))
             write(path, ("new", "north", 5))
         reported = hudi.validate(path).differences
         if not any(re.match(fault.found, each) for each in reported):

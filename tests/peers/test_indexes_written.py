@@ -17,8 +17,8 @@ from benchmarks.peers.spelling import difference
 from skep_format.clock import SystemClock
 from skep_format.timeline.instant import Action
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
-from skep_table.metadata_write import open_own
 from skep_table.metadata_write.definitions import is_partitioned_record_index
+from skep_table.metadata_write.own import open_own
 from skep_table.services.automatic import maintain
 from skep_table.services.cleaning.archive import archive
 from skep_table.services.cleaning.clean import clean

@@ -13,7 +13,7 @@ from benchmarks.peers.jvm import Jvm
 from benchmarks.peers.spelling import difference
 from skep_format.names import PARTITION_METAFILE
 from skep_format.timeline.instant import Action
-from skep_table.metadata_write import open_own
+from skep_table.metadata_write.own import open_own
 from skep_table.services.automatic import maintain
 from skep_table.services.cleaning.clean import clean
 from skep_table.services.compaction.compact import compact

@@ -20,7 +20,7 @@ from skep_format.timeline.instant import Action, Instant, State
 from skep_format.timeline.timeline import WRITE_ACTIONS
 from skep_format.timeline.write import transition_to_inflight
 from skep_table.commit.instants import request_plan
-from skep_table.commit.undo.rollback_plan import plan_rollback
+from skep_table.commit.undo.rollback import plan_rollback
 from skep_table.services.cleaning.clean import clean, execute_pending_cleans, schedule_clean
 from skep_table.services.clustering.cluster import execute_pending_clusterings, schedule_clustering
 from skep_table.services.compaction.compact import execute_pending_compactions, schedule_compaction

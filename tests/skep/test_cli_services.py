@@ -13,15 +13,13 @@ from typer.testing import CliRunner
 
 from skep.cli.main import app
 from skep.lake import Lake
-from skep_format.clock import SYSTEM_CLOCK
 from skep_format.instant_time import InstantTime
-from skep_format.options import Options
 from skep_format.storage import LocalStorage
 from skep_format.table_config import TableType
 from skep_format.timeline.instant import Action, Instant, State
 from skep_format.timeline.write import transition_to_inflight
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.heartbeat import Heartbeat, HeartbeatLimits
+from skep_table.commit.heartbeat import Heartbeat
 from skep_table.query import read
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
@@ -211,7 +209,7 @@ def test_what_others_are_at_work_on_is_put_off(tmp_path: Path) -> None:
     folder = made(tmp_path / "t", TableType.MERGE_ON_READ, 6)
     table = HudiTable.open(str(folder))
     before = data(folder)
-    heart = Heartbeat(table.storage, HeartbeatLimits.of(Options()), SYSTEM_CLOCK)
+    heart = Heartbeat(table.context)
     heart.announce("20991231235959000")
     transition_to_inflight(table, Instant(InstantTime("20991231235959000"), Action.DELTA_COMMIT, State.REQUESTED))
     try:

@@ -19,8 +19,8 @@ from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.definitions import IndexDefinition
 from skep_table.metadata_table.entries import latest
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, RECORD_INDEX, member_of
-from skep_table.metadata_write import create_metadata_table
 from skep_table.metadata_write.making import reading
+from skep_table.metadata_write.making.create import create_metadata_table
 from skep_table.services.metadata_check import check_metadata_table
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter

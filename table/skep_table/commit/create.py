@@ -34,8 +34,7 @@ from skep_format.timeline.instant import DATA_ACTIONS
 from skep_format.timeline.timeline import Timeline, TimelineFiles
 from skep_format.versions import DEFAULT, format_of, format_of_version
 from skep_table.context import TableContext
-from skep_table.keys.generator import KeyGenerator, KeyGeneratorType, infer_key_generator, parse_key_generator
-from skep_table.keys.own import has_own
+from skep_table.keys.generator import KeyGenerator, KeyGeneratorType, has_own, infer_key_generator, parse_key_generator
 from skep_table.table import HudiTable
 
 
@@ -168,7 +167,11 @@ def table_config(spec: TableSpec) -> TableConfig:
     generator.check(arrow)
     if not config.populate_meta_fields:
         check_virtual_keys(config, generator)
-        check_no_changes(config)
+        if config.cdc_enabled:  # readers find its rows by their stored keys
+            raise OptionError(
+                f"table {config.name}: {CDC_ENABLED}=true needs meta columns ({POPULATE_META_FIELDS}=true)",
+                option=CDC_ENABLED,
+            )
     for name in (*config.ordering_fields, *(() if config.populate_meta_fields else generator.record_fields)):
         if name in config.dropped_columns:
             raise OptionError(
@@ -193,15 +196,6 @@ def check_virtual_keys(config: TableConfig, generator: KeyGenerator) -> None:
             f" {', '.join(kind.value for kind in kinds)}",
             option=POPULATE_META_FIELDS,
             found=generator.own or generator.type.value,
-        )
-
-
-def check_no_changes(config: TableConfig) -> None:
-    """OptionError for change data in a table without meta columns: readers find its rows by their stored keys."""
-    if config.cdc_enabled:
-        raise OptionError(
-            f"table {config.name}: {CDC_ENABLED}=true needs meta columns ({POPULATE_META_FIELDS}=true)",
-            option=CDC_ENABLED,
         )
 
 

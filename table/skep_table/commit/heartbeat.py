@@ -9,19 +9,17 @@ from __future__ import annotations
 import json
 import logging
 import uuid
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final
 
-from skep_format.clock import Clock
 from skep_format.errors import LeaseLostError, StorageError
 from skep_format.instant_time import InstantTime
 from skep_format.names import META_FOLDER
 from skep_format.options import Options
 from skep_format.storage import FileStatus, Storage
 from skep_table.commit.options import HEARTBEAT_MILLISECONDS, HEARTBEAT_MISSES
+from skep_table.context import TableContext
 from skep_table.runtime.process import ProcessName, this_process
 from skep_table.runtime.renewal import Renewal
 
@@ -54,25 +52,16 @@ class HeartbeatLimits:
 class Heartbeat:
     """The heartbeat file of one writer: created before its instant can be seen, renewed until `stop`.
 
-    `on_lost` is called, from the renewing thread, when other writers may have taken this one for dead.
+    `on_lost` of the context is called, from the renewing thread, when other writers may have taken this one for dead.
     """
 
-    def __init__(
-        self,
-        storage: Storage,
-        limits: HeartbeatLimits,
-        clock: Clock,
-        on_lost: Callable[[LeaseLostError], None] | None = None,
-    ) -> None:
-        self._storage = storage
-        self._limits = limits
-        self._clock = clock
-        self._on_lost = on_lost
+    def __init__(self, context: TableContext) -> None:
+        self._storage, self._clock, self._on_lost = context.storage, context.clock, context.on_lost
+        self._limits = HeartbeatLimits.of(context.options)
         self._id = uuid.uuid4().hex
         self._content = json.dumps({**this_process().as_dict(), "id": self._id}).encode()
         self._time: InstantTime | None = None
-        self._last: datetime = clock.now()
-        self._last_ticks = clock.monotonic()
+        self._note()
         self._lost: LeaseLostError | None = None
         self._renewal: Renewal | None = None
 
@@ -133,8 +122,7 @@ class Heartbeat:
     def _lose(self, error: LeaseLostError) -> None:
         self._lost = error
         log.error("%s", error.message)
-        if self._on_lost is not None:
-            self._on_lost(error)
+        self._on_lost(error)
 
     def _note(self) -> None:
         self._last, self._last_ticks = self._clock.now(), self._clock.monotonic()
@@ -166,11 +154,11 @@ class Heartbeat:
 class ActiveWriters:
     """A snapshot of the heartbeats of all writers of a table: one listing."""
 
-    def __init__(self, storage: Storage, limits: HeartbeatLimits, clock: Clock) -> None:
-        self._storage = storage
-        self._timeout_seconds = limits.timeout_seconds
-        self._now_ms = clock.now().timestamp() * 1000
-        self._files = {InstantTime(file.name): file for file in storage.list_prefix(FOLDER)}
+    def __init__(self, context: TableContext) -> None:
+        self._storage = context.storage
+        self._timeout_seconds = HeartbeatLimits.of(context.options).timeout_seconds
+        self._now_ms = context.clock.now().timestamp() * 1000
+        self._files = {InstantTime(file.name): file for file in context.storage.list_prefix(FOLDER)}
 
     def is_active(self, instant_time: InstantTime) -> bool:
         """Whether the writer of a pending instant may still be running."""
@@ -193,12 +181,9 @@ class ActiveWriters:
         process = ProcessName.parse(facts)
         if process is None:
             return False
-        return process.has_ended or (_is_this(process) and facts.get("id") not in _active_here)
-
-
-def _is_this(process: ProcessName) -> bool:
-    mine = this_process()
-    return bool(mine.machine) and process == mine
+        mine = this_process()
+        is_this = bool(mine.machine) and process == mine
+        return process.has_ended or (is_this and facts.get("id") not in _active_here)
 
 
 def writer_details(storage: Storage, instant_time: InstantTime) -> dict[str, Any]:

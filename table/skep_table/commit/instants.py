@@ -24,8 +24,8 @@ from skep_format.instant_time import InstantTime
 from skep_format.timeline.instant import Action, Instant, State
 from skep_format.timeline.plans import Plan
 from skep_format.timeline.timeline import format_instant_time
-from skep_format.timeline.write import create_requested, request_instant
-from skep_table.commit.heartbeat import ActiveWriters, HeartbeatLimits, writer_details
+from skep_format.timeline.write import complete, create_requested, request_instant
+from skep_table.commit.heartbeat import ActiveWriters, writer_details
 from skep_table.commit.options import CLOCK_SKEW_MILLISECONDS, INSTANT_LAG_SECONDS, Concurrency
 from skep_table.table import HudiTable
 
@@ -90,7 +90,7 @@ def after_others_have_read(table: HudiTable, instant: Instant) -> HudiTable:
 
 def _any_of_jvm(table: HudiTable, times: Sequence[InstantTime]) -> bool:
     """Whether one belongs to an active writer that is not skep's: skep's read the timeline first."""
-    writers = ActiveWriters(table.storage, HeartbeatLimits.of(table.options), table.context.clock)
+    writers = ActiveWriters(table.context)
     return any(writers.is_active(time) and not writer_details(table.storage, time) for time in times)
 
 
@@ -102,3 +102,20 @@ def timeline_clock(table: HudiTable) -> Clock:
     else:
         lag = context.options.value(INSTANT_LAG_SECONDS)
     return LateClock(context.clock, lag) if lag and context.lock.leased else context.clock
+
+
+def complete_once(table: HudiTable, instant: Instant, content: Plan) -> Instant:
+    """Completes a service or a rollback that several processes may carry out.
+
+    AlreadyExistsError when another one has completed it.
+
+    Where a name states when the instant completed, creating the file can't exclude another one: the timeline is listed
+    before, under the lock, for that and for the time (format guide 14.1).
+    """
+    if not table.layout.one_completed_name:
+        table = table.reload()
+        for done in table.timeline.completed().of(instant.action):
+            if done.requested_time == instant.requested_time:
+                path = table.layout.path(done)
+                raise AlreadyExistsError(f"{path} exists", path=path)
+    return complete(table, instant, content, timeline_clock(table), alone=True)

@@ -178,5 +178,5 @@ class Concurrency:
 
     @property
     def is_non_blocking(self) -> bool:
-        """Whether writes to the same file group do not conflict (`commit/non_blocking.py`)."""
+        """Whether writes to the same file group do not conflict (`commit/concurrency/conflict.py`)."""
         return self.mode is ConcurrencyMode.NON_BLOCKING

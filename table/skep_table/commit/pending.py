@@ -32,11 +32,12 @@ from skep_format.timeline.plans import RollbackMetadata
 from skep_format.timeline.timeline import format_instant_time, milliseconds_of
 from skep_format.timeline.write import complete, complete_staged, stage
 from skep_table.commit.concurrency.changes import completed_since
-from skep_table.commit.heartbeat import Heartbeat, HeartbeatLimits
+from skep_table.commit.heartbeat import Heartbeat
 from skep_table.commit.instants import timeline_clock
 from skep_table.commit.machine import CommitMachine, transition
 from skep_table.commit.parts.markers import end_here
-from skep_table.commit.parts.participants import DataFiles, MetadataTableParticipant, Participant, table_participants
+from skep_table.commit.parts.participant import Participant
+from skep_table.commit.parts.participants import DataFiles, MetadataTableParticipant, table_participants
 from skep_table.commit.states import (
     CHECK,
     CLOSE,
@@ -48,8 +49,7 @@ from skep_table.commit.states import (
     CommitState,
 )
 from skep_table.commit.undo.rollback import roll_back, rollbacks_of
-from skep_table.metadata_write import has_metadata_table, open_own
-from skep_table.metadata_write.sizes import size_metrics
+from skep_table.metadata_write.own import has_metadata_table, open_own, size_metrics
 from skep_table.metrics.options import LOG_BLOCKS, METADATA_METRICS, METRICS_ON
 from skep_table.metrics.values import commit_metrics, service_action, timeline_metrics
 from skep_table.table import HudiTable
@@ -87,10 +87,9 @@ class PendingCommit(CommitMachine, ABC):
         self._participants = self._standing
         self._content: CommitMetadata | None = None  # what the completed file is to hold, once it was checked
         self._heartbeat_files: list[str] = []
-        self._heartbeat = Heartbeat(
-            context.storage, HeartbeatLimits.of(context.options), context.clock, context.on_lost
-        )
-        _of_main_thread_add(self)
+        self._heartbeat = Heartbeat(context)
+        if threading.current_thread() is threading.main_thread():
+            _of_main_thread[id(self)] = os.getpid(), self
 
     def __enter__(self) -> Self:
         return self
@@ -362,11 +361,6 @@ def _is_built_on(done: Instant, metadata: CommitMetadata, fresh: HudiTable, sinc
 
 # An interrupt may come between the begin of a commit and the block that would abort it.
 _of_main_thread: dict[int, tuple[int, PendingCommit]] = {}
-
-
-def _of_main_thread_add(commit: PendingCommit) -> None:
-    if threading.current_thread() is threading.main_thread():
-        _of_main_thread[id(commit)] = os.getpid(), commit
 
 
 @atexit.register

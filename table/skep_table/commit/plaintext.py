@@ -12,8 +12,9 @@ from skep_format.schema.types import RECORD_KEY
 from skep_format.table_config.keys import TableType
 from skep_table.commit.parts.metadata_table import built_or_building, keeps_metadata_table
 from skep_table.metadata_table.partitions import kind_of
-from skep_table.metadata_write import dropped_indexes, partitions_of_options
 from skep_table.metadata_write.definitions import secondary_of_options
+from skep_table.metadata_write.drop import dropped_indexes
+from skep_table.metadata_write.options import partitions_of_options
 from skep_table.table import METADATA_ENABLE, HudiTable
 
 MARK: Final = "skep.encrypted"

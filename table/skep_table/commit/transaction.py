@@ -14,8 +14,7 @@ from skep_format.timeline.metadata import CommitMetadata
 from skep_format.timeline.plans import RequestedReplaceMetadata
 from skep_format.timeline.write import delete_pending, transition_to_inflight
 from skep_table.commit.concurrency.changes import completed_since, services_planned_after, touched_groups
-from skep_table.commit.concurrency.conflict import CommitCandidate, check_conflicts, refuse_early
-from skep_table.commit.concurrency.non_blocking import check_concurrency
+from skep_table.commit.concurrency.conflict import CommitCandidate, check_concurrency, check_conflicts, refuse_early
 from skep_table.commit.concurrency.partition_locks import PartitionLocks
 from skep_table.commit.concurrency.schemas import with_merged_schema
 from skep_table.commit.instants import after_others_have_read, request_write
@@ -24,14 +23,15 @@ from skep_table.commit.options import Concurrency
 from skep_table.commit.parts.batches import CommitLabel
 from skep_table.commit.parts.data_files import delete_files, delete_new_partitions, files_of_instant, own_files
 from skep_table.commit.parts.markers import close_markers, delete_markers, open_markers
-from skep_table.commit.parts.metadata_records import abort_in_metadata_table
-from skep_table.commit.parts.metadata_table import create_missing, drop_unkept
+from skep_table.commit.parts.metadata_table import abort_in_metadata_table, create_missing, drop_unkept
 from skep_table.commit.pending import PendingCommit
 from skep_table.commit.states import REMOVE, REQUEST, RETRY, ROLL_BACK, START, CommitKind, CommitState
 from skep_table.commit.undo.recovery import roll_back_failed
 from skep_table.commit.undo.rollback import roll_back, rollbacks_of
 from skep_table.commit.writable import check_bootstrapped, check_version, check_writable
-from skep_table.metadata_write import NOTHING_FOUND, FoundByTasks, has_metadata_table
+from skep_table.metadata_write.kinds.contract import FoundByTasks
+from skep_table.metadata_write.own import has_metadata_table
+from skep_table.metadata_write.updates import NOTHING_FOUND
 from skep_table.table import HudiTable
 
 log = logging.getLogger("skep.commit")

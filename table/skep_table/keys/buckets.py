@@ -22,7 +22,7 @@ from skep_format.names import FileGroupId
 from skep_format.options import Options, Status, at_least, boolean, comma_list, option
 from skep_format.table_config import TableConfig
 from skep_table.keys.generator import EMPTY_TEXT, NULL_TEXT, KeyGeneratorType
-from skep_table.keys.xxhash32 import xxhash32
+from skep_table.keys.hashes import xxhash32
 from skep_table.metadata_table.keys import java_hashes
 
 INDEX: Final = "hoodie.index.type"

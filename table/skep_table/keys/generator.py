@@ -5,9 +5,12 @@ Format guide chapter 9. A KeyGenerator is made once from the table's configurati
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import lru_cache
+from itertools import zip_longest
+from typing import Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,11 +18,52 @@ import pyarrow.compute as pc
 from skep_format.errors import KeyFieldError, OptionError, UnsupportedError
 from skep_format.options import boolean
 from skep_format.table_config import KEY_GENERATOR_CLASS, USER_PROVIDED, TableConfig
+from skep_format.table_config.keys import simple_name
 from skep_format.versions import format_of
-from skep_table.keys.own import has_own, make_own
 from skep_table.keys.partition_path import check_inside, join_values
 from skep_table.keys.text import column_of, value_text
 from skep_table.keys.timebased import TimestampFormat
+from skep_table.plug_ins import plug_in
+
+GROUP: Final = "skep.key_generators"
+
+
+class OwnKeyGenerator(Protocol):
+    """Makes keys and paths from whole columns. Rows have the table's columns, in its types."""
+
+    def record_keys(self, rows: pa.RecordBatch | pa.Table) -> pa.Array:
+        """Text; null or empty where a row has no key."""
+
+    def partition_paths(self, rows: pa.RecordBatch | pa.Table) -> pa.Array:
+        """Text, not null: the folder of each row, `""` for the table's own."""
+
+
+Factory = Callable[[Mapping[str, str]], OwnKeyGenerator]
+"""What an entry point of the group `skep.key_generators` is: from the table's settings and the write's options."""
+
+
+def has_own(name: str) -> bool:
+    """Whether a generator is registered as `name`: a class name, or the last part of one."""
+    return _find(name) is not None
+
+
+def make_own(name: str, properties: tuple[tuple[str, str], ...]) -> OwnKeyGenerator:
+    """UnsupportedError when there is none of the name."""
+    factory = _find(name)
+    if factory is None:
+        raise UnsupportedError(
+            f"there is no key generator {name}",
+            hint=f"Hudi's own are built in; register others as entry points of group {GROUP!r}",
+            found=name,
+        )
+    return factory(dict(properties))
+
+
+@lru_cache(maxsize=64)
+def _find(name: str) -> Factory | None:
+    found: Factory | None = plug_in(GROUP, name, simple_name(name))
+    return found
+
 
 NULL_TEXT = "__null__"
 EMPTY_TEXT = "__empty__"
@@ -119,44 +163,34 @@ class KeyGenerator:
         """
         properties = {**config.raw, **(options or {})}
         named = generator_of(config)
-        if named and has_own(named):
-            return cls._own(config, named, properties)
-        kind = (
-            parse_key_generator(named)
-            if named
-            else infer_key_generator(config.record_key_fields, config.partition_fields)
-        )
+        own = named if named and has_own(named) else ""
+        if own:
+            kind = KeyGeneratorType.CUSTOM
+        elif named:
+            kind = parse_key_generator(named)
+        else:
+            kind = infer_key_generator(config.record_key_fields, config.partition_fields)
         timestamps, time_format, lacks = frozenset[str](), None, None
         try:
-            timestamps = _timestamp_fields(kind, config, properties)
+            timestamps = frozenset() if own else _timestamp_fields(kind, config, properties)
             time_format = TimestampFormat.of(properties, config.name) if timestamps else None
         except OptionError as error:
             lacks = error
+        several = len(config.record_key_fields) > 1
+        prefixes_one = kind is KeyGeneratorType.COMPLEX and format_of(config).prefixes_single_keys
         return cls(
             type=kind,
             record_fields=config.record_key_fields,
             partition_fields=() if kind is KeyGeneratorType.NON_PARTITION else config.partition_fields,
-            prefixed=len(config.record_key_fields) > 1
-            or (kind is KeyGeneratorType.COMPLEX and format_of(config).prefixes_single_keys),
+            prefixed=not own and (several or prefixes_one),
             hive_style=config.hive_style,
             url_encode=config.url_encode,
             timestamps=timestamps,
             time_format=time_format,
-            logical_timestamps=boolean(properties.get(_LOGICAL_TIMESTAMPS, "false")),
+            logical_timestamps=not own and boolean(properties.get(_LOGICAL_TIMESTAMPS, "false")),
+            own=own,
+            own_settings=tuple(sorted(properties.items())) if own else (),
             lacks=lacks,
-        )
-
-    @classmethod
-    def _own(cls, config: TableConfig, name: str, properties: Mapping[str, str]) -> KeyGenerator:
-        return cls(
-            type=KeyGeneratorType.CUSTOM,
-            record_fields=config.record_key_fields,
-            partition_fields=config.partition_fields,
-            prefixed=False,
-            hive_style=config.hive_style,
-            url_encode=config.url_encode,
-            own=name,
-            own_settings=tuple(sorted(properties.items())),
         )
 
     def as_in(self, stored_key: str) -> KeyGenerator:
@@ -263,3 +297,51 @@ def _timestamp_fields(kind: KeyGeneratorType, config: TableConfig, properties: M
     if unknown:
         raise OptionError(f"partition field types {unknown} are neither simple nor timestamp", option=PARTITION_TYPES)
     return frozenset(field for field, kind in types.items() if kind.lower() == "timestamp")
+
+
+ALLOW_AMBIGUOUS = "skep.write.ambiguous.keys"
+
+
+def check_unambiguous(generator: KeyGenerator, rows: pa.Table) -> None:
+    """KeyFieldError, naming the column, for values that may make the same key or path as other values.
+
+    A composite key is `a:<value>,b:<value>`: the values (`x,b:y`, `z`) and (`x`, `y,b:z`) make one key, and so do null
+    and `__null__`, empty text and `__empty__`. Without URL encoding the partition values (`a/b`, `c`) and (`a`, `b/c`)
+    make one folder. It is enough to refuse one of each two: then every key and path belongs to one row of values only.
+    """
+    if generator.own:
+        return
+    if len(generator.record_fields) > 1:
+        for field, texts, following in _texts(generator.record_fields, rows):
+            _refuse(field, texts, pc.is_in(texts, pa.array([NULL_TEXT, EMPTY_TEXT], texts.type)), "record key")
+            if following:
+                _refuse(field, texts, pc.match_substring(texts, f",{following}:"), "record key")
+    if not generator.url_encode:
+        for field, texts, following in _texts(generator.partition_fields, rows):
+            if following and field not in generator.timestamps:
+                separator = f"/{following}=" if generator.hive_style else "/"
+                _refuse(field, texts, pc.match_substring(texts, separator), "partition path")
+
+
+def _texts(fields: tuple[str, ...], rows: pa.Table) -> Iterator[tuple[str, pa.Array, str | None]]:
+    """The fields that hold text, each with its values and the name of the next field: no number has a separator."""
+    for field, following in zip_longest(fields, fields[1:]):
+        values = column_of(rows, field)
+        if pa.types.is_dictionary(values.type):
+            values = values.dictionary
+        if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+            yield field, values, following
+
+
+def _refuse(field: str, texts: pa.Array, ambiguous: pa.Array, what: str) -> None:
+    if not pc.any(ambiguous).as_py():
+        return
+    found = pc.filter(texts, pc.fill_null(ambiguous, False))
+    encode = "hoodie.datasource.write.partitionpath.urlencode=true keeps paths apart; " if what[0] == "p" else ""
+    raise KeyFieldError(
+        f"column {field}: {found[0].as_py()!r} and other values can make the same {what}, so that rows would be lost",
+        hint=f"{encode}{ALLOW_AMBIGUOUS}=allow writes it as Hudi does",
+        column=field,
+        found=found[0].as_py(),
+        rows=len(found),
+    )

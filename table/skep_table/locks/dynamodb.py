@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import uuid
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from skep_format.errors import LeaseLostError, LockError, needs
-from skep_table.locks.agent import agent_facts, agent_text, describe, has_ended
-from skep_table.locks.holders import Holder
+from skep_table.locks.holders import Holder, agent_facts, agent_text, describe, has_ended
 from skep_table.locks.lease import LeasedLock, LockTerms, Queue
 
 if TYPE_CHECKING:
@@ -51,7 +51,6 @@ class DynamoDbLock(LeasedLock):
         self._region, self._endpoint = region, endpoint_url
         self._lease_seconds = lease_seconds
         self._billing_mode, self._capacity, self._creation_seconds = billing_mode, capacity, creation_seconds
-        self._client: Any = None
         self._version = ""
         self._watched: tuple[str, float] | None = None  # another's version, and since when we have seen it
 
@@ -60,7 +59,6 @@ class DynamoDbLock(LeasedLock):
         return self._owner
 
     def _enter(self) -> bool:
-        self._client = self._client or self._connected()
         self._watched = None
         return self._poll()
 
@@ -106,8 +104,6 @@ class DynamoDbLock(LeasedLock):
             raise self.lease_lost()
 
     def _beat(self) -> None:
-        if self._owner is None:
-            return  # still waiting: there is no place to keep
         version = uuid.uuid4().hex
         condition, values = self._ours(self._owner)
         updated = self._changed(
@@ -131,14 +127,12 @@ class DynamoDbLock(LeasedLock):
 
     def holders(self) -> list[Holder]:
         """The holder, without the time of its last heartbeat: a heartbeat changes the version and stores no time."""
-        self._client = self._client or self._connected()
         item = self._get()
         if item is None or _text(item, _RELEASED) == "1":
             return []
         return [Holder(_text(item, _OWNER), _data(item) or _text(item, _OWNER))]
 
     def revoke(self, lock_id: str) -> bool:
-        self._client = self._client or self._connected()
         return self._changed("delete_item", *self._ours(lock_id), Key={_KEY: {"S": self._key}})
 
     # -- calls
@@ -171,7 +165,8 @@ class DynamoDbLock(LeasedLock):
         except BotoCoreError as error:
             raise LockError(f"DynamoDB can't be reached for {self.name}: {error}", lock=self.name) from error
 
-    def _connected(self) -> Any:
+    @cached_property
+    def _client(self) -> Any:
         with needs("dynamodb", "locks in DynamoDB need the package boto3"):
             import boto3
             from botocore.exceptions import BotoCoreError, ClientError

@@ -13,8 +13,7 @@ from skep_format.errors import AlreadyExistsError, LeaseLostError, UnsupportedEr
 from skep_format.names import META_FOLDER
 from skep_format.storage import LocalStorage, Storage
 from skep_format.storage.versioned import Versioned
-from skep_table.locks.agent import agent_facts, agent_text, describe, has_ended
-from skep_table.locks.holders import Holder
+from skep_table.locks.holders import Holder, agent_facts, agent_text, describe, has_ended
 from skep_table.locks.lease import LeasedLock, LockTerms, Queue
 
 if TYPE_CHECKING:
@@ -64,13 +63,11 @@ class FileSystemLock(LeasedLock):
 
     def _break_if_dead(self) -> None:
         seen = self._storage.read_versioned(self._path)
-        if seen is not None and self._is_dead(seen) and self._storage.swap(self._path, None, seen):
+        if seen is None:
+            return
+        is_dead = has_ended(seen.data.decode(errors="replace")) or 0 < self._expire_seconds < self._age_seconds()
+        if is_dead and self._storage.swap(self._path, None, seen):
             self._events.emit("lock.broken", lock=self.name, holder=_holder(seen))
-
-    def _is_dead(self, seen: Versioned) -> bool:
-        if has_ended(seen.data.decode(errors="replace")):
-            return True
-        return 0 < self._expire_seconds < self._age_seconds()
 
     def _age_seconds(self) -> float:
         folder = self._path.rpartition("/")[0]
@@ -87,8 +84,6 @@ class FileSystemLock(LeasedLock):
             raise self.lease_lost()
 
     def _beat(self) -> None:
-        if self._owner is None:
-            return  # still waiting: there is no place to keep
         seen = self._ours()
         if seen is None or not self._storage.swap(self._path, seen.data, seen):
             raise self.lease_lost()

@@ -17,7 +17,7 @@ from typing import Final, TypedDict
 from skep_format.clock import SYSTEM_CLOCK, Clock
 from skep_format.errors import LeaseLostError, LockError, LockTimeoutError, SkepError
 from skep_table.events import NO_EVENTS, Events
-from skep_table.locks.agent import agent_facts
+from skep_table.locks.holders import agent_facts
 from skep_table.locks.options import LOCK_PROVIDER
 from skep_table.runtime.renewal import Renewal
 
@@ -235,7 +235,8 @@ class LeasedLock(ABC):
                 if self._in_turns and queue.ahead != ahead:
                     turns, ahead = 1, queue.ahead
                 look_at = now + (_LOOK_SECONDS if ahead == 1 else min(_PLACE_SECONDS * (ahead - 1), _LOOK_SECONDS))
-                self._report_waiting(queue, now - start, timeout_seconds)
+                facts = {"lock": self.name, "holder": queue.holder, "ahead": queue.ahead}
+                self._events.progress("lock.waiting", int(now - start), int(timeout_seconds), **facts)
                 if now - warned >= _WARN_SECONDS:
                     warned = now
                     log.warning("waiting for the lock on %s for %d s: %s", self.name, now - start, queue.description)
@@ -245,10 +246,6 @@ class LeasedLock(ABC):
                 pause = max(look_at - now, _FIRST_POLL_SECONDS)
             else:
                 pause = _FIRST_POLL_SECONDS if turns else min(pause * 1.2, _NEXT_POLL_SECONDS)
-
-    def _report_waiting(self, queue: Queue, waited: float, timeout_seconds: float) -> None:
-        facts = {"lock": self.name, "holder": queue.holder, "ahead": queue.ahead}
-        self._events.progress("lock.waiting", int(waited), int(timeout_seconds), **facts)
 
     def _timed_out(self, waited: float) -> LockTimeoutError:
         try:
@@ -282,7 +279,8 @@ class LeasedLock(ABC):
         return "TABLE"
 
     def _renew(self) -> None:
-        self._beat()
+        if self.lock_id is not None:  # else still waiting: there is no place to keep
+            self._beat()
         self._note_renewal()
 
     def _note_renewal(self) -> None:

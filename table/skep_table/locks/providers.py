@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
-from skep_format.clock import SYSTEM_CLOCK, Clock
-from skep_format.errors import LeaseLostError, OptionError
+from skep_format.errors import OptionError
 from skep_format.options import Options
 from skep_format.storage import Storage
 from skep_format.storage.keyed import plain_storage
-from skep_table.events import NO_EVENTS, Events
 from skep_table.lock import InProcessLock, Lock, NoLock
 from skep_table.locks import options as keys
 from skep_table.locks.lease import LockTerms
 from skep_table.plug_ins import plug_in
 
 ENTRY_POINTS: Final = "skep.locks"
+_SEED: Final = 0xFFFFFFFFDABADABA  # Java's int 0xdabadaba, widened with its sign
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +28,7 @@ class LockRequest:
     storage: Storage
     name: str
     options: Options = field(default_factory=Options)
-    purpose: str | None = None
-    clock: Clock = SYSTEM_CLOCK
-    events: Events = NO_EVENTS
-    on_lost: Callable[[LeaseLostError], None] | None = None
-
-    @property
-    def terms(self) -> LockTerms:
-        """What every provider's lock takes."""
-        return {"purpose": self.purpose, "clock": self.clock, "events": self.events, "on_lost": self.on_lost}
+    terms: LockTerms = field(default_factory=LockTerms)
 
 
 Provider = Callable[[LockRequest], Lock]
@@ -48,9 +41,7 @@ def make_lock(request: LockRequest, default: str, others: Mapping[str, Provider]
     """
     named = request.options.value(keys.LOCK_PROVIDER) or default
     known = {**_PROVIDERS, **(others or {})}
-    provider = known.get(provider_name(named))
-    if provider is None:
-        provider = plug_in(ENTRY_POINTS, named)
+    provider = known.get(provider_name(named)) or plug_in(ENTRY_POINTS, named)
     if provider is None:
         names = ", ".join(sorted(known))
         raise OptionError(
@@ -65,14 +56,6 @@ def make_lock(request: LockRequest, default: str, others: Mapping[str, Provider]
 def provider_name(named: str) -> str:
     """The short name of a provider that is named by it, by another one, or by Hudi's class."""
     return _SHORT.get(named, named)
-
-
-def _none(_request: LockRequest) -> Lock:
-    return NoLock()
-
-
-def _process(request: LockRequest) -> Lock:
-    return InProcessLock(request.storage.root)
 
 
 def _storage(request: LockRequest) -> Lock:
@@ -109,23 +92,27 @@ def _filesystem(request: LockRequest) -> Lock:
     )
 
 
-def _zookeeper(request: LockRequest) -> Lock:
-    base = _given(request.options, keys.ZOOKEEPER_BASE_PATH.key)
-    return _in_zookeeper(
-        request, f"{base.rstrip('/')}/{request.options.value(keys.ZOOKEEPER_LOCK_KEY) or request.name}"
-    )
+def implicit_name(base_path: str) -> str:
+    """The name of a table's lock where two of Hudi's providers make it of the table's path: its 64-bit xxHash in
+    hexadecimal, the same for `s3a://` and `s3://`.
+
+    Writers that share the lock have to name the table by the same path, to the letter.
+    """
+    import xxhash
+
+    path = re.sub("^s3a://", "s3://", base_path, flags=re.IGNORECASE)
+    return xxhash.xxh64_hexdigest(path.encode(), seed=_SEED).upper()
 
 
-def _zookeeper_implicit(request: LockRequest) -> Lock:
-    from skep_table.locks.implicit import name_of
-
-    return _in_zookeeper(request, f"/tmp/{name_of(request.storage.root)}/lock_key")
-
-
-def _in_zookeeper(request: LockRequest, path: str) -> Lock:
+def _zookeeper(request: LockRequest, *, implicit: bool = False) -> Lock:
     from skep_table.locks.zookeeper import ZooKeeperLock
 
     options = request.options
+    if implicit:
+        path = f"/tmp/{implicit_name(request.storage.root)}/lock_key"
+    else:
+        base = _given(options, keys.ZOOKEEPER_BASE_PATH.key)
+        path = f"{base.rstrip('/')}/{options.value(keys.ZOOKEEPER_LOCK_KEY) or request.name}"
     hosts = _given(options, keys.ZOOKEEPER_URL.key)
     port = options.value(keys.ZOOKEEPER_PORT)
     if port:
@@ -139,23 +126,13 @@ def _in_zookeeper(request: LockRequest, path: str) -> Lock:
     )
 
 
-def _dynamodb(request: LockRequest) -> Lock:
-    return _in_dynamodb(request, request.options.value(keys.DYNAMODB_KEY) or request.name)
-
-
-def _dynamodb_implicit(request: LockRequest) -> Lock:
-    from skep_table.locks.implicit import name_of
-
-    return _in_dynamodb(request, name_of(request.storage.root))
-
-
-def _in_dynamodb(request: LockRequest, key: str) -> Lock:
+def _dynamodb(request: LockRequest, *, implicit: bool = False) -> Lock:
     from skep_table.locks.dynamodb import DynamoDbLock
 
     options = request.options
     return DynamoDbLock(
         _given(options, keys.DYNAMODB_TABLE.key),
-        key,
+        implicit_name(request.storage.root) if implicit else options.value(keys.DYNAMODB_KEY) or request.name,
         region=options.value(keys.DYNAMODB_REGION),
         endpoint_url=options.value(keys.DYNAMODB_ENDPOINT) or None,
         lease_seconds=options.value(keys.LOCK_WAIT_MILLISECONDS) / 1000,
@@ -174,14 +151,14 @@ def _given(options: Options, key: str) -> str:
 
 
 _PROVIDERS: Final[Mapping[str, Provider]] = {
-    "none": _none,
-    "process": _process,
+    "none": lambda _: NoLock(),
+    "process": lambda request: InProcessLock(request.storage.root),
     "storage": _storage,
     "filesystem": _filesystem,
     "zookeeper": _zookeeper,
-    "zookeeper_implicit": _zookeeper_implicit,
+    "zookeeper_implicit": partial(_zookeeper, implicit=True),
     "dynamodb": _dynamodb,
-    "dynamodb_implicit": _dynamodb_implicit,
+    "dynamodb_implicit": partial(_dynamodb, implicit=True),
 }
 _HUDI: Final = "org.apache.hudi.client.transaction.lock"
 _SHORT: Final[Mapping[str, str]] = {

@@ -15,8 +15,7 @@ from skep_format.errors import FormatError, LeaseLostError, UnsupportedError
 from skep_format.names import META_FOLDER
 from skep_format.storage import Storage
 from skep_format.storage.versioned import Versioned, VersionedStorage
-from skep_table.locks.agent import agent_facts, agent_text, describe, has_ended
-from skep_table.locks.holders import Holder
+from skep_table.locks.holders import Holder, agent_facts, agent_text, describe, has_ended
 from skep_table.locks.lease import LeasedLock, LockTerms, Queue
 
 if TYPE_CHECKING:
@@ -104,10 +103,7 @@ class StorageLock(LeasedLock):
             raise self.lease_lost()
 
     def _beat(self) -> None:
-        owner = self._owner
-        if owner is None:
-            return  # still waiting: there is no place to keep
-        seen = self._storage.read_versioned(LOCK_FILE)
+        owner, seen = self._owner or "", self._storage.read_versioned(LOCK_FILE)
         if not self._is_ours(seen, owner) or not self._put(Lease(owner, self._now_ms() + self._validity_ms), seen):
             raise self.lease_lost()
 

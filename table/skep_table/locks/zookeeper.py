@@ -14,8 +14,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final
 
 from skep_format.errors import LeaseLostError, LockError, OptionError, needs
-from skep_table.locks.agent import agent_facts, agent_text, describe
-from skep_table.locks.holders import Holder
+from skep_table.locks.holders import Holder, agent_facts, agent_text, describe
 from skep_table.locks.lease import LeasedLock, LockTerms, Queue
 
 if TYPE_CHECKING:
@@ -121,8 +120,7 @@ class ZooKeeperLock(LeasedLock):
             raise self.lease_lost()
 
     def _beat(self) -> None:
-        if self._node is not None:
-            self._look()
+        self._look()
 
     def _queue(self) -> Queue:
         from kazoo.exceptions import NoNodeError
@@ -203,21 +201,16 @@ def _deleted(client: Any, node: str) -> bool:
     return True
 
 
-class _failures:
+@contextmanager
+def _failures(name: str) -> Iterator[None]:
     """Failures of ZooKeeper or of the way to it as LockError."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None:
-            return
+    try:
+        yield
+    except Exception as error:
         from kazoo.exceptions import KazooException
         from kazoo.handlers.threading import KazooTimeoutError
 
-        if isinstance(error, (KazooException, KazooTimeoutError)):
-            text = str(error) or type(error).__name__
-            raise LockError(f"ZooKeeper at {self._name} failed: {text}", lock=self._name) from error
+        if not isinstance(error, (KazooException, KazooTimeoutError)):
+            raise
+        text = str(error) or type(error).__name__
+        raise LockError(f"ZooKeeper at {name} failed: {text}", lock=name) from error

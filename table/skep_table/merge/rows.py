@@ -38,6 +38,11 @@ def mark_deleted(rows: pa.Table) -> pa.Table:
     return rows.append_column(pa.field(DELETED, pa.bool_()), pa.chunked_array([pa.repeat(True, rows.num_rows)]))
 
 
+def loose(schema: pa.Schema) -> pa.Schema:
+    """The columns of rows on their way: required ones are null in deletes, and in rows of partial updates."""
+    return pa.schema([field.with_nullable(True) for field in schema])
+
+
 def is_helper(name: str) -> bool:
     """Whether a column is one of the helper columns."""
     return name.startswith(_HELPERS)
@@ -84,7 +89,11 @@ def as_mask(column: pa.Array | pa.ChunkedArray) -> Mask:
 
 def ordering_columns(rows: pa.Table | pa.RecordBatch, rule: MergeRule) -> list[pa.Array]:
     """The ordering values of rows, one array a field. KeyFieldError for a field that the rows have not."""
-    return [_ordering_column(rows, number, name) for number, name in enumerate(rule.ordering_fields)]
+    helpers = [f"{ORDERING}{number}" for number in range(len(rule.ordering_fields))]
+    return [
+        single(rows.column(helper)) if helper in rows.schema.names else column_of(rows, name, "ordering")
+        for helper, name in zip(helpers, rule.ordering_fields, strict=True)
+    ]
 
 
 def ordering_keys(rows: pa.Table | pa.RecordBatch, rule: MergeRule) -> list[pa.Array]:
@@ -104,11 +113,6 @@ def _numbers(name: str, column: pa.Array) -> list[pa.Array]:
         raise SchemaError(
             f"column {name} orders rows by file and position, like 000003.154: {error}", column=name
         ) from error
-
-
-def _ordering_column(rows: pa.Table | pa.RecordBatch, number: int, name: str) -> pa.Array:
-    helper = f"{ORDERING}{number}"
-    return single(rows.column(helper)) if helper in rows.schema.names else column_of(rows, name, "ordering")
 
 
 def by_columns_brought(rows: pa.Table) -> Iterator[tuple[pa.Table, tuple[str, ...] | None]]:

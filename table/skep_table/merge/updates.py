@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from skep_format.schema.exact import cast_exactly
 from skep_format.schema.types import COMMIT_SEQNO, RECORD_KEY
 from skep_table.keys.text import single
-from skep_table.merge.combine import combine, is_text, newer_of_pairs
-from skep_table.merge.rows import DELETED, HAS, ORDERING, PARTIAL, POSITION, Mask, as_mask, deleted, without_helpers
+from skep_table.merge.combine import combine, is_partial, is_text, newer_of_pairs
+from skep_table.merge.rows import DELETED, ORDERING, PARTIAL, POSITION, Mask, as_mask, deleted, without_helpers
 from skep_table.merge.rule import Fill, MergeRule
 
 if TYPE_CHECKING:
@@ -32,15 +32,12 @@ class Watch(Protocol):
 
     def inserted(self, rows: pa.Table) -> None:
         """Rows whose keys the base file lacks."""
-        ...
 
     def replaced(self, before: pa.RecordBatch, after: pa.RecordBatch) -> None:
         """Rows, and what became of them, in the same order."""
-        ...
 
     def deleted(self, rows: pa.RecordBatch) -> None:
         """Rows that are left out."""
-        ...
 
 
 class Updates:
@@ -57,11 +54,7 @@ class Updates:
         self._rows = last_of_each(rows.combine_chunks())
         self._keys = single(self._rows.column(RECORD_KEY))
         self._is_delete = deleted(self._rows, rule)
-        self._whole = (
-            rule.merger is not None
-            or rule.base.fill is not Fill.NOTHING
-            or any(name.startswith(HAS) for name in rows.schema.names)
-        )
+        self._whole = rule.merger is not None or rule.base.fill is not Fill.NOTHING or is_partial(rows)
         self._kept = frozenset(kept)
         self._is_partial = as_mask(self._rows.column(PARTIAL)) if kept else np.zeros(0, np.bool_)
         self._places = _places(self._rows)

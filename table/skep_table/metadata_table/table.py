@@ -59,11 +59,9 @@ class OpenedTable(Seen, Protocol):
     @classmethod
     def open(cls, path_or_storage: Storage) -> OpenedTable:
         """Opens a table at the root of a storage."""
-        ...
 
     def view(self, *, as_of: InstantTime | None = None, metadata: bool = True) -> FileView:
         """The file groups as of an instant; `metadata`: by the metadata table where there is one."""
-        ...
 
 
 class MetadataTable:
@@ -421,10 +419,6 @@ def _by_partition(rows: pa.Table) -> dict[str, list[FileStatus]]:
         key = keys[first].as_py()
         if key != spelling.ALL_PARTITIONS:
             path = "" if key == spelling.NON_PARTITIONED else key
-            found[path] = _statuses(path, rows.slice(first, last - first))
+            names, sizes = (rows[name].slice(first, last - first).to_pylist() for name in ("name", "size"))
+            found[path] = [FileStatus(join(path, name), size, 0) for name, size in zip(names, sizes, strict=True)]
     return found
-
-
-def _statuses(partition_path: str, rows: pa.Table) -> list[FileStatus]:
-    names, sizes = rows.column("name").to_pylist(), rows.column("size").to_pylist()
-    return [FileStatus(join(partition_path, name), size, 0) for name, size in zip(names, sizes, strict=True)]

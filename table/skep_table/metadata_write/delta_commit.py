@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -22,12 +22,17 @@ from skep_format.timeline.metadata import CommitMetadata, WriteOperation, WriteS
 from skep_format.timeline.write import complete, create_requested, transition_to_inflight
 from skep_table.metadata_table.keys import group_id, group_set
 from skep_table.metadata_table.records import PartitionUpdate
-from skep_table.metadata_write.compaction.base_file import FIRST_TOKEN
-from skep_table.metadata_write.records import RecordSchema, check_keys, entries_of_each, hfile_of, record_schema
-from skep_table.metadata_write.rollback import roll_back_delta_commit
-from skep_table.metadata_write.unfinished import without_unfinished
+from skep_table.metadata_write.records import (
+    FIRST_TOKEN,
+    RecordSchema,
+    check_keys,
+    entries_of_each,
+    hfile_of,
+    record_schema,
+)
+from skep_table.metadata_write.unfinished import roll_back_delta_commit, without_unfinished
 from skep_table.table import HudiTable
-from skep_table.view import FileSlice, LogFile
+from skep_table.view import BaseFile, FileSlice, LogFile
 
 _MANY_BYTES: Final = 1 << 16
 
@@ -72,14 +77,16 @@ def write_delta_commit(own: HudiTable, time: InstantTime, updates: Sequence[Part
     own.storage.sync([*(append.stat.path for append in appends), *states])
 
 
-def _metadata(stats: Sequence[WriteStat]) -> CommitMetadata:
-    by_partition: dict[str, list[WriteStat]] = defaultdict(list)
+def _metadata(stats: Iterable[WriteStat]) -> CommitMetadata:
+    return CommitMetadata(partition_to_write_stats=by_partition(stats), operation_type=WriteOperation.UPSERT_PREPPED)
+
+
+def by_partition(stats: Iterable[WriteStat]) -> dict[str, tuple[WriteStat, ...]]:
+    """The stats of each partition, as commit metadata has them."""
+    found: dict[str, list[WriteStat]] = defaultdict(list)
     for stat in stats:
-        by_partition[stat.partition_path].append(stat)
-    return CommitMetadata(
-        partition_to_write_stats={partition: tuple(found) for partition, found in by_partition.items()},
-        operation_type=WriteOperation.UPSERT_PREPPED,
-    )
+        found[stat.partition_path].append(stat)
+    return {partition: tuple(of_partition) for partition, of_partition in found.items()}
 
 
 def _appends(
@@ -114,18 +121,7 @@ def _appends(
 def _begin(time: InstantTime, slice_: FileSlice, name: LogFileName) -> _Append:
     """The log file with which a file group of Hudi begins: an empty list of deletes."""
     data = first_block(time, slice_.partition_path)
-    stat = WriteStat(
-        file_id=slice_.file_id,
-        path=join(slice_.partition_path, str(name)),
-        partition_path=slice_.partition_path,
-        prev_commit=time,
-        total_write_bytes=len(data),
-        file_size_in_bytes=len(data),
-        log_version=name.version,
-        log_offset=0,
-        base_file="",
-        log_files=(str(name),),
-    )
+    stat = log_stat(slice_, name, data, None, (), prev_commit=time)
     return _Append(replace(stat, path="", log_version=None, log_files=None), stat, data)
 
 
@@ -139,11 +135,7 @@ def _append(
     own: HudiTable, time: InstantTime, slice_: FileSlice, puts: pa.RecordBatch, deletes: pa.Array, schema: RecordSchema
 ) -> _Append:
     headers = {HeaderKey.INSTANT_TIME: str(time), HeaderKey.SCHEMA: schema.file_text}
-    data = b""
-    if puts.num_rows:
-        data = format_block(BlockType.HFILE_DATA, headers, hfile_of(puts, schema))
-    if len(deletes):
-        data += format_block(BlockType.DELETE, headers, delete_content(delete_entries(deletes, slice_.partition_path)))
+    data = log_content(headers, puts, deletes, slice_.partition_path, schema)
     logs = own.format.logs
     mine = [log.name for log in slice_.log_files if not logs.of_delta_commit or log.name.instant_time == time]
     last = max((name.version for name in mine), default=0)
@@ -156,20 +148,45 @@ def _append(
         prev_commit=slice_.base_instant,
         num_update_writes=puts.num_rows,
     )
-    stat = replace(
-        planned,
+    counts = {"num_update_writes": puts.num_rows, "num_writes": puts.num_rows, "num_deletes": len(deletes)}
+    return _Append(planned, log_stat(slice_, name, data, base, mine, prev_commit=name.instant_time, **counts), data)
+
+
+def log_content(
+    headers: Mapping[HeaderKey, str],
+    entries: pa.RecordBatch | None,
+    deletes: pa.Array,
+    partition: str,
+    schema: RecordSchema,
+) -> bytes:
+    """The blocks of a log file: one of entries, if there are any, and one of deletes."""
+    data = format_block(BlockType.HFILE_DATA, headers, hfile_of(entries, schema)) if entries else b""
+    if len(deletes) or not data:
+        data += format_block(BlockType.DELETE, headers, delete_content(delete_entries(deletes, partition)))
+    return data
+
+
+def log_stat(
+    slice_: FileSlice,
+    name: LogFileName,
+    data: bytes,
+    base: BaseFile | None,
+    before: Iterable[LogFileName],
+    **facts: Any,
+) -> WriteStat:
+    """The stat of a new log file, which lies over `base` and the log files `before` it."""
+    return WriteStat(
+        file_id=slice_.file_id,
         path=join(slice_.partition_path, str(name)),
-        prev_commit=name.instant_time,
-        num_writes=puts.num_rows,
-        num_deletes=len(deletes),
+        partition_path=slice_.partition_path,
         total_write_bytes=len(data),
         file_size_in_bytes=len(data),
         log_version=name.version,
         log_offset=0,
-        base_file=str(base.name) if base else "",
-        log_files=(*map(str, mine), str(name)),
+        base_file=str(base.name) if base is not None else "",
+        log_files=(*map(str, before), str(name)),
+        **facts,
     )
-    return _Append(planned, stat, data)
 
 
 def delete_entries(keys: pa.Array, partition: str) -> pa.Table:

@@ -1,11 +1,13 @@
-"""Updates as HFiles, whose values are records in the schema of one Hudi release (format guide 7.4 and 7.5)."""
+"""Updates as HFiles, whose values are records in the schema of one Hudi release (format guide 7.4 and 7.5); base files,
+which a new partition begins with and each compaction writes."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
@@ -14,8 +16,11 @@ import pyarrow.compute as pc
 from skep_format.avro import encode_records, parse_record
 from skep_format.avro_schemas import schema_of
 from skep_format.errors import KeyFieldError
-from skep_format.hfile import MAX_KEY_BYTES, format_hfile
+from skep_format.hfile import MAX_KEY_BYTES, HFileWriter, format_hfile
+from skep_format.instant_time import InstantTime
+from skep_format.names import BaseFileName, BaseFormat, join
 from skep_format.schema.types import META_FIELDS, StructType
+from skep_format.timeline.metadata import WriteStat
 from skep_table.table import HudiTable
 
 _RECORD: Final = "HoodieMetadataRecord"
@@ -99,3 +104,40 @@ def _members(puts: pa.Table) -> pa.Table:
 def file_info(schema: RecordSchema) -> dict[str, bytes]:
     """What an HFile states of its values."""
     return {"schema": schema.file_text.encode()}
+
+
+FIRST_TOKEN: Final = "0-0-0"  # Hudi's token of the files that begin a file group
+
+
+def write_base(
+    own: HudiTable,
+    partition: str,
+    file_id: str,
+    time: InstantTime,
+    puts: Iterable[pa.Table],
+    schema: RecordSchema,
+    token: str = FIRST_TOKEN,
+) -> WriteStat | None:
+    """Writes the base file of a slice of a file group, and its stat; no file, and None, without records.
+
+    `puts` are those of an update, piece by piece, and ascend by their keys. The file is durable after a `sync`.
+    """
+    pieces = (piece for piece in puts if len(piece))
+    first = next(pieces, None)
+    if first is None:
+        return None
+    path = join(partition, str(BaseFileName(file_id, token, time, BaseFormat.HFILE)))
+    with own.storage.open_write(path) as sink:
+        writer = HFileWriter(sink, file_info(schema))
+        for piece in chain([first], pieces):
+            check_keys(own, partition, piece["key"])
+            writer.add(*entries_of(piece, schema).columns)
+        writer.close()
+    return WriteStat(
+        file_id=file_id,
+        path=path,
+        partition_path=partition,
+        num_writes=writer.entries,
+        total_write_bytes=writer.size_bytes,
+        file_size_in_bytes=writer.size_bytes,
+    )

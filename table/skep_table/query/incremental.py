@@ -22,7 +22,7 @@ from skep_format.timeline.instant import DATA_ACTIONS, Action, Instant
 from skep_format.timeline.metadata import CommitMetadata
 from skep_table.query.options import FALL_BACK_TO_FULL_SCAN
 from skep_table.query.request import ReadRequest, instant_text
-from skep_table.slices.commit_times import CommitTimes
+from skep_table.slices.context import CommitTimes
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice, FileView, FolderFilter
 from skep_table.view.instant_states import load_instant_states

@@ -46,7 +46,7 @@ from skep_table.query.pruning.slices import (
 from skep_table.query.pruning.steps import Steps
 from skep_table.query.request import ReadRequest, Where, instant_text
 from skep_table.slices.bootstrap import METADATA_BOOTSTRAP, folders_left
-from skep_table.slices.commit_times import CommitTimes
+from skep_table.slices.context import CommitTimes
 from skep_table.slices.history import schema_history
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice, FileView

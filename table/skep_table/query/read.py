@@ -17,8 +17,7 @@ from skep_table.query.plan import ReadTask, plan, scan_of
 from skep_table.query.request import ReadRequest
 from skep_table.query.result import ReadResult
 from skep_table.query.unwritten import check_readable, is_plain, may_overlay, overlaid
-from skep_table.table import HudiTable
-from skep_table.unwritten import Unwritten
+from skep_table.table import HudiTable, Unwritten
 from skep_table.view import FileSlice
 
 SNAPSHOT = ReadRequest()

@@ -20,7 +20,7 @@ from skep_table.merge.rows import DELETED
 from skep_table.query.filters.predicate import Predicate
 from skep_table.query.options import QueryType
 from skep_table.query.request import ReadRequest
-from skep_table.unwritten import Unwritten
+from skep_table.table import Unwritten
 
 _PLACE: Final = (PARTITION_PATH, RECORD_KEY)
 

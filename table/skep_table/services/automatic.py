@@ -14,7 +14,7 @@ from skep_format.errors import CommitConflictError, OptionError
 from skep_format.options import Option, Options
 from skep_format.timeline.instant import Action
 from skep_table.commit.writable import check_writable
-from skep_table.metadata_write import INDEX_ASYNC
+from skep_table.metadata_write.options import INDEX_ASYNC
 from skep_table.services.cleaning.archive import archive
 from skep_table.services.cleaning.archive_plan import check_archive_options, is_archive_due, plan_archive
 from skep_table.services.cleaning.clean import is_clean_due

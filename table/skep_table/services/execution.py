@@ -219,10 +219,9 @@ def delete_unreadable(
 
 def refuse_while_active(table: HudiTable, instant: Instant) -> None:
     """CommitConflictError where an executor that may be alive is carrying a plan out."""
-    time, limits = instant.requested_time, HeartbeatLimits.of(table.options)
-    writers = ActiveWriters(table.storage, limits, table.context.clock)
+    time, writers = instant.requested_time, ActiveWriters(table.context)
     if writers.is_active(time) or (
-        instant.state is State.INFLIGHT and not writers.has_heartbeat(time) and _is_worked_on(table, instant, limits)
+        instant.state is State.INFLIGHT and not writers.has_heartbeat(time) and _is_worked_on(table, instant)
     ):
         raise CommitConflictError(
             f"table {table.config.name}: another executor is carrying out {instant.action.value} {time}",
@@ -231,7 +230,7 @@ def refuse_while_active(table: HudiTable, instant: Instant) -> None:
         )
 
 
-def _is_worked_on(table: HudiTable, instant: Instant, limits: HeartbeatLimits) -> bool:
+def _is_worked_on(table: HudiTable, instant: Instant) -> bool:
     """Whether an executor without heartbeat may be active: Hudi's before 1.2, which leave markers and no claim.
 
     It counts as dead when its last file is as old as a heartbeat may be.
@@ -241,4 +240,4 @@ def _is_worked_on(table: HudiTable, instant: Instant, limits: HeartbeatLimits) -
         return False
     files = [*marker_files(storage, time), storage.status(table.layout.path(instant))]
     age_seconds = table.context.clock.now().timestamp() - max(file.modified_ms for file in files) / 1000
-    return age_seconds <= limits.timeout_seconds
+    return age_seconds <= HeartbeatLimits.of(table.options).timeout_seconds

@@ -14,7 +14,7 @@ from skep_format.schema.types import Schema
 from skep_format.timeline.instant import Instant
 from skep_format.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
 from skep_table.commit.plaintext import check_plaintext, marks_of
-from skep_table.keys.dropped import DroppedColumns
+from skep_table.keys.partition_path import DroppedColumns
 from skep_table.merge import MergeRule
 from skep_table.slices.bootstrap import source_of
 from skep_table.slices.history import history_until, names_in_file, schema_history, schema_with_ids

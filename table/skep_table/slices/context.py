@@ -2,22 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from skep_format.instant_time import InstantTime
-from skep_format.logfile import BlockRule, LogBlock
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skep_format.instant_time import BEFORE_ALL, InstantTime
+from skep_format.logfile import BlockRule, BlockType, LogBlock
 from skep_format.options import Options
 from skep_format.schema.evolve import SourceNames
 from skep_format.schema.history import SchemaVersion, source_names, version_at
 from skep_format.schema.types import OPERATION, RECORD_KEY, Field, Schema, StringType
 from skep_table.keys.stored import StoredKeys
-from skep_table.merge import MergeRule, Watch
-from skep_table.slices.commit_times import CommitTimes
-from skep_table.slices.counts import MergeCounts
+from skep_table.merge import MergeRule, Updates, Watch
 from skep_table.slices.history import schema_history
 from skep_table.table import HudiTable
+
+
+@dataclass(slots=True)
+class MergeCounts:
+    """Of what the rows of a merged slice were made: a compaction writes it into its commit. Complete when the last row
+    has been read.
+
+    `beyond_base`: the rows from now on have keys that the base file lacks.
+    """
+
+    blocks: int = 0
+    corrupt_blocks: int = 0
+    rollback_blocks: int = 0
+    entries: int = 0
+    keys: int = 0
+    updated: int = 0
+    deleted: int = 0
+    inserted: int = 0
+    beyond_base: bool = False
+
+    def seen(self, blocks: Iterable[LogBlock]) -> Iterator[LogBlock]:
+        """Counts blocks as they pass."""
+        for block in blocks:
+            self.blocks += 1
+            self.corrupt_blocks += block.type is BlockType.CORRUPT
+            self.rollback_blocks += block.is_rollback
+            yield block
+
+    def applied(self, updates: Updates, rest_rows: int) -> None:
+        """All base rows that `updates` could touch have passed: the number of its rows that are new."""
+        self.keys += len(updates)
+        self.updated += updates.updated
+        self.deleted += updates.deleted
+        self.inserted += rest_rows
+
+
+@dataclass(frozen=True, slots=True)
+class CommitTimes:
+    """The requested times of commits: `named` ones, and those after `after` and before `before`, both exclusive.
+
+    Whatever was written before the start of the active timeline is committed, also where the archive has lost it.
+    """
+
+    named: frozenset[InstantTime]
+    after: InstantTime = BEFORE_ALL
+    before: InstantTime = BEFORE_ALL
+
+    @classmethod
+    def of(
+        cls, times: Iterable[InstantTime], after: InstantTime = BEFORE_ALL, before: InstantTime = BEFORE_ALL
+    ) -> CommitTimes:
+        """These instants, and those between `after` and `before`."""
+        return cls(frozenset(times), after, before)
+
+    @property
+    def last(self) -> InstantTime | None:
+        """The latest of the named ones."""
+        return max(self.named, default=None)
+
+    def includes(self, time: InstantTime) -> bool:
+        """Whether rows of this commit are wanted."""
+        return time in self.named or time.is_between(self.after, self.before)
+
+    def mask(self, times: pa.Array) -> pa.Array:
+        """Row by row whether a commit time is one of them."""
+        found = pc.is_in(times, value_set=pa.array(sorted(self.named), pa.string()))
+        if self.after.is_before(self.before):
+            found = pc.or_(found, pc.and_(pc.greater(times, self.after), pc.less(times, self.before)))
+        return pc.fill_null(found, False)
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,11 @@ from skep_format.schema.arrow import to_arrow
 from skep_format.schema.history import SchemaVersion
 from skep_format.schema.types import COMMIT_TIME, Schema
 from skep_table.merge import Updates, Watch, latest_per_key
+from skep_table.merge.rows import loose
 from skep_table.slices.bootstrap import read_stitched, source_of
-from skep_table.slices.commit_times import CommitTimes
-from skep_table.slices.context import SliceContext
-from skep_table.slices.counts import MergeCounts
-from skep_table.slices.logs import as_table, log_rows, open_blocks
+from skep_table.slices.context import CommitTimes, MergeCounts, SliceContext
+from skep_table.slices.logs import BlockPositions, as_table, log_rows, open_blocks
 from skep_table.slices.options import MERGE_BYTES, SPILL_FOLDER
-from skep_table.slices.positions import BlockPositions
 from skep_table.slices.spill import Spill
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
@@ -135,12 +133,12 @@ def _merged_on_disk(
             spill.add_entries(batch)
         for base in base_rows:
             yield _answer(context, spill.add_base(base))
-        for part in spill.parts():
-            if limit < part.entries_bytes < spill.entries_bytes and level < Spill.MOST_LEVELS:
-                yield from _merged_on_disk(context, part.entries(), part.base(), limit, level + 1)
+        for held, below in spill.parts():
+            if limit < held.bytes < spill.entries_bytes and level < Spill.MOST_LEVELS:
+                yield from _merged_on_disk(context, held.batches(), below.batches(), limit, level + 1)
                 continue
-            updates = Updates(latest_per_key(as_table(list(part.entries())), context.rule), context.rule, context.watch)
-            for base in part.base():
+            updates = Updates(latest_per_key(as_table(list(held.batches())), context.rule), context.rule, context.watch)
+            for base in below.batches():
                 yield _answer(context, updates.apply(base))
             yield from _rest(context, updates)
 
@@ -164,16 +162,14 @@ def _answer(context: SliceContext, rows: pa.RecordBatch) -> pa.RecordBatch:
 def _keyed_base_rows(
     context: SliceContext, slice: FileSlice, of_keys: RowCondition | None, batch_rows: int
 ) -> Iterator[pa.RecordBatch]:
-    names = list(context.keyed.names())
-    loose = pa.schema([field.with_nullable(True) for field in to_arrow(context.keyed)])
+    names, schema = list(context.keyed.names()), loose(to_arrow(context.keyed))
     for batch in _base_rows(context, slice, context.merged, of_keys, batch_rows):
         rows = context.stored_keys.filled(batch)
-        yield pa.RecordBatch.from_arrays([rows.column(name) for name in names], schema=loose)
+        yield pa.RecordBatch.from_arrays([rows.column(name) for name in names], schema=schema)
 
 
 def _loose(batch: pa.RecordBatch) -> pa.RecordBatch:
-    schema = pa.schema([field.with_nullable(True) for field in batch.schema])
-    return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+    return pa.RecordBatch.from_arrays(batch.columns, schema=loose(batch.schema))
 
 
 def _base_rows(

@@ -22,6 +22,7 @@ import pyarrow as pa
 from skep_format.bloom import HashKind, KeyHashes
 from skep_format.errors import StorageError
 from skep_format.schema.types import RECORD_KEY
+from skep_table.merge.rows import loose
 from skep_table.slices.options import SPILL_FOLDER
 
 _PART_BITS: Final = 6
@@ -65,12 +66,6 @@ class SpillFile:
         self._file: IO[bytes] | None = None
         self._writer: pa.RecordBatchStreamWriter | None = None
         self._schema: pa.Schema | None = None
-        self._end = 0
-
-    @property
-    def size(self) -> int:
-        """Bytes written so far."""
-        return self._end
 
     def append(self, rows: pa.RecordBatch) -> SpillRange:
         """Writes a batch; its columns are those of the first one."""
@@ -84,8 +79,7 @@ class SpillFile:
             assert self._writer is not None
             start = self._file.tell()
             self._writer.write_batch(rows)
-            self._end = self._file.tell()
-            return SpillRange(start, self._end - start)
+            return SpillRange(start, self._file.tell() - start)
 
     def read(self, place: SpillRange) -> pa.RecordBatch:
         """The batch at a place that `append` returned."""
@@ -149,8 +143,8 @@ class Spill:
     def __init__(self, folder: str, level: int = 0) -> None:
         self._files = SpillFile(folder), SpillFile(folder)
         self._shift = np.uint64(_PART_BITS * level)
-        self._entries = [_Part(self._files[0]) for _ in range(_PARTS)]
-        self._base = [_Part(self._files[1]) for _ in range(_PARTS)]
+        self._entries = [SpilledPart(self._files[0]) for _ in range(_PARTS)]
+        self._base = [SpilledPart(self._files[1]) for _ in range(_PARTS)]
         self._hashes: list[npt.NDArray[np.uint64]] = []
         self._known: npt.NDArray[np.uint64] | None = None
 
@@ -186,35 +180,13 @@ class Spill:
         """Arrow data of the entries, in bytes."""
         return sum(part.bytes for part in self._entries)
 
-    def parts(self) -> Iterator[SpilledPart]:
-        """The parts that have entries."""
-        for entries, base in zip(self._entries, self._base, strict=True):
-            if entries.bytes:
-                yield SpilledPart(entries, base)
+    def parts(self) -> Iterator[tuple[SpilledPart, SpilledPart]]:
+        """Entries with all base rows that they may touch, for each part that has entries."""
+        return (each for each in zip(self._entries, self._base, strict=True) if each[0].bytes)
 
 
 class SpilledPart:
-    """Entries with all base rows that they may touch; each can be read once or more often."""
-
-    def __init__(self, entries: _Part, base: _Part) -> None:
-        self._entries, self._base = entries, base
-
-    @property
-    def entries_bytes(self) -> int:
-        """Arrow data of the entries, in bytes."""
-        return self._entries.bytes
-
-    def entries(self) -> Iterator[pa.RecordBatch]:
-        """Rows of log files, in the order in which they apply."""
-        return self._entries.batches()
-
-    def base(self) -> Iterator[pa.RecordBatch]:
-        """Rows of the base file that an entry may have the key of."""
-        return self._base.batches()
-
-
-class _Part:
-    """The batches of one part, in the order in which they came."""
+    """The batches of one part, in the order in which they came. `bytes` of Arrow data."""
 
     def __init__(self, file: SpillFile) -> None:
         self._file = file
@@ -222,10 +194,12 @@ class _Part:
         self.bytes = 0
 
     def write(self, rows: pa.RecordBatch) -> None:
+        """Appends a batch."""
         self._places.append(self._file.append(rows))
         self.bytes += rows.nbytes
 
     def batches(self) -> Iterator[pa.RecordBatch]:
+        """All of them, once or more often."""
         return map(self._file.read, self._places)
 
 
@@ -235,9 +209,8 @@ def _hashes(rows: pa.RecordBatch) -> npt.NDArray[np.uint64]:
     return low.astype(np.uint64) | (high.astype(np.uint64) << np.uint64(32))
 
 
-def _distribute(rows: pa.RecordBatch, hashes: npt.NDArray[np.uint64], parts: list[_Part]) -> None:
-    loose = pa.schema([field.with_nullable(True) for field in rows.schema])
-    rows = pa.RecordBatch.from_arrays(rows.columns, schema=loose)
+def _distribute(rows: pa.RecordBatch, hashes: npt.NDArray[np.uint64], parts: list[SpilledPart]) -> None:
+    rows = pa.RecordBatch.from_arrays(rows.columns, schema=loose(rows.schema))
     numbers = (hashes % np.uint64(len(parts))).astype(np.int64)
     order = np.argsort(numbers, kind="stable")
     bounds = np.searchsorted(numbers[order], np.arange(len(parts) + 1))

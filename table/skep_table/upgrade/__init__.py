@@ -4,7 +4,7 @@ What differs between versions is where the timeline lies and how it is encoded, 
 stay as they are, but for one compaction: log files are named by another instant from version 8 on, so no latest slice
 may have any.
 
-1. *Settle* (`settle.py`), before and beside other writers: failed writes are rolled back, pending plans carried out,
+1. *Settle*, before and beside other writers: failed writes are rolled back, pending plans carried out,
    all logs compacted. Each is an operation of its own, which the table may see at any time.
 2. *Copy*, under the lock, when nothing is pending and no slice has logs: the timeline and its archive are written in
    the other layout, in the place where the new version has them and no reader of the old one searches. What an earlier

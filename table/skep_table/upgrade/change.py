@@ -14,20 +14,75 @@ from skep_format.table_config import update_table_config
 from skep_format.timeline.layout import MOVED, TimelineLayout
 from skep_format.versions import DEFAULT
 from skep_table.commit.parts.metadata_table import create_again, drop_metadata_table
-from skep_table.commit.parts.schema_history import rename_for_version_6
+from skep_table.commit.parts.participants import rename_for_version_6
 from skep_table.commit.undo.recovery import roll_back_failed
 from skep_table.commit.writable import check_version, prepared
 from skep_table.keys.hash_rings import move_markers_for_version_6
+from skep_table.services.cleaning.clean import execute_pending_cleans
+from skep_table.services.compaction.compact import compact
+from skep_table.services.compaction.log_compact import execute_pending_log_compactions
 from skep_table.table import HudiTable
-from skep_table.upgrade.completion import CompletionTimes
-from skep_table.upgrade.history import archive_to_history, history_to_archive
-from skep_table.upgrade.instants import MovedFile, instant_files, moved_instants
+from skep_table.upgrade.instants import (
+    CompletionTimes,
+    MovedFile,
+    archive_to_history,
+    history_to_archive,
+    instant_files,
+    moved_instants,
+)
 from skep_table.upgrade.older import become_written, left_by_older, settings_when_written
-from skep_table.upgrade.refusals import check_old_logs, check_pending, check_settings, slices_with_logs
-from skep_table.upgrade.route import VersionRoute, check_target, other_layouts, route_to
+from skep_table.upgrade.route import (
+    VersionRoute,
+    check_old_logs,
+    check_pending,
+    check_settings,
+    check_target,
+    other_layouts,
+    route_to,
+    slices_with_logs,
+)
 from skep_table.upgrade.settings import changes_between
-from skep_table.upgrade.settle import refuse_clustered_logs, settle
 from skep_table.write.planning.settings import metadata_of_newest, names_newest
+
+
+def settle(table: HudiTable) -> HudiTable:
+    """Rolls back failed writes, carries out pending plans and compacts all logs. Returns the snapshot after it.
+
+    CommitConflictError while a write is active. Clusterings that are planned stay so, their plans move with the
+    timeline.
+    """
+    with table.context.locked():
+        table = roll_back_failed(prepared(table))
+    execute_pending_cleans(table)
+    if table.config.is_mor:
+        execute_pending_log_compactions(table)
+        compact(table)
+    return table.reload()
+
+
+def refuse_clustered_logs(table: HudiTable) -> None:
+    """CommitConflictError where log files are in a file group that a pending clustering is going to rewrite."""
+    clusterings = table.view(metadata=False).pending_clustering
+    for slice_ in slices_with_logs(table) if clusterings else ():
+        planned = clusterings.get(slice_.group)
+        if planned is not None:
+            raise CommitConflictError(
+                f"table {table.config.name}: clustering {planned} is pending over file group {slice_.file_id} of"
+                f" partition {slice_.partition_path!r}, whose log files can't be compacted before it",
+                hint="carry it out (skep cluster TABLE --execute) or roll it back",
+                table=table.config.name,
+                instant=planned,
+            )
+
+
+def logs_come_back(table: HudiTable, change: str) -> CommitConflictError:
+    """The error of a `change` that was tried several times."""
+    return CommitConflictError(
+        f"table {table.config.name}: other writers add log files faster than they are compacted",
+        hint=f"pause them for the change of {change}",
+        table=table.config.name,
+    )
+
 
 _ATTEMPTS: Final = 3
 _FILES_AT_ONCE: Final = 32
@@ -61,11 +116,7 @@ def change_version(table: HudiTable, to: int) -> HudiTable:
             if changed is not None:
                 log.info("table %s: version %s is version %s now", table.config.name, table.config.version, to)
                 return changed
-    raise CommitConflictError(
-        f"table {table.config.name}: other writers add log files faster than they are compacted",
-        hint="pause them for the change of version",
-        table=table.config.name,
-    )
+    raise logs_come_back(table, "version")
 
 
 def check_route(table: HudiTable, to: int) -> VersionRoute:

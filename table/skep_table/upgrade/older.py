@@ -55,7 +55,7 @@ from skep_table.keys.generator import generator_name, infer_key_generator
 from skep_table.keys.stored import generator_as_stored
 from skep_table.query import ReadRequest, read
 from skep_table.table import HudiTable
-from skep_table.upgrade.refusals import check_pending
+from skep_table.upgrade.route import check_pending
 from skep_table.upgrade.settings import changes_between
 from skep_table.write.planning.merge_options import ORDERING, PAYLOAD
 from skep_table.write.planning.settings import DATABASE_NAME, KEY_GENERATOR, check_settings
@@ -93,7 +93,9 @@ def become_written(table: HudiTable, *, goes_on: bool) -> HudiTable:
         after = settings_when_written(now)
         table = roll_back_failed(drop_older(now))
         check_pending(table, plans_stay=True)
-        _copy_archives(table)
+        for path, name in archive_files(table.storage, META_FOLDER):
+            table.context.lock.ensure_held()
+            table.storage.replace_atomic(_kept_as(table, name), table.storage.read(path))
         table.context.lock.ensure_held()
         update_table_config(table.storage, changes_between(now.config, after))
         table.storage.delete_many(left_by_older(table))
@@ -142,12 +144,6 @@ def left_by_older(table: HudiTable) -> list[str]:
 def _kept_as(table: HudiTable, name: LogFileName) -> str:
     """Where an archive beside the timeline goes: by its token no other file has that name."""
     return f"{table.layout.archive_folder}/{replace(name, write_token=_TOKEN_OF_COPIES)}"
-
-
-def _copy_archives(table: HudiTable) -> None:
-    for path, name in archive_files(table.storage, META_FOLDER):
-        table.context.lock.ensure_held()
-        table.storage.replace_atomic(_kept_as(table, name), table.storage.read(path))
 
 
 def _from_options(table: HudiTable) -> Iterator[tuple[str, str]]:

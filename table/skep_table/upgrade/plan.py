@@ -7,21 +7,25 @@ from dataclasses import dataclass
 from skep_format.names import META_FOLDER
 from skep_format.table_config import TableConfig
 from skep_format.timeline.archive import archive_files
-from skep_format.timeline.instant import Action
 from skep_format.timeline.timeline import WRITE_ACTIONS
 from skep_format.versions import format_of
 from skep_table.commit.concurrency.changes import is_clustering
 from skep_table.commit.parts.metadata_table import older_metadata
-from skep_table.metadata_write import has_metadata_table
+from skep_table.metadata_write.own import has_metadata_table
 from skep_table.table import HudiTable
 from skep_table.upgrade.change import leftovers
 from skep_table.upgrade.instants import instant_files
 from skep_table.upgrade.older import left_by_older, settings_when_written
-from skep_table.upgrade.refusals import check_old_logs, check_settings, slices_with_logs
-from skep_table.upgrade.route import VersionRoute, check_target, route_to
+from skep_table.upgrade.route import (
+    PLANS,
+    VersionRoute,
+    check_old_logs,
+    check_settings,
+    check_target,
+    route_to,
+    slices_with_logs,
+)
 from skep_table.upgrade.settings import changes_between
-
-_PLANS = (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLEAN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +81,13 @@ def _becoming_written(table: HudiTable, after: TableConfig) -> list[UpgradeStep]
 
 
 def _rolling_back(table: HudiTable) -> list[UpgradeStep]:
-    pending = [i for i in table.timeline.pending().instants if i.action in WRITE_ACTIONS and i.action not in _PLANS]
+    pending = [i for i in table.timeline.pending().instants if i.action in WRITE_ACTIONS and i.action not in PLANS]
     writes = [i for i in pending if not is_clustering(table, i)]
     return [UpgradeStep("roll back", f"{i.action.value} {i.requested_time}, if its writer is dead") for i in writes]
 
 
 def _settling(table: HudiTable) -> list[UpgradeStep]:
-    plans = [i for i in table.timeline.pending().instants if i.action in _PLANS]
+    plans = [i for i in table.timeline.pending().instants if i.action in PLANS]
     found = [UpgradeStep("carry out", f"{i.action.value} {i.requested_time}") for i in plans]
     slices = sum(1 for _ in slices_with_logs(table))
     if slices:

@@ -1,16 +1,26 @@
-"""The way from one version to another, checked, and the timeline that a table has when it has arrived."""
+"""The way from one version to another, and why a table can't go it as it is: by its settings, its pending instants, its
+log files."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from skep_format.distribution import OLDER_TABLE_VERSIONS
-from skep_format.errors import InputError
-from skep_format.table_config import TableConfig
+from skep_format.errors import CommitConflictError, InputError, UnsupportedError, VersionChangeError
+from skep_format.storage import TimedStorage
+from skep_format.table_config import MergeMode, TableConfig
+from skep_format.table_config.keys import LEGACY_PAYLOAD_CLASS, TABLE_FORMAT
+from skep_format.table_config.merging import replacement_of
+from skep_format.timeline.instant import Action
 from skep_format.timeline.layout import TimelineLayout
-from skep_format.versions import TableFormat, format_of, known_versions
+from skep_format.versions import MergeSource, TableFormat, format_of, known_versions
+from skep_table.commit.concurrency.changes import is_clustering
+from skep_table.commit.undo.recovery import refuse_active
 from skep_table.table import HudiTable
 from skep_table.upgrade.settings import settings_after
+from skep_table.view import FileSlice
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +66,109 @@ def other_layouts(table: HudiTable) -> list[TimelineLayout]:
     """The timelines that the table would have in other versions: where an interrupted change leaves files."""
     routes = [route_to(table, version) for version in known_versions()]
     return list({route.layout.folder: route.layout for route in routes if route.moves}.values())
+
+
+def check_settings(table: HudiTable, target: TableFormat) -> None:
+    """VersionChangeError where `target` has no form for a setting of the table."""
+    config = table.config
+    found = config.raw.get(TABLE_FORMAT, "native")
+    if found != "native":
+        raise _refused(table, target, f"its format is {found}, which has a timeline of its own", TABLE_FORMAT)
+    if target.version < config.version:
+        _check_downgrade(table, target)
+    one_key = config.key_generator == "COMPLEX" and len(config.record_key_fields) == 1
+    if one_key and format_of(config).prefixes_single_keys is not target.prefixes_single_keys:
+        raise _refused(
+            table,
+            target,
+            "key generator COMPLEX writes keys of one column as `value` before version 9 and as `column:value` from it"
+            " on, and rows with keys of one form would not be found by those of the other",
+            config.key_generator,
+        )
+
+
+def _check_downgrade(table: HudiTable, target: TableFormat) -> None:
+    config = table.config
+    stated = replacement_of(config.raw.get(LEGACY_PAYLOAD_CLASS))
+    ordering = (stated.older_ordering if stated is not None else ()) or config.ordering_fields
+    if len(ordering) > 1:
+        columns = ", ".join(ordering)
+        raise _refused(table, target, f"several ordering columns ({columns}) need version 9", columns)
+    update = config.partial_update_mode
+    if update is not None and (stated is None or stated.partial_update_mode is not update):
+        raise _refused(table, target, f"partial update mode {update.value} needs version 9", update.value)
+    has_class = bool(config.payload_class or config.raw.get(LEGACY_PAYLOAD_CLASS))
+    by_class = target.merge_source is MergeSource.PAYLOAD_CLASS
+    if by_class and config.merge_mode is MergeMode.CUSTOM and not has_class:
+        raise _refused(
+            table, target, "merge mode CUSTOM without payload class: version 6 merges by classes", config.merge_mode
+        )
+
+
+def _refused(table: HudiTable, target: TableFormat, why: str, found: object) -> VersionChangeError:
+    return VersionChangeError(
+        f"table {table.config.name} can't become version {target.version}: {why}",
+        table=table.config.name,
+        found=found,
+        expected=f"a table that version {target.version} can hold",
+    )
+
+
+PLANS: Final = (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLEAN)
+
+
+def check_pending(table: HudiTable, *, plans_stay: bool = False) -> None:
+    """CommitConflictError for a pending instant other than a clustering: what a writer or service is about to do.
+
+    `plans_stay`: no other plan of a service is in the way, either.
+    """
+    pending = [i for i in table.timeline.pending().instants if not is_clustering(table, i)]
+    if plans_stay:
+        pending = [i for i in pending if i.action not in PLANS]
+    refuse_active(table, pending)
+    for instant in pending:
+        raise CommitConflictError(
+            f"table {table.config.name}: {instant.action.value} {instant.requested_time} is pending, and the version"
+            " of a table changes between writes",
+            hint="an index that is being built is finished or dropped by Hudi first"
+            if instant.action is Action.INDEXING
+            else f"let it end, or: skep rollback TABLE {instant.requested_time}",
+            table=table.config.name,
+            instant=instant.requested_time,
+        )
+
+
+def slices_with_logs(table: HudiTable) -> Iterator[FileSlice]:
+    """The latest slices that have log files: a compaction comes before a change of version."""
+    view = table.view(metadata=False)
+    for partition in view.partitions() if table.config.is_mor else ():
+        for slice_ in view.slices(partition):
+            if slice_.log_files:
+                yield slice_
+
+
+def check_old_logs(table: HudiTable, target: TableFormat) -> None:
+    """UnsupportedError where older slices have log files that only completion times assign, and these get lost: storage
+    keeps no times of files, or a log file began before the slice that it lies over.
+
+    Hudi 1.x takes the modification time of the completed file for the completion time in timeline layout 1; without
+    completion times a log file lies over the last base file before its requested time (`view/slicing.py`).
+    """
+    if not table.config.is_mor or not format_of(table.config).logs.of_delta_commit or target.logs.of_delta_commit:
+        return
+    keeps_times = isinstance(table.storage, TimedStorage)
+    why = "it began before that slice" if keeps_times else f"storage {table.storage.root} keeps no times of files"
+    view = table.view(metadata=False)
+    for partition in view.partitions():
+        for slice_ in view.all_slices(partition):
+            for log in slice_.log_files:
+                if not keeps_times or log.name.instant_time.is_before(slice_.base_instant):
+                    raise UnsupportedError(
+                        f"table {table.config.name}: a file slice has log file {log.path}, which only completion times"
+                        f" assign to it, and version {target.version} would lose them: {why}",
+                        hint="compact, then delete older slices: skep compact TABLE; skep clean TABLE --option"
+                        " hoodie.cleaner.policy=KEEP_LATEST_FILE_VERSIONS"
+                        " --option hoodie.cleaner.fileversions.retained=1",
+                        table=table.config.name,
+                        path=log.path,
+                    )

@@ -25,8 +25,8 @@ from skep_table.services.plan_scope import coverage_of
 from skep_table.services.repairs.settings import SettingsChange
 from skep_table.services.scheduling import execute_each, schedule
 from skep_table.table import HudiTable
-from skep_table.upgrade.refusals import check_pending
-from skep_table.upgrade.settle import settle
+from skep_table.upgrade.change import logs_come_back, settle
+from skep_table.upgrade.route import check_pending
 from skep_table.view import FileSlice
 from skep_table.write.planning.options import most_bytes
 
@@ -63,11 +63,7 @@ def change_table_type(table: HudiTable, to: TableType, *, compacts: bool = True,
             return change
         if not compacts:
             raise _needs_compaction(table)
-    raise CommitConflictError(
-        f"table {table.config.name}: other writers add log files faster than they are compacted",
-        hint="pause them for the change of type",
-        table=table.config.name,
-    )
+    raise logs_come_back(table, "type")
 
 
 def slices_of_delta_commits(table: HudiTable) -> Iterator[FileSlice]:

@@ -14,7 +14,7 @@ from skep_table.commit.parts.metadata_table import create_again
 from skep_table.commit.transaction import Transaction
 from skep_table.commit.writable import prepared
 from skep_table.merge import MergeRule
-from skep_table.metadata_write import dropped_indexes
+from skep_table.metadata_write.drop import dropped_indexes
 from skep_table.slices.history import current_version, ids_text, in_files, schema_history
 from skep_table.table import HudiTable
 from skep_table.write.planning.operation import data_action

@@ -10,7 +10,7 @@ from skep_format.clock import doubled
 from skep_format.errors import CommitConflictError
 from skep_format.names import FileGroupId
 from skep_table.context import TableContext
-from skep_table.metadata_write import FoundByTasks
+from skep_table.metadata_write.kinds.contract import FoundByTasks
 from skep_table.write.output.bucket import BucketResult
 from skep_table.write.planning.operation import Replaces
 from skep_table.write.planning.plan import WritePlan

@@ -16,7 +16,7 @@ from skep_format.storage import Storage
 from skep_format.table_config.keys import CdcMode
 from skep_format.timeline.metadata import WriteOperation
 from skep_format.versions import TableFormat
-from skep_table.keys.dropped import DroppedColumns
+from skep_table.keys.partition_path import DroppedColumns
 from skep_table.keys.stored import StoredKeys
 from skep_table.merge import MergeRule
 from skep_table.slices.options import SPILL_FOLDER
@@ -27,7 +27,7 @@ from skep_table.write.planning.arrange import Arrangement
 from skep_table.write.planning.options import MEMORY_BYTES
 
 if TYPE_CHECKING:  # tasks import it where there are statistics to be kept
-    from skep_table.metadata_write import ColumnReader
+    from skep_table.metadata_write.facts.files import ColumnReader
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,8 @@ from skep_table.commit.transaction import Transaction
 from skep_table.commit.writable import check_writable
 from skep_table.hooks import CommitHook, Committed
 from skep_table.keys.hash_rings import mark, renewed_rings, with_groups_of_rings
-from skep_table.metadata_write import NOTHING_FOUND, FoundByTasks
+from skep_table.metadata_write.kinds.contract import FoundByTasks
+from skep_table.metadata_write.updates import NOTHING_FOUND
 from skep_table.query.cleaned import has_lost_indexes
 from skep_table.slices.history import ids_of_commit, schema_with_ids
 from skep_table.table import HudiTable

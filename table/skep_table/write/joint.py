@@ -25,8 +25,7 @@ from skep_table.query.plan import plan
 from skep_table.query.read import read
 from skep_table.query.request import ReadRequest, Where
 from skep_table.query.unwritten import UnwrittenRowsError, places, with_later
-from skep_table.table import HudiTable
-from skep_table.unwritten import Unwritten
+from skep_table.table import HudiTable, Unwritten
 from skep_table.write.context import Memory
 from skep_table.write.input.given import row_input
 from skep_table.write.input.row_input import RowInput
@@ -78,6 +77,7 @@ class Part(ABC):
 class ChangePart(Part):
     """Updates, deletes and new rows that are computed: see `TableWriter.change`."""
 
+    kind = WriteOperation.UPSERT_PREPPED
     compute: Callable[[HudiTable], pa.Table]
     sets: Collection[str] | None = None
     compute_set: Callable[[HudiTable], pa.Table] | None = None
@@ -85,29 +85,23 @@ class ChangePart(Part):
     def __call__(self, writer: TableWriter) -> WriteResult:
         return writer.change(self.compute, self.sets, self.compute_set)
 
-    @property
-    def kind(self) -> Hashable:
-        return WriteOperation.UPSERT_PREPPED
-
 
 @dataclass(eq=False)
 class RemovalPart(Part):
     """Stored rows that are found and deleted: see `TableWriter.delete_computed`."""
 
+    kind = WriteOperation.DELETE_PREPPED
     compute: Callable[[HudiTable], pa.Table]
 
     def __call__(self, writer: TableWriter) -> WriteResult:
         return writer.delete_computed(self.compute)
-
-    @property
-    def kind(self) -> Hashable:
-        return WriteOperation.DELETE_PREPPED
 
 
 @dataclass(eq=False)
 class RemovalWherePart(Part):
     """Stored rows for which a condition holds: see `TableWriter.delete_where`."""
 
+    kind = WriteOperation.DELETE_PREPPED
     where: Where
 
     def __call__(self, writer: TableWriter) -> WriteResult:
@@ -116,10 +110,6 @@ class RemovalWherePart(Part):
     def compute(self, table: HudiTable) -> pa.Table:
         """The rows, with the columns by which they are deleted."""
         return matching(table, self.where)
-
-    @property
-    def kind(self) -> Hashable:
-        return WriteOperation.DELETE_PREPPED
 
 
 @dataclass(eq=False)
@@ -148,12 +138,14 @@ class FramePart(Part):
         return self.frame.table().nbytes if isinstance(self.frame, RowInput) and self.frame.in_memory else 0
 
 
+_ComputedPart = ChangePart | RemovalPart | RemovalWherePart
+
+
 class JointChanges(Computed):
     """The rows that several statements change, each computed with what those before it change."""
 
-    def __init__(self, engine: FrameEngine, parts: Sequence[ChangePart | RemovalPart | RemovalWherePart]) -> None:
-        deletes = parts[0].kind is WriteOperation.DELETE_PREPPED
-        super().__init__(engine, self._all, deletes=deletes)
+    def __init__(self, engine: FrameEngine, parts: Sequence[_ComputedPart]) -> None:
+        super().__init__(engine, self._all, deletes=parts[0].kind is WriteOperation.DELETE_PREPPED)
         self._parts = parts
 
     def _all(self, table: HudiTable) -> pa.Table:
@@ -282,9 +274,7 @@ def source_of(
     """How the parts, which are of one kind, are written."""
     first = parts[0]
     if isinstance(first, FramePart):
-        return first.operation, JointFrames(
-            engine, [each for each in parts if isinstance(each, FramePart)], runner, memory
-        )
-    computed = [each for each in parts if isinstance(each, (ChangePart, RemovalPart, RemovalWherePart))]
-    operation = WriteOperation.UPSERT_PREPPED if isinstance(first, ChangePart) else WriteOperation.DELETE_PREPPED
-    return operation, JointChanges(engine, computed)
+        frames = [each for each in parts if isinstance(each, FramePart)]
+        return first.operation, JointFrames(engine, frames, runner, memory)
+    computed = [each for each in parts if isinstance(each, _ComputedPart)]
+    return computed[0].kind, JointChanges(engine, computed)

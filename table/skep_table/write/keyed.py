@@ -15,7 +15,7 @@ from skep_format.errors import KeyFieldError
 from skep_format.schema.exact import EXACT, Casts
 from skep_format.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from skep_table.keys import KeyGenerator
-from skep_table.keys.ambiguous import check_unambiguous
+from skep_table.keys.generator import check_unambiguous
 from skep_table.keys.text import column_of, single
 from skep_table.merge.rows import DELETED, PARTIAL, Mask, as_mask
 from skep_table.write.input.conform import conform

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 
 import pyarrow as pa
 
 from skep_format.runner import ReportingRunner, Runner
 from skep_table.hooks import CommitHook
+from skep_table.query.ahead import in_order
 from skep_table.table import HudiTable
 from skep_table.write.context import Memory, WriteContext
 from skep_table.write.flow import TableWriter
@@ -69,24 +69,10 @@ class ArrowEngine:
 
 def keyed_batches(rows: RowInput, keyer: Keyer, memory: Memory) -> Iterator[KeyedBatch]:
     """The rows with their keys, in their order; a few batches ahead on threads."""
-    threads = min(4, os.cpu_count() or 1)
     tables = pieces(rows.batches(), min(PIECE_BYTES, memory.max_bytes // 8))
-
-    def keyed(table: pa.Table) -> list[KeyedBatch]:
-        return KeyedBatch.of(keyer.keyed(table))
-
-    first = next(tables, None)
-    if first is None:
-        yield from keyed(rows.schema.empty_table())
-        return
-    with ThreadPoolExecutor(threads, thread_name_prefix="skep-keys") as pool:
-        ahead = deque([pool.submit(keyed, first)])
-        for table in tables:
-            ahead.append(pool.submit(keyed, table))
-            if len(ahead) > threads:
-                yield from ahead.popleft().result()
-        while ahead:
-            yield from ahead.popleft().result()
+    first = next(tables, rows.schema.empty_table())
+    threads = min(4, os.cpu_count() or 1)
+    yield from in_order(chain([first], tables), lambda table: iter(KeyedBatch.of(keyer.keyed(table))), threads)
 
 
 class LocalWriter(TableWriter):

@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -19,12 +19,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from skep_format.batching import in_groups
 from skep_format.runner import ReportingRunner, Runner, ThreadRunner
 from skep_format.schema.types import RECORD_KEY
 from skep_format.storage import LocalStorage
+from skep_table.keys.hashes import key_hashes
 from skep_table.merge.rows import POSITION
 from skep_table.write.context import Memory, WriteContext
-from skep_table.write.hashing import key_hashes
 from skep_table.write.indexes.tagging import Tagging, locate
 from skep_table.write.input.row_input import pieces
 from skep_table.write.keyed import partition_codes, rows_by, unnamed
@@ -53,31 +54,25 @@ class KeyedRows(Protocol):
 
     def partitions(self) -> Mapping[str, int]:
         """Partition path → rows."""
-        ...
 
     @property
     def all_named(self) -> bool:
         """Whether every row names the file that it was read from, as prepped rows do."""
-        ...
 
     def sample(self, most: int) -> pa.Table:
         """Some of the rows, at most so many, from all over them."""
-        ...
 
     def tag(self, tagging: Tagging | None) -> Tagged:
         """Looks up every row and keeps the tags. None: all rows count as new.
 
         A global index may drop rows, move them to other partitions and add deletes.
         """
-        ...
 
     def write(self, context: WriteContext, plan: BucketPlan) -> list[BucketResult]:
         """Routes the rows to the plan's buckets and writes these."""
-        ...
 
     def release(self) -> None:
         """Frees memory and temporary files; the rows can't be used after it."""
-        ...
 
 
 class ArrowRows:
@@ -137,17 +132,9 @@ class ArrowRows:
 
     def _turns(self, columns: Sequence[str]) -> Iterator[list[tuple[str, pa.Table]]]:
         """The rows of all partitions, of some columns, in lists that fit into memory."""
-        turn: list[tuple[str, pa.Table]] = []
-        size = 0
-        for path in self._rows.labels:
-            for table in StoredRows(self._rows, path, self._memory, columns=columns):
-                if turn and size + table.nbytes > self._memory.max_bytes:
-                    yield turn
-                    turn, size = [], 0
-                turn.append((path, table))
-                size += table.nbytes
-        if turn:
-            yield turn
+        rows, memory = self._rows, self._memory
+        tables = ((path, table) for path in rows.labels for table in StoredRows(rows, path, memory, columns=columns))
+        return in_groups(tables, lambda each: each[1].nbytes, memory.max_bytes)
 
     def _relocated(self, tagging: Tagging) -> dict[str, list[Located]]:
         """All rows of some keys at once: a global index may put rows into other partitions."""
@@ -256,6 +243,7 @@ class KeyedBatch(NamedTuple):
         return [cls(rows, *partition_codes(pa.Table.from_batches([rows]))) for rows in batches]
 
 
+@dataclass(frozen=True, slots=True)
 class StoredRows:
     """The rows of one label in tables, read when they are iterated; pickled, they are these tables.
 
@@ -263,42 +251,32 @@ class StoredRows:
     `positions`, by row, become a helper column.
     """
 
-    def __init__(
-        self,
-        store: RowStore[Any],
-        label: str | int,
-        memory: Memory,
-        *,
-        columns: Sequence[str] | None = None,
-        combine: bool = False,
-        positions: Positions | None = None,
-    ) -> None:
-        self._store = store
-        self._label = label
-        self._memory = memory
-        self._columns = columns
-        self._combine = combine
-        self._positions = positions
+    store: RowStore[Any]
+    label: str | int
+    memory: Memory
+    columns: Sequence[str] | None = None
+    combine: bool = False
+    positions: Positions | None = None
 
     def __iter__(self) -> Iterator[pa.Table]:
         batches = self._batches()
-        size = self._store.size(self._label)
-        if not self._store.is_spilled or size <= self._memory.max_bytes:
+        size = self.store.size(self.label)
+        if not self.store.is_spilled or size <= self.memory.max_bytes:
             held = pa.Table.from_batches(list(batches))
-            as_is = not self._combine and held.num_rows >= _MANY_ROWS * held.column(0).num_chunks
+            as_is = not self.combine and held.num_rows >= _MANY_ROWS * held.column(0).num_chunks
             yield held if as_is else held.combine_chunks()
-        elif self._combine:
-            yield from by_key(batches, size, self._memory)
+        elif self.combine:
+            yield from by_key(batches, size, self.memory)
         else:
-            yield from pieces(batches, min(self._memory.max_bytes, PIECE_BYTES))
+            yield from pieces(batches, min(self.memory.max_bytes, PIECE_BYTES))
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         start = 0
-        for batch in self._store.batches(self._label, self._columns):
-            if self._positions is None:
+        for batch in self.store.batches(self.label, self.columns):
+            if self.positions is None:
                 yield batch
             else:
-                part = self._positions[start : start + batch.num_rows]
+                part = self.positions[start : start + batch.num_rows]
                 start += batch.num_rows
                 yield batch.append_column(POSITION, pa.array(part))
 

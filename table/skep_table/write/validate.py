@@ -6,9 +6,9 @@ SQL is Spark's; the table's context has what answers it, over the rows before th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import sqlglot
 from sqlglot import exp
@@ -32,12 +32,9 @@ _PLACEHOLDER: Final = "<TABLE_NAME>"
 _TABLE: Final = "validated"
 
 
-class Validator(Protocol):
-    """What an entry point of the group `skep.validators` is."""
-
-    def __call__(self, before: HudiTable, after: HudiTable, metadata: CommitMetadata) -> None:
-        """Raises ValidationError for a write that must not commit."""
-        ...
+Validator = Callable[[HudiTable, HudiTable, CommitMetadata], None]
+"""What an entry point of the group `skep.validators` is: gets the table before and after the write, and the metadata of
+that. Raises ValidationError for a write that must not commit."""
 
 
 def validate(table: HudiTable, instant: Instant, metadata: CommitMetadata, options: Options) -> None:

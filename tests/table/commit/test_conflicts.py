@@ -12,7 +12,6 @@ from typing import IO, Any, ClassVar
 import pyarrow as pa
 import pytest
 
-from skep_format.clock import SYSTEM_CLOCK
 from skep_format.errors import CommitConflictError, OptionError, TableMismatchError
 from skep_format.instant_time import InstantTime
 from skep_format.options import Options
@@ -24,7 +23,7 @@ from skep_format.timeline.plans import ClusteringGroup, ClusteringPlan, Requeste
 from skep_format.timeline.write import complete, create_requested, transition_to_inflight
 from skep_table.commit.concurrency.conflict import strategy_of
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.heartbeat import Heartbeat, HeartbeatLimits
+from skep_table.commit.heartbeat import Heartbeat
 from skep_table.commit.transaction import Transaction
 from skep_table.events import Event, Events
 from skep_table.query import ReadRequest, read
@@ -341,7 +340,7 @@ class TestEarly:
     def test_a_jvm_writer_is_seen_by_its_markers(self, table: HudiTable, rows: Rows) -> None:
         base = table.view().slices("p")[0].base_file
         assert base is not None
-        heart = Heartbeat(table.storage, HeartbeatLimits.of(Options()), SYSTEM_CLOCK)
+        heart = Heartbeat(table.context)
         time = str(int(table.timeline.instants[-1].requested_time) + 1)
         heart.announce(time)
         requested = create_requested(table, Instant(InstantTime(time), Action.COMMIT, State.REQUESTED))

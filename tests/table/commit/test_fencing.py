@@ -18,7 +18,7 @@ from skep_format.timeline.write import stage
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.pending import LOCK_ID
 from skep_table.events import Event, Events
-from skep_table.locks.agent import agent_facts
+from skep_table.locks.holders import agent_facts
 from skep_table.locks.storage import LOCK_FILE, Lease, StorageLock
 from skep_table.query import ReadRequest, read
 from skep_table.services.clustering.cluster import execute_pending_clusterings, schedule_clustering

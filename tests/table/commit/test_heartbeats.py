@@ -15,7 +15,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from skep_format.clock import SYSTEM_CLOCK
 from skep_format.errors import (
     AlreadyExistsError,
     CommitConflictError,
@@ -30,7 +29,7 @@ from skep_format.timeline.instant import Action, Instant, State
 from skep_format.timeline.metadata import CommitMetadata
 from skep_format.timeline.write import create_requested, transition_to_inflight
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.heartbeat import FOLDER, Heartbeat, HeartbeatLimits, heartbeat_path, writer_details
+from skep_table.commit.heartbeat import FOLDER, Heartbeat, heartbeat_path, writer_details
 from skep_table.commit.transaction import Transaction
 from skep_table.commit.undo.rollback import request_rollback
 from skep_table.runtime.process import ProcessName, this_process
@@ -163,8 +162,7 @@ def test_the_heart_beats_while_the_job_runs(table: HudiTable) -> None:
 
 
 def test_a_heart_takes_no_time_that_is_anothers(table: HudiTable) -> None:
-    pulse = HeartbeatLimits.of(Options())
-    one, two = (Heartbeat(table.storage, pulse, SYSTEM_CLOCK) for _ in range(2))
+    one, two = Heartbeat(table.context), Heartbeat(table.context)
     one.announce("20310101000000000")
     with pytest.raises(AlreadyExistsError):
         two.announce("20310101000000000")

@@ -18,7 +18,7 @@ from skep_format.timeline.instant import Action, Instant, State
 from skep_format.timeline.timeline import format_instant_time
 from skep_format.timeline.write import create_requested, transition_to_inflight
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.heartbeat import Heartbeat, HeartbeatLimits, heartbeat_path
+from skep_table.commit.heartbeat import Heartbeat, heartbeat_path
 from skep_table.commit.undo.rollback import roll_back
 from skep_table.locks.storage import StorageLock
 from skep_table.services.cleaning.clean import schedule_clean
@@ -197,7 +197,7 @@ class TestOneThatWasOnlyJustShown:
         hudis = shown_by_hudi(table, inflight, seconds=15 if of == "one that had its time" else 0)
         if of in ("a dead one", "skep's own"):
             table.storage.delete(heartbeat_path(hudis.requested_time))
-        heart = Heartbeat(table.storage, HeartbeatLimits(60, 120), SYSTEM_CLOCK)
+        heart = Heartbeat(table.context)
         if of == "skep's own":
             heart.announce(hudis.requested_time)
         self.written(table, rows(["a"]), ObservedClock(lambda: pytest.fail("it waits")))

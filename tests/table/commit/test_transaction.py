@@ -41,7 +41,7 @@ from skep_table.commit.parts.markers import create_marker, list_ahead, list_mark
 from skep_table.commit.transaction import Transaction
 from skep_table.events import Event, Events
 from skep_table.lock import InProcessLock
-from skep_table.metadata_write import has_metadata_table
+from skep_table.metadata_write.own import has_metadata_table
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from skep_format.errors import KeyFieldError
 from skep_table.merge import DELETED, MergeRule, MergeStep, Updates, latest_per_key, mark_deleted
-from skep_table.merge.ordering import comparable
+from skep_table.merge.combine import comparable
 
 KEY = "_hoodie_record_key"
 EVENT = MergeRule(("ts",), MergeStep(by_ordering=True), MergeStep(by_ordering=True))

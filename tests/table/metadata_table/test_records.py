@@ -42,6 +42,7 @@ from skep_format.schema.types import (
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.entries import Entries, latest
 from skep_table.metadata_table.records.bloom_filters import bloom_filters_update
+from skep_table.metadata_table.records.build import PartitionUpdate
 from skep_table.metadata_table.records.column_stats import column_stats_update, indexable, partition_stats_update
 from skep_table.metadata_table.records.record_index import record_index_update
 from skep_table.metadata_table.records.secondary_index import secondary_index_update, secondary_keys, sharded_parts
@@ -53,7 +54,6 @@ from skep_table.metadata_table.records.summaries import (
     summaries_without_rows,
     summary_of,
 )
-from skep_table.metadata_table.records.update import PartitionUpdate
 from skep_table.metadata_table.values import statistics
 from skep_table.query.filters.predicate import Bounds, ColumnRef, Comparison, IsNull, Literal, Predicate
 from skep_table.table import HudiTable

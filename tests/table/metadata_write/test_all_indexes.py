@@ -25,8 +25,9 @@ from skep_table.commit.parts.metadata_table import create_missing
 from skep_table.events import Events
 from skep_table.metadata_table.definitions import IndexDefinition
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
-from skep_table.metadata_write import create_metadata_table, delete_metadata_table
 from skep_table.metadata_write.definitions import definitions_of
+from skep_table.metadata_write.drop import delete_metadata_table
+from skep_table.metadata_write.making.create import create_metadata_table
 from skep_table.query import ReadRequest, read
 from skep_table.services.automatic import maintain
 from skep_table.services.cleaning.clean import clean

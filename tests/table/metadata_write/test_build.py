@@ -29,14 +29,11 @@ from skep_table.metadata_table.partitions import (
     RECORD_INDEX,
     member_of,
 )
-from skep_table.metadata_write import (
-    create_metadata_table,
-    delete_metadata_table,
-    drop_indexes,
-    open_own,
-    partitions_of_options,
-)
 from skep_table.metadata_write.definitions import definitions_of, is_partitioned_record_index, write_definitions
+from skep_table.metadata_write.drop import delete_metadata_table, drop_indexes
+from skep_table.metadata_write.making.create import create_metadata_table
+from skep_table.metadata_write.options import partitions_of_options
+from skep_table.metadata_write.own import open_own
 from skep_table.query import ReadRequest, read
 from skep_table.services.compaction.compact import schedule_compaction
 from skep_table.table import HudiTable

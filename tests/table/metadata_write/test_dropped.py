@@ -23,13 +23,12 @@ from skep_format.schema.types import LongType
 from skep_format.table_config import TableType, update_table_config
 from skep_format.timeline.instant import Action, Instant, State
 from skep_table.commit.parts import participants
-from skep_table.commit.parts.metadata_records import drop_overtaken
-from skep_table.commit.parts.metadata_table import name_dropped
+from skep_table.commit.parts.metadata_table import drop_overtaken, name_dropped
 from skep_table.metadata_table.definitions import IndexDefinition
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
-from skep_table.metadata_write import create_metadata_table, dropped_indexes
 from skep_table.metadata_write.definitions import definitions_of
-from skep_table.metadata_write.dropped import DROPPED_INDEXES
+from skep_table.metadata_write.drop import DROPPED_INDEXES, dropped_indexes
+from skep_table.metadata_write.making.create import create_metadata_table
 from skep_table.query import ReadRequest, read
 from skep_table.services.automatic import after_commit
 from skep_table.services.compaction.compact import execute_pending_compactions, schedule_compaction

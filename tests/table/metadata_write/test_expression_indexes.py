@@ -18,7 +18,7 @@ from skep_format.table_config import TableType
 from skep_format.timeline.instant import Action, Instant, State
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.parts import participants
-from skep_table.commit.parts.metadata_records import drop_overtaken
+from skep_table.commit.parts.metadata_table import drop_overtaken
 from skep_table.metadata_table.definitions import INDEX_DEFINITIONS
 from skep_table.metadata_table.partitions import BLOOM_MEMBER, FILES, STATS_MEMBER
 from skep_table.query import ReadRequest, read

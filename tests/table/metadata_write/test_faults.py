@@ -29,7 +29,9 @@ from skep_format.table_config import TableType
 from skep_format.timeline.instant import Action
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.definitions import IndexDefinition
-from skep_table.metadata_write import create_metadata_table, dropped_indexes, open_own
+from skep_table.metadata_write.drop import dropped_indexes
+from skep_table.metadata_write.making.create import create_metadata_table
+from skep_table.metadata_write.own import open_own
 from skep_table.query import ReadRequest, read
 from skep_table.services.cleaning.clean import clean, execute_pending_cleans
 from skep_table.services.cleaning.ttl import expire_partitions

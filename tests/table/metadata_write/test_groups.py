@@ -10,8 +10,9 @@ from metadata_listings import frame, new_table, writer
 from skep_format.options import Options
 from skep_format.table_config import TableType
 from skep_table.metadata_table.partitions import RECORD_INDEX
-from skep_table.metadata_write import open_own, started_groups
-from skep_table.metadata_write.making.groups import RecordGroups
+from skep_table.metadata_write.making.create import started_groups
+from skep_table.metadata_write.making.spreading import RecordGroups
+from skep_table.metadata_write.own import open_own
 
 PREFIX = "hoodie.metadata.record"
 MILLION = 10**6

@@ -14,7 +14,8 @@ from skep_format.errors import MetadataTableError
 from skep_format.table_config import TableType, update_table_config
 from skep_format.timeline.instant import Action
 from skep_table.commit.parts.metadata_table import drop_metadata_table
-from skep_table.metadata_write import last_compaction, open_own
+from skep_table.metadata_write.compaction.compact import last_compaction
+from skep_table.metadata_write.own import open_own
 from skep_table.services.automatic import maintain
 from skep_table.services.cleaning.archive import archive
 from skep_table.services.cleaning.clean import clean

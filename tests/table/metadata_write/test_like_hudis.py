@@ -22,7 +22,8 @@ from skep_format.timeline.plans import CleanMetadata
 from skep_table.metadata_table import FOLDER
 from skep_table.metadata_table.partitions import FILES
 from skep_table.metadata_table.records.files import files_of_clean, files_of_commit
-from skep_table.metadata_write import create_metadata_table, open_own
+from skep_table.metadata_write.making.create import create_metadata_table
+from skep_table.metadata_write.own import open_own
 from skep_table.metadata_write.records import entries_of, hfile_of, record_schema
 from skep_table.table import HudiTable
 

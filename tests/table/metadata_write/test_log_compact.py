@@ -19,8 +19,8 @@ from skep_format.timeline.instant import Action, Instant, State
 from skep_format.timeline.metadata import WriteOperation
 from skep_format.timeline.plans import InstantInfo, RollbackPlan
 from skep_format.timeline.write import create_requested, transition_to_inflight
-from skep_table.metadata_write import create_metadata_table, open_own
-from skep_table.metadata_write.own import files_by_partition
+from skep_table.metadata_write.making.create import create_metadata_table
+from skep_table.metadata_write.own import files_by_partition, open_own
 from skep_table.services.cleaning.clean import clean
 from skep_table.services.compaction.compact import compact, execute_pending_compactions, schedule_compaction
 from skep_table.services.metadata.indexing import index_named

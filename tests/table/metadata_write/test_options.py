@@ -15,9 +15,10 @@ from skep_format.options import IneffectiveOptionWarning, Options
 from skep_format.table_config import TableType
 from skep_format.versions import format_of_version
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, RECORD_INDEX
-from skep_table.metadata_write import is_compaction_due, last_compaction, open_own
-from skep_table.metadata_write.making.groups import RecordGroups
+from skep_table.metadata_write.compaction.compact import is_compaction_due, last_compaction
+from skep_table.metadata_write.making.spreading import RecordGroups
 from skep_table.metadata_write.options import COMPACT_DELTA_SECONDS
+from skep_table.metadata_write.own import open_own
 from skep_table.services.metadata.indexing import indexes_of
 from skep_table.services.metadata.upkeep import is_metadata_table_due, maintain_metadata_table
 from skep_table.services.metadata_check import check_metadata_table

@@ -44,7 +44,7 @@ from skep_table.metadata_table.records.column_stats import column_stats_update, 
 from skep_table.metadata_table.records.record_index import record_index_update
 from skep_table.metadata_table.records.secondary_index import secondary_index_update, secondary_keys, sharded_parts
 from skep_table.metadata_table.records.summaries import ColumnSummary, summaries_of_rows, summaries_without_rows
-from skep_table.metadata_write import open_own
+from skep_table.metadata_write.own import open_own
 from skep_table.metadata_write.records import entries_of, hfile_of, record_schema
 from skep_table.query import ReadRequest, execute, plan, read
 from skep_table.slices import read_slice

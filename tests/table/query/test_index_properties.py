@@ -40,7 +40,8 @@ from skep_table.metadata_table.records.secondary_index import (
     secondary_prefixes,
 )
 from skep_table.metadata_table.records.summaries import ColumnSummary, summaries_of_rows
-from skep_table.metadata_write import open_own, write_delta_commit
+from skep_table.metadata_write.delta_commit import write_delta_commit
+from skep_table.metadata_write.own import open_own
 from skep_table.query import ReadRequest, plan, read
 from skep_table.query.explain import explain
 from skep_table.query.filters.text import parse_predicate

@@ -10,7 +10,7 @@ from metadata_listings import assert_alike, frame, reopened, writer
 from skep_format.storage import LocalStorage
 from skep_format.timeline.instant import Action, Instant
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, PARTITION_STATS, RECORD_INDEX
-from skep_table.metadata_write import building_partitions
+from skep_table.metadata_write.own import building_partitions
 from skep_table.services.cleaning.clean import clean
 from skep_table.services.clustering.cluster import cluster
 from skep_table.services.compaction.compact import execute_pending_compactions, schedule_compaction

@@ -11,10 +11,12 @@ from metadata_listings import assert_alike, frame, new_table, reopened, writer
 from skep_format.table_config import TableType
 from skep_format.timeline.instant import Action
 from skep_format.timeline.write import delete_pending, transition_to_inflight
-from skep_table.commit.heartbeat import Heartbeat, HeartbeatLimits
+from skep_table.commit.heartbeat import Heartbeat
 from skep_table.commit.parts.metadata_table import metadata_clock
-from skep_table.metadata_write import building_partitions, create_metadata_table, last_compaction, open_own
-from skep_table.metadata_write.dropped import DROPPED_INDEXES
+from skep_table.metadata_write.compaction.compact import last_compaction
+from skep_table.metadata_write.drop import DROPPED_INDEXES
+from skep_table.metadata_write.making.create import create_metadata_table
+from skep_table.metadata_write.own import building_partitions, open_own
 from skep_table.services.automatic import after_commit
 from skep_table.services.metadata.index_build import build_index, execute_pending_indexing
 from skep_table.services.undo.rollback import roll_back_instant
@@ -102,7 +104,7 @@ def test_a_plan_that_is_carried_out_keeps_the_metadata_table_from_compaction(tab
     planned = scheduled(table)
     upserts(table)
     now = reopened(table)
-    heartbeat = Heartbeat(now.storage, HeartbeatLimits.of(now.options), now.context.clock)
+    heartbeat = Heartbeat(now.context)
     heartbeat.announce(planned.requested_time)
     inflight = transition_to_inflight(now, planned)
     heartbeat.start()

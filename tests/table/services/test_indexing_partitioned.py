@@ -18,8 +18,8 @@ from skep_format.runner import ThreadRunner
 from skep_format.table_config import TableType
 from skep_format.timeline.instant import Action, Instant
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, FILES, RECORD_INDEX
-from skep_table.metadata_write import building_partitions
 from skep_table.metadata_write.definitions import is_partitioned_record_index
+from skep_table.metadata_write.own import building_partitions
 from skep_table.services.automatic import after_commit
 from skep_table.services.metadata.index_build import build_index, execute_pending_indexing
 from skep_table.services.metadata.index_plan import schedule_index

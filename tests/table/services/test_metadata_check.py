@@ -45,8 +45,9 @@ from skep_table.metadata_table.records.record_index import record_index_update
 from skep_table.metadata_table.records.secondary_index import secondary_index_update, secondary_keys
 from skep_table.metadata_table.records.summaries import ColumnSummary, summaries_of_rows, summary_of
 from skep_table.metadata_table.values import statistics
-from skep_table.metadata_write import open_own, write_delta_commit
 from skep_table.metadata_write.definitions import stats_columns
+from skep_table.metadata_write.delta_commit import write_delta_commit
+from skep_table.metadata_write.own import open_own
 from skep_table.services.cleaning.clean import clean, schedule_clean
 from skep_table.services.clustering.cluster import cluster
 from skep_table.services.compaction.compact import compact, schedule_compaction

@@ -20,7 +20,7 @@ from skep_format.schema.arrow import from_arrow, to_arrow
 from skep_table.merge import latest_per_key
 from skep_table.query.filters.text import parse_predicate
 from skep_table.slices import read_slice
-from skep_table.slices.commit_times import CommitTimes
+from skep_table.slices.context import CommitTimes
 
 MERGE_BYTES = "hoodie.memory.merge.max.size"
 SPILL_FOLDER = "hoodie.memory.spillable.map.path"

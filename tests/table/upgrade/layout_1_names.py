@@ -7,7 +7,7 @@ from pathlib import Path
 
 from skep_format.timeline.layout import layout_1
 from skep_table.table import HudiTable
-from skep_table.upgrade.completion import modification_of_time
+from skep_table.upgrade.instants import modification_of_time
 
 
 def name_as_in_layout_1(table: HudiTable) -> None:

@@ -25,7 +25,7 @@ from skep_table.services.compaction.compact import compact, schedule_compaction
 from skep_table.services.fsck import fsck
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.upgrade import change_version, plan_version_change
-from skep_table.upgrade.completion import CompletionTimes, modification_of_time
+from skep_table.upgrade.instants import CompletionTimes, modification_of_time
 from skep_table.write.local import LocalWriter
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from faulty_storage import CHANGES, FaultyStorage
 from skep_format.errors import StorageError
 from skep_format.table_config import TableType
 from skep_table.services.cleaning.archive import archive
-from skep_table.upgrade.settle import settle
+from skep_table.upgrade.change import settle
 from skep_table.write.local import LocalWriter
 
 if TYPE_CHECKING:

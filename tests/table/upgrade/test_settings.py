@@ -12,7 +12,7 @@ from skep_format.storage import LocalStorage
 from skep_format.table_config import MergeMode, TableConfig, TableType
 from skep_table.table import HudiTable
 from skep_table.upgrade import plan_version_change
-from skep_table.upgrade.refusals import check_settings
+from skep_table.upgrade.route import check_settings
 from skep_table.upgrade.settings import settings_after
 
 MODEL = "org.apache.hudi.common.model."

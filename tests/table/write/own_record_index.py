@@ -20,9 +20,10 @@ from skep_table.metadata_table import group_numbers
 from skep_table.metadata_table.definitions import INDEX_DEFINITIONS, INDEX_DEFINITIONS_PROPERTY, IndexDefinition
 from skep_table.metadata_table.partitions import FILES, RECORD_INDEX
 from skep_table.metadata_table.records.record_index import record_index_update
-from skep_table.metadata_write import drop_indexes, open_own
 from skep_table.metadata_write.definitions import IS_PARTITIONED, definitions_of, write_definitions
 from skep_table.metadata_write.delta_commit import delete_entries
+from skep_table.metadata_write.drop import drop_indexes
+from skep_table.metadata_write.own import open_own
 from skep_table.metadata_write.records import entries_of, hfile_of, record_schema
 from skep_table.query import ReadRequest, read
 from skep_table.table import HudiTable

@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skep_table.write.hashing import key_hashes
+from skep_table.keys.hashes import key_hashes
 
 PINNED = [16294208416658607535, 14409819318913866626, 9524265889144550203]
 

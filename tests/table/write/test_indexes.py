@@ -35,7 +35,7 @@ from skep_table import plug_ins
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.keys.buckets import BUCKETS_BY_PARTITION, GroupNames, bucket_numbers, ring_hashes
 from skep_table.keys.hash_rings import ring_for_writing, ring_of
-from skep_table.keys.xxhash32 import xxhash32
+from skep_table.keys.hashes import xxhash32
 from skep_table.merge.rows import DELETED
 from skep_table.metadata_table import java_hashes
 from skep_table.query import ReadRequest

@@ -26,8 +26,7 @@ from skep_table.commit.create import TableSpec, create_table
 from skep_table.merge.rows import DELETED, PARTIAL
 from skep_table.query import ReadRequest, read
 from skep_table.query.unwritten import UnwrittenRowsError
-from skep_table.table import HudiTable
-from skep_table.unwritten import Unwritten
+from skep_table.table import HudiTable, Unwritten
 from skep_table.write.joint import ChangePart, FramePart, Part, RemovalPart, RemovalWherePart
 from skep_table.write.local import LocalWriter
 from skep_table.write.result import RowCounts, WriteResult

@@ -19,7 +19,7 @@ from skep_format.storage import LocalStorage
 from skep_format.table_config import MergeMode
 from skep_table import plug_ins
 from skep_table.commit.create import create_table
-from skep_table.keys import own
+from skep_table.keys import generator
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
 from skep_table.table import HudiTable
@@ -297,10 +297,10 @@ class ByFirstLetter:
 
 @pytest.fixture
 def plugged(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = EntryPoint("com.example.ByFirstLetter", "x:y", own.GROUP)
+    entry = EntryPoint("com.example.ByFirstLetter", "x:y", generator.GROUP)
     monkeypatch.setattr(EntryPoint, "load", lambda _self: ByFirstLetter)
     monkeypatch.setattr(plug_ins, "entry_points", lambda group, name: [entry] if name == entry.name else [])
-    own._find.cache_clear()
+    generator._find.cache_clear()
 
 
 @pytest.mark.usefixtures("plugged")
@@ -319,11 +319,11 @@ def test_a_key_generator_of_ones_own(tmp_path: Path) -> None:
         write(table, ROWS.slice(0, 1).set_column(0, "id", pa.array([""])))
     with pytest.raises(KeyFieldError, match="can't be a folder"):
         write(table, **{"mine.prefix": "../"})
-    own._find.cache_clear()
+    generator._find.cache_clear()
 
 
 def test_a_key_generator_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    own._find.cache_clear()
+    generator._find.cache_clear()
     with pytest.raises(UnsupportedError, match=r"com\.example\.Nope is not supported"):
         make(tmp_path / "t", **{**BASE, f"{WRITE}keygenerator.class": "com.example.Nope"})
 

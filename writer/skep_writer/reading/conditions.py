@@ -33,7 +33,7 @@ from skep_table.query.filters.predicate import (
     equal_to,
     is_nan,
 )
-from skep_table.slices.commit_times import CommitTimes
+from skep_table.slices.context import CommitTimes
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -23,8 +23,8 @@ import pyarrow as pa
 from skep_format.errors import RowsChangedError
 from skep_format.runner import Runner, ThreadRunner
 from skep_format.schema.types import RECORD_KEY
+from skep_table.keys.hashes import key_hashes
 from skep_table.keys.text import single
-from skep_table.write.hashing import key_hashes
 from skep_table.write.indexes.contract import Candidates, KeyLookUp
 from skep_table.write.indexes.global_tagging import tagged_counts
 from skep_table.write.indexes.tagging import (

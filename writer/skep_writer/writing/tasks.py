@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from skep_format.errors import InputError, KeyFieldError, SkepError
 from skep_format.schema.types import RECORD_KEY
+from skep_table.keys.hashes import key_hashes
 from skep_table.merge.rows import POSITION
 from skep_table.write.context import WriteContext
-from skep_table.write.hashing import key_hashes
 from skep_table.write.keyed import Keyer, partition_codes, rows_by, unnamed
 from skep_table.write.output.bucket import BucketResult, write_bucket
 from skep_table.write.planning.profile import Bucket, BucketPlan

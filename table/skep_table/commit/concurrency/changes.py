@@ -46,12 +46,13 @@ def groups_of(metadata: CommitMetadata) -> frozenset[FileGroupId]:
     written = [
         FileGroupId(path, stat.file_id) for path, stats in metadata.partition_to_write_stats.items() for stat in stats
     ]
-    replaced = [
-        FileGroupId(path, file_id)
-        for path, file_ids in (metadata.partition_to_replace_file_ids or {}).items()
-        for file_id in file_ids
-    ]
-    return frozenset(group for group in written + replaced if group.file_id)
+    return frozenset(group for group in (*written, *replaced_groups(metadata)) if group.file_id)
+
+
+def replaced_groups(metadata: CommitMetadata) -> frozenset[FileGroupId]:
+    """The file groups that a commit replaced."""
+    replaced = metadata.partition_to_replace_file_ids or {}
+    return frozenset(FileGroupId(path, file_id) for path, file_ids in replaced.items() for file_id in file_ids)
 
 
 def services_planned_after(table: HudiTable, time: InstantTime) -> Iterator[Instant]:

@@ -10,23 +10,31 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from skep_format.errors import CommitConflictError, OptionError
+from skep_format.errors import CommitConflictError, OptionError, UnsupportedError
 from skep_format.instant_time import InstantTime
 from skep_format.names import BaseFileName, FileGroupId, LogFileName
 from skep_format.options import Options
 from skep_format.storage import Storage
+from skep_format.table_config import TableConfig
 from skep_format.timeline.instant import DATA_ACTIONS, Action, Instant
 from skep_format.timeline.metadata import CommitMetadata, WriteOperation
 from skep_table.commit.concurrency.changes import (
     completed_since,
     groups_of,
     is_clustering,
+    replaced_groups,
     services_planned_after,
     touched_groups,
 )
 from skep_table.commit.concurrency.new_keys import keys_inserted_by_both
-from skep_table.commit.heartbeat import ActiveWriters, HeartbeatLimits
-from skep_table.commit.options import CONFLICT_STRATEGY, EARLY_COMMIT_CHECK, EARLY_DETECTION, Concurrency
+from skep_table.commit.heartbeat import ActiveWriters
+from skep_table.commit.options import (
+    CONCURRENCY_MODE,
+    CONFLICT_STRATEGY,
+    EARLY_COMMIT_CHECK,
+    EARLY_DETECTION,
+    Concurrency,
+)
 from skep_table.commit.parts.markers import list_markers
 from skep_table.commit.writable import check_version
 from skep_table.keys.buckets import BUCKET_NAMES, UUID_NAMES, GroupNames
@@ -96,6 +104,10 @@ def strict(candidate: CommitCandidate) -> None:
 def non_blocking(candidate: CommitCandidate) -> None:
     """Writes append to the same file groups without a conflict; one fails only where its rows would be hidden.
 
+    A key determines the bucket of its row, the bucket the name of its file group, and a log file belongs to the slice
+    on which its delta commit completed (format guide 14.9). So whatever completes meanwhile, the rows of a write are
+    found, and readers merge them by the table's rule. What is left to be refused is what would hide rows.
+
     That is where its file group was replaced or is being clustered, where a group of another name has its bucket, and
     where a log compaction was planned over it: the rows that it merged sort behind those of a write that was
     requested before it.
@@ -108,18 +120,14 @@ def non_blocking(candidate: CommitCandidate) -> None:
         renamed = {g for g in theirs if by_key.get(BUCKET_NAMES.conflict_key(g), g) != g}
         if renamed:
             raise conflict(table, other, renamed, f"made {len(renamed)} file groups of buckets that this write has too")
-        hiding = _replaced_groups(table, other)
+        if is_clustering(table, other):
+            hiding = theirs
+        else:
+            hiding = replaced_groups(table.commit_metadata(other)) if other.is_completed else frozenset()
         if _is_log_compaction(table, other) and other.requested_time.is_after(candidate.instant.requested_time):
             hiding |= theirs
         if both := ours & hiding:
             raise conflict(table, other, both, f"replaces {len(both)} of the file groups of this write")
-
-
-def _replaced_groups(table: HudiTable, other: Instant) -> frozenset[FileGroupId]:
-    if is_clustering(table, other):
-        return touched_groups(table, other)
-    replaced = table.commit_metadata(other).partition_to_replace_file_ids if other.is_completed else None
-    return frozenset(FileGroupId(path, file_id) for path, file_ids in (replaced or {}).items() for file_id in file_ids)
 
 
 _PACKAGE: Final = "org.apache.hudi.client.transaction"
@@ -286,7 +294,7 @@ def refuse_early(began: HudiTable, instant: Instant, profile: CommitMetadata | N
     check_version(began, table)
     key = GroupNames.of(table.config, began.options).conflict_key
     ours = set(map(key, groups))
-    writers = ActiveWriters(table.storage, HeartbeatLimits.of(began.options), began.context.clock)
+    writers = ActiveWriters(table.context)
     for other in table.timeline.pending():
         if other.action not in DATA_ACTIONS or other.requested_time.is_at_or_after(instant.requested_time):
             continue  # the later one fails
@@ -311,3 +319,38 @@ def _marked(storage: Storage, instant_time: InstantTime) -> frozenset[FileGroupI
         if name is not None:
             found.add(FileGroupId(marker.partition_path, name.file_id))
     return frozenset(found)
+
+
+def check_concurrency(table: HudiTable, action: Action) -> None:
+    """UnsupportedError where the options ask for non-blocking writes, and the table or the action rules them out."""
+    options = table.options
+    if not Concurrency.of(options).is_non_blocking:
+        return
+    reason = _missing(table, options)
+    if reason is None and action is Action.REPLACE_COMMIT:
+        reason = (
+            "replacing file groups or partitions is not possible with it: other writers would go on with the names of"
+            " the groups that are replaced, and their rows would be hidden"
+        )
+    if reason is not None:
+        raise UnsupportedError(
+            f"table {table.config.name}: {CONCURRENCY_MODE.key}={options[CONCURRENCY_MODE.key]}: {reason}",
+            hint="optimistic_concurrency_control is possible",
+            option=CONCURRENCY_MODE.key,
+            table=table.config.name,
+            path=table.storage.root,
+        )
+
+
+def _missing(table: HudiTable, options: Options) -> str | None:
+    config: TableConfig = table.config
+    if not table.format.logs.of_delta_commit:
+        return (
+            f"version {config.version} of the table does not know it: its log files are named by the slice, and those"
+            " of a write that completes after a compaction was planned would be lost"
+        )
+    if not config.is_mor:
+        return "it needs a merge-on-read table, as writers append to log files"
+    if not GroupNames.of(config, options).by_key:
+        return "it needs a simple bucket index (hoodie.index.type=BUCKET), by which all writers name file groups alike"
+    return None

@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 from skep_format.errors import CommitConflictError
 from skep_format.timeline.instant import Action
-from skep_table.commit.heartbeat import ActiveWriters, HeartbeatLimits
-from skep_table.metadata_write import building_partitions, planned_partitions
+from skep_table.commit.heartbeat import ActiveWriters
+from skep_table.metadata_write.own import building_partitions, planned_partitions
 from skep_table.table import HudiTable
 
 
@@ -22,7 +22,7 @@ def reserved_partitions(table: HudiTable) -> frozenset[str]:
     dropped = {each: set(names) - set(building) for each, names in plans.items()}
     if not any(dropped.values()):
         return frozenset()
-    writers = ActiveWriters(table.storage, HeartbeatLimits.of(table.options), table.context.clock)
+    writers = ActiveWriters(table.context)
     active = (names for each, names in dropped.items() if writers.is_active(each.requested_time))
     return frozenset().union(*active)
 

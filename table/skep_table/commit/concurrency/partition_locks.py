@@ -23,7 +23,6 @@ class HasPartitions(Protocol):
 
     def of_partition(self, partition_path: str, on_lost: Callable[[LeaseLostError], None]) -> Lock:
         """A lock of its own, which neither waits for the table's lock nor blocks it."""
-        ...
 
 
 class PartitionLocks:

@@ -20,7 +20,7 @@ from skep_format.names import META_FOLDER
 from skep_format.schema.types import Schema
 from skep_format.timeline.instant import DATA_ACTIONS, Instant
 from skep_format.timeline.metadata import CommitMetadata
-from skep_table.commit.parts.participants import Participant
+from skep_table.commit.parts.participant import Participant
 from skep_table.table import HudiTable
 
 BATCH_ID: Final = "skep.batch_id"
@@ -88,7 +88,7 @@ class CommitLabel:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchRecord:
+class BatchRecord(Participant):
     """The record of one batch as a participant: written before the instant completes, without effect until then.
 
     So a rollback by another process has nothing to undo.
@@ -99,9 +99,6 @@ class BatchRecord:
     def prepare(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:  # noqa: ARG002
         """Records that the instant is about to commit the batch."""
         _record(table, self.batch_id, instant.requested_time)
-
-    def commit(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:
-        """Nothing: the record has effect once the instant is complete."""
 
     def abort(self, table: HudiTable, instant: Instant) -> None:
         """Deletes the record."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
 
 from skep_format.instant_time import InstantTime
@@ -41,7 +41,7 @@ def files_of_instant(table: HudiTable, instant_time: InstantTime) -> list[str]:
     markers = naming_markers(table, instant_time)
     if markers is not None:
         return sorted({marker.data_path for marker in markers})
-    look = partial(_bearing, table.storage, instant_time)
+    look = partial(bearing, table.storage, instant_time)
     listed = table.context.runner.map(look, table.view(metadata=False).partitions())
     return sorted(path for paths in listed for path in paths)
 
@@ -56,7 +56,8 @@ def own_files(table: HudiTable, instant_time: InstantTime, paths: Iterable[str])
     return [path for path in paths if is_own(path)]
 
 
-def _bearing(storage: Storage, instant_time: InstantTime, partition: str) -> list[str]:
+def bearing(storage: Storage, instant_time: InstantTime, partition: str) -> list[str]:
+    """The data files of a partition with the instant's time in their names."""
     found = []
     for file in storage.list_prefix(partition):
         name = BaseFileName.parse(file.name) or LogFileName.parse(file.name)
@@ -88,15 +89,8 @@ def delete_new_partitions(storage: Storage, paths: Iterable[str], instant_time: 
         alone = len(there) == 1 and there[0].name in METAFILES
         if alone and (read_metafile(storage, partition) or {}).get("commitTime") == instant_time:
             storage.delete(there[0].path)
-            for folder in _upwards(partition):
-                if storage.list_prefix(folder, recursive=True):
-                    break
+            folder = partition  # and those above it, without the table's own
+            while folder and not storage.list_prefix(folder, recursive=True):
+                assert folder != META_FOLDER
                 storage.delete_folder(folder)
-
-
-def _upwards(partition: str) -> Iterator[str]:
-    """The partition's folder and those above it, without the table's own."""
-    while partition:
-        assert partition != META_FOLDER
-        yield partition
-        partition = partition.rpartition("/")[0]
+                folder = folder.rpartition("/")[0]

@@ -16,7 +16,7 @@ from skep_format.errors import AlreadyExistsError
 from skep_format.instant_time import InstantTime
 from skep_format.names import META_FOLDER
 from skep_format.timeline.instant import Instant
-from skep_format.timeline.metadata import CommitMetadata
+from skep_table.commit.parts.participant import Participant
 from skep_table.table import HudiTable
 
 FOLDER: Final = f"{META_FOLDER}/.skep_index_entries"
@@ -70,14 +70,9 @@ def entries_repaired(table: HudiTable, times: Iterable[InstantTime]) -> None:
         table.storage.replace_atomic(_path(time), b"repaired")
 
 
-class IndexEntries:
-    """The entries of an index as a participant of every table: a rollback makes those of its instant void."""
-
-    def prepare(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:
-        """Nothing: the tasks put them."""
-
-    def commit(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:
-        """Nothing: they count once the instant is complete."""
+class IndexEntries(Participant):
+    """The entries of an index as a participant of every table: the tasks put them, they count once their instant is
+    complete, and a rollback makes them void."""
 
     def abort(self, table: HudiTable, instant: Instant) -> None:
         """Makes them void, where the table has an index outside."""

@@ -1,21 +1,19 @@
-"""What takes part in a commit beside the timeline: data files, the metadata table, indexes outside the table.
-
-Each participant is called at three points of the protocol (`states.py`). What one has prepared or committed counts
-only if the instant completes: a participant either makes its entries void by themselves until then, as those of an
-index outside are (`index_entries.py`), or deletes them in `abort`.
-"""
+"""What takes part in a commit beside the timeline: data files, the metadata table, indexes outside the table."""
 
 from __future__ import annotations
 
+import json
 import logging
+from contextlib import suppress
 from dataclasses import replace
-from typing import Protocol
 
-from skep_format.errors import FormatError
+from skep_format.bucket_rules import rules_path
+from skep_format.errors import CommitConflictError, CorruptFileError, FormatError
+from skep_format.hashing_metadata import INDEX_FOLDER, marker_path, metadata_path
 from skep_format.names import marker_folder
+from skep_format.schema.history import LATEST_SCHEMA, first_version, version_document, with_version
 from skep_format.timeline.instant import Action, Instant
 from skep_format.timeline.metadata import CommitMetadata, WriteOperation
-from skep_table.commit.parts.bootstrap_index import BootstrapIndex
 from skep_table.commit.parts.data_files import (
     delete_files,
     delete_new_partitions,
@@ -24,60 +22,126 @@ from skep_table.commit.parts.data_files import (
     own_files,
     sync_written,
 )
-from skep_table.commit.parts.hash_rings import HashRings
 from skep_table.commit.parts.index_entries import IndexEntries
 from skep_table.commit.parts.markers import close_markers, delete_markers, marker_files, parse_markers
-from skep_table.commit.parts.metadata_records import (
+from skep_table.commit.parts.metadata_table import (
     abort_in_metadata_table,
     drop_of_columns,
     drop_overtaken,
     drop_retyped,
+    drop_unkept,
+    keeps_metadata_table,
     record_in_metadata_table,
 )
-from skep_table.commit.parts.metadata_table import drop_unkept, keeps_metadata_table
-from skep_table.commit.parts.schema_history import SchemaHistory
-from skep_table.keys.hash_rings import planned_resizes
-from skep_table.metadata_write import (
-    FoundByTasks,
-    Prepared,
-    has_metadata_table,
-    prepare_updates,
-    updates_of_commit,
-    with_building,
-)
+from skep_table.commit.parts.participant import Participant
+from skep_table.keys.hash_rings import files_of_rings, planned_resizes, planned_rings, renewed_rings
+from skep_table.metadata_write.kinds.contract import FoundByTasks, Prepared
+from skep_table.metadata_write.own import has_metadata_table, with_building
+from skep_table.metadata_write.updates import prepare_updates, updates_of_commit
+from skep_table.slices.bootstrap import METADATA_BOOTSTRAP
+from skep_table.slices.bootstrap_index import delete_index
+from skep_table.slices.history import history_files, history_path, in_files, newest_history
 from skep_table.table import HudiTable
+
+
+class SchemaHistory(Participant):
+    """Writes the history before the instant completes; readers leave out the file of an instant that is not complete.
+
+    Hudi takes the newest file of the commits in the active timeline for the whole history: each commit of a table whose
+    columns have ids writes one, whether it changes the columns or not.
+    """
+
+    def commit(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:
+        """Writes the file, and deletes those of archived commits; nothing for a table whose columns have no ids."""
+        latest = metadata.extra_metadata.get(LATEST_SCHEMA)
+        if latest is None:
+            return
+        files = history_files(table)
+        newest = newest_history(table, files)
+        if newest is None:
+            before = in_files(table, table.stored_schema())
+            history = with_version(None, version_document(first_version(before), before))
+        else:
+            history = table.storage.read(newest).decode()
+        text = with_version(history, json.loads(latest))
+        table.storage.replace_atomic(history_path(instant.requested_time), text.encode())
+        archived = table.timeline.is_archived
+        old = [path for file, path in files if archived(file.requested_time) and path != newest]
+        if old:
+            table.storage.delete_many(old, durable=False)
+
+    def abort(self, table: HudiTable, instant: Instant) -> None:
+        """Deletes the instant's files, those that Hudi wrote included."""
+        written = [path for file, path in history_files(table) if file.requested_time == instant.requested_time]
+        if written:
+            table.storage.delete_many(written)
+
+
+def rename_for_version_6(table: HudiTable) -> None:
+    """Gives the history files that Hudi wrote in a newer version names without completion times, as its readers of
+    version 6 need them. Those of newer versions read these, too: an interrupted change may leave either."""
+    for file, path in history_files(table):
+        target = history_path(file.requested_time)
+        if file.is_completed and path != target:
+            table.storage.rename(path, target)
+
+
+class HashRings(Participant):
+    """Writes the rings that a commit leaves; before its instant completes, no reader or writer counts them."""
+
+    def commit(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:
+        """CommitConflictError where a ring was changed since the plan was made."""
+        if metadata.operation_type is not WriteOperation.CLUSTER:
+            self._renew(table, instant, metadata)
+            return
+        resizes = planned_resizes(table, instant)
+        for partition, before in planned_rings(table, instant, resizes).items():
+            after = before.resized(instant.requested_time, resizes[partition].children)
+            table.storage.replace_atomic(after.path, after.encode())
+
+    def _renew(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:
+        """Groups that are replaced are never seen again: the rings get others, to which the commit has written."""
+        for partition, before in renewed_rings(table, metadata).items():
+            after = before.renewed(instant.requested_time)
+            ids = {stat.file_id for stat in metadata.stats if stat.partition_path == partition}
+            if strange := sorted(ids - {node.file_id for node in after.nodes}):
+                raise CommitConflictError(
+                    f"table {table.config.name}: the hash ring of partition {partition or 'of the table'} was changed"
+                    f" since {instant.requested_time} began",
+                    hint="try again",
+                    table=table.config.name,
+                    partition=partition,
+                    found=strange[0],
+                )
+            table.storage.replace_atomic(after.path, after.encode())
+
+    def abort(self, table: HudiTable, instant: Instant) -> None:
+        """Deletes the rings of the instant, each behind its marker: Hudi takes a marker for that of a file.
+
+        And the rules for numbers of buckets that a rescaling of Hudi's has written.
+        """
+        if not table.may_have_folder(INDEX_FOLDER):
+            return
+        time = instant.requested_time
+        if instant.action is Action.REPLACE_COMMIT:
+            table.storage.delete_many(files_of_rings(table, time))
+        with suppress(CorruptFileError):  # a plan that can't be read was never carried out
+            paths = [
+                path
+                for partition in planned_resizes(table, instant)
+                for path in (
+                    marker_path(partition, time),
+                    marker_path(partition, time, in_partition=True),
+                    metadata_path(partition, time),
+                )
+            ]
+            table.storage.delete_many([*paths, rules_path(time)])
+
 
 log = logging.getLogger("skep.commit")
 
 
-class Participant(Protocol):
-    """Keeps its own data in step with a table's commits. Every method may be repeated after a failure."""
-
-    def prepare(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:
-        """Outside the lock, after all data files are written and before conflicts are checked: the slow part.
-
-        `table` is the snapshot that the commit is based on. Called again when a write retries after a conflict.
-        """
-        ...
-
-    def commit(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:
-        """Under the table's lock, between the conflict check and the completed file.
-
-        `table` is the snapshot taken under the lock; `metadata` is what the completed file is going to hold. The
-        instant may still fail after it.
-        """
-        ...
-
-    def abort(self, table: HudiTable, instant: Instant) -> None:
-        """Undoes `prepare` and `commit` of an instant that does not complete, or that is rolled back later.
-
-        For the participants of a table (`table_participants`) any process may call it, also after a kill: what there
-        is to undo has to be found from the table and the instant alone.
-        """
-        ...
-
-
-class MetadataTableParticipant:
+class MetadataTableParticipant(Participant):
     """Hudi's metadata table, where the table has one that is kept. One that is not is dropped.
 
     It has a delta commit of the same time as the write. Its readers ignore that until the write completes, and it is
@@ -123,18 +187,23 @@ class MetadataTableParticipant:
         abort_in_metadata_table(table, instant.requested_time)
 
 
+class BootstrapIndex(Participant):
+    """The index of a bootstrap, which writes it with its files. Skeleton files alone refer to it: without their instant
+    it has no effect."""
+
+    def abort(self, table: HudiTable, instant: Instant) -> None:
+        """Deletes it, of which JVM writers refuse to write a second one."""
+        if instant.requested_time == METADATA_BOOTSTRAP:
+            delete_index(table.storage)
+
+
 def table_participants(metadata_table: MetadataTableParticipant | None = None) -> tuple[Participant, ...]:
     """The participants that a table itself requires, the same for every process that writes to it."""
-    return (
-        metadata_table or MetadataTableParticipant(),
-        IndexEntries(),
-        SchemaHistory(),
-        BootstrapIndex(),
-        HashRings(),
-    )
+    metadata_table = metadata_table or MetadataTableParticipant()
+    return metadata_table, IndexEntries(), SchemaHistory(), BootstrapIndex(), HashRings()
 
 
-class DataFiles:
+class DataFiles(Participant):
     """The base and log files of one commit, found again by its markers."""
 
     def __init__(self) -> None:

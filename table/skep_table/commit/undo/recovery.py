@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
@@ -10,15 +11,87 @@ from skep_format.errors import AlreadyExistsError, CommitConflictError
 from skep_format.instant_time import BEFORE_ALL, InstantTime
 from skep_format.names import META_FOLDER
 from skep_format.storage import Storage
-from skep_format.timeline.instant import Action, Instant
+from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.plans import RestoreMetadata, RestorePlan, RollbackMetadata, RollbackPlan
+from skep_format.timeline.timeline import WRITE_ACTIONS
+from skep_format.timeline.write import complete, delete_pending, transition_to_inflight
 from skep_table.commit.concurrency.changes import is_clustering
 from skep_table.commit.heartbeat import FOLDER as HEARTBEATS
-from skep_table.commit.heartbeat import ActiveWriters, HeartbeatLimits, delete_heartbeat
+from skep_table.commit.heartbeat import ActiveWriters, delete_heartbeat
+from skep_table.commit.instants import timeline_clock
 from skep_table.commit.options import Concurrency, FailedWritesPolicy
 from skep_table.commit.parts.markers import delete_markers
-from skep_table.commit.undo.restore import finish_restore
-from skep_table.commit.undo.rollback import finish_rollback, pending_rollback_plan, roll_back
+from skep_table.commit.parts.metadata_table import create_again, to_make_again
+from skep_table.commit.undo.rollback import (
+    carry_out,
+    finish_rollback,
+    pending_rollback_plan,
+    request_rollback,
+    roll_back,
+)
+from skep_table.metadata_write.drop import delete_metadata_table
+from skep_table.metadata_write.own import has_metadata_table
 from skep_table.table import HudiTable
+
+log = logging.getLogger("skep.commit")
+
+
+def finish_restore(table: HudiTable, restore: Instant) -> RestoreMetadata | None:
+    """Carries out a restore by its plan, from wherever it was interrupted. None, and the instant is deleted, without a
+    readable plan.
+
+    All writes after a savepoint are rolled back, newest first, under one instant (format guide 2.7). Its rollbacks have
+    plans on the timeline while they run, so that each can be finished; the restore's metadata remains. An interrupted
+    restore is finished by the next writer, before anything is written on top of it.
+    """
+    start = table.context.clock.monotonic()
+    plan = table.requested_plan(RestorePlan, restore)
+    if plan is None:
+        delete_pending(table, restore)
+        return None
+    if restore.state is State.REQUESTED:
+        transition_to_inflight(table, restore)
+    if has_metadata_table(table.config):
+        delete_metadata_table(table.storage, to_make_again(table, table.config.metadata_partitions))
+        table = table.reload()
+    times = [info.commit_time for info in plan.instants_to_rollback]
+    rollbacks_done: dict[str, list[RollbackMetadata]] = {}
+    for rollback in table.timeline.pending().of(Action.ROLLBACK):
+        started = pending_rollback_plan(table, rollback)
+        target = started.instant_to_rollback.commit_time if started and started.instant_to_rollback else None
+        if started is not None and target in times:
+            rollbacks_done.setdefault(target, []).append(_carry_out_rollback(table, rollback, started))
+    table = table.reload()
+    for time in times:
+        written = next(
+            (i for i in table.timeline.instants if i.requested_time == time and i.action in WRITE_ACTIONS), None
+        )
+        if written is not None:
+            rollback, steps = request_rollback(table, written, forget=True)
+            rollbacks_done.setdefault(time, []).append(_carry_out_rollback(table, rollback, steps))
+            delete_pending(table, written)  # the plan of a compaction too
+            table = table.reload()
+    metadata = RestoreMetadata(
+        start_restore_time=restore.requested_time,
+        time_taken_in_millis=int((table.context.clock.monotonic() - start) * 1000),
+        instants_to_rollback=tuple(times),
+        hoodie_restore_metadata={time: tuple(found) for time, found in rollbacks_done.items()},
+        restore_instant_info=plan.instants_to_rollback,
+    )
+    complete(table, restore, metadata, timeline_clock(table))
+    table.context.events.emit("restore", instant=restore.requested_time, savepoint=plan.savepoint_to_restore_timestamp)
+    log.info("table %s: restored to %s", table.config.name, plan.savepoint_to_restore_timestamp)
+    create_again(table.reload())
+    return metadata
+
+
+def _carry_out_rollback(table: HudiTable, rollback: Instant, plan: RollbackPlan) -> RollbackMetadata:
+    metadata = carry_out(table, rollback, plan)
+    delete_pending(table, rollback)
+    (target,) = metadata.commits_rollback
+    delete_markers(table.storage, target)
+    return metadata
+
 
 _TEMPORARY: Final = f"{META_FOLDER}/.temp"
 
@@ -33,7 +106,7 @@ def roll_back_failed(table: HudiTable) -> HudiTable:
     # Without pending instants only heartbeats that were left behind are of interest, if there are any. With one its
     # heartbeat may be younger than the first page of the listing that shows the instant.
     needed = bool(len(table.timeline.pending())) or table.may_have_folder(HEARTBEATS)
-    writers = _active_writers(table) if needed else None
+    writers = ActiveWriters(table.context) if needed else None
     if writers is not None and Concurrency.of(table.options).failed_writes is not FailedWritesPolicy.NEVER:
         pending = [i for i in table.timeline.data().pending().instants if not writers.is_active(i.requested_time)]
         for instant in [i for i in pending if not is_clustering(table, i)]:
@@ -57,7 +130,7 @@ def finish_interrupted(table: HudiTable) -> HudiTable:
         finish_restore(table, restore)
         table = table.reload()
     rollbacks = table.timeline.pending().of(Action.ROLLBACK).instants
-    writers = _active_writers(table) if rollbacks else None
+    writers = ActiveWriters(table.context) if rollbacks else None
     for rollback in rollbacks:
         plan = pending_rollback_plan(table, rollback)
         target = plan.instant_to_rollback.commit_time if plan and plan.instant_to_rollback else BEFORE_ALL
@@ -72,7 +145,7 @@ def finish_interrupted(table: HudiTable) -> HudiTable:
 def refuse_active(table: HudiTable, instants: Iterable[Instant]) -> None:
     """CommitConflictError when one of these instants is pending, and its writer is active."""
     pending = [instant for instant in instants if not instant.is_completed]
-    writers = _active_writers(table) if pending else None
+    writers = ActiveWriters(table.context) if pending else None
     for instant in pending:
         if writers is not None and writers.is_active(instant.requested_time):
             raise CommitConflictError(
@@ -81,10 +154,6 @@ def refuse_active(table: HudiTable, instants: Iterable[Instant]) -> None:
                 table=table.config.name,
                 instant=instant.requested_time,
             )
-
-
-def _active_writers(table: HudiTable) -> ActiveWriters:
-    return ActiveWriters(table.storage, HeartbeatLimits.of(table.options), table.context.clock)
 
 
 def delete_stale_markers(table: HudiTable) -> None:

@@ -10,8 +10,7 @@ from skep_format.bloom import BloomFilter, BloomKind
 from skep_format.instant_time import InstantTime
 from skep_table.metadata_table.keys import file_key, path_key
 from skep_table.metadata_table.partitions import BLOOM_FILTERS
-from skep_table.metadata_table.records.build import type_of, update
-from skep_table.metadata_table.records.update import PartitionUpdate
+from skep_table.metadata_table.records.build import PartitionUpdate, type_of, update
 
 File = tuple[str, str]  # partition path, file name
 

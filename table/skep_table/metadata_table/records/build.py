@@ -2,17 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_format.avro import parse_record
 from skep_format.avro.types import arrow_of
 from skep_format.avro_schemas import schema_of
+from skep_table.metadata_table.keys import group_numbers
 from skep_table.metadata_table.partitions import PartitionKind, record_kind
-from skep_table.metadata_table.records.update import PartitionUpdate
+
+
+@dataclass(frozen=True)
+class PartitionUpdate:
+    """Changes of the metadata partition `partition`. A key is in `puts` or in `deletes`, once.
+
+    `puts` has the columns `key` (text) and `record`, a struct of those members of HoodieMetadataRecord that are set.
+    `group_set`: the name before number and suffix of the file groups that the keys are spread over, where the
+    partition has several sets of them (`keys.group_set`). `sharded_by` returns what the file group of each key is
+    chosen by; without it that is the key.
+    """
+
+    partition: str
+    puts: pa.Table
+    deletes: pa.Array = field(default_factory=lambda: pa.array([], pa.string()))
+    group_set: str | None = None
+    sharded_by: Callable[[pa.Array], pa.Array] | None = None
+
+    def groups_of(self, keys: pa.Array, groups: int) -> npt.NDArray[np.int64]:
+        """The number of the file group of each key, of so many."""
+        return group_numbers(keys if self.sharded_by is None else self.sharded_by(keys), groups)
+
+    def in_groups(self, group_set: str | None) -> PartitionUpdate:
+        """The same changes, in one set of file groups."""
+        return replace(self, group_set=group_set)
 
 
 @lru_cache(maxsize=16)

@@ -39,9 +39,8 @@ from skep_format.schema.types import (
 )
 from skep_table.metadata_table.keys import column_key, file_key, path_key
 from skep_table.metadata_table.partitions import COLUMN_STATS, PARTITION_STATS
-from skep_table.metadata_table.records.build import type_of, update
+from skep_table.metadata_table.records.build import PartitionUpdate, type_of, update
 from skep_table.metadata_table.records.summaries import Columns, ColumnSummary
-from skep_table.metadata_table.records.update import PartitionUpdate
 
 _NONE: Final[Mapping[str, Iterable[ColumnSummary]]] = {}
 
@@ -190,28 +189,18 @@ def holds_bounds_of(records: pa.StructArray, kinds: Sequence[DataType], release:
 def _wrapper(kind: DataType, *, typed: bool) -> str | None:
     """The record that holds a value of this type; None for types without statistics."""
     match kind:
-        case BooleanType():
-            return "BooleanWrapper"
-        case IntType() | TimeType(unit="ms"):
+        case TimeType(unit="ms"):
             return "IntWrapper"
-        case LongType() | TimeType() | TimestampType():
+        case TimeType() | TimestampType():
             return "LongWrapper"
-        case FloatType():
-            return "FloatWrapper"
-        case DoubleType():
-            return "DoubleWrapper"
-        case StringType() | UuidType():
-            return "StringWrapper"
         case DateType():
             return "IntWrapper" if typed else "DateWrapper"
-        case BinaryType() | FixedType():
-            return "BytesWrapper"
         case DecimalType():
             if typed:
                 return "BytesWrapper"
             digits, scale = _WRAPPED_DECIMAL
             return "DecimalWrapper" if kind.scale <= scale and kind.precision - kind.scale <= digits - scale else None
-    return None
+    return _SIMPLE[type(kind)][0] if type(kind) in _SIMPLE else None
 
 
 def _type_stated(kind: DataType | None) -> dict[str, Any]:
@@ -224,18 +213,19 @@ def _type_stated(kind: DataType | None) -> dict[str, Any]:
             return {"typeOrdinal": 13 if kind.unit == "ms" else 14}
         case TimestampType():
             return {"typeOrdinal": (15 if kind.utc else 18) + (kind.unit == "us")}
-    return {"typeOrdinal": _ORDINALS[type(kind)]}
+    return {"typeOrdinal": _SIMPLE[type(kind)][1]}
 
 
-_ORDINALS: Final[Mapping[type, int]] = {
-    BooleanType: 2,
-    IntType: 3,
-    LongType: 4,
-    FloatType: 5,
-    DoubleType: 6,
-    StringType: 7,
-    BinaryType: 8,
-    FixedType: 9,
-    UuidType: 11,
-    DateType: 12,
+_SIMPLE: Final[Mapping[type, tuple[str, int]]] = {
+    BooleanType: ("BooleanWrapper", 2),
+    IntType: ("IntWrapper", 3),
+    LongType: ("LongWrapper", 4),
+    FloatType: ("FloatWrapper", 5),
+    DoubleType: ("DoubleWrapper", 6),
+    StringType: ("StringWrapper", 7),
+    BinaryType: ("BytesWrapper", 8),
+    FixedType: ("BytesWrapper", 9),
+    UuidType: ("StringWrapper", 11),
+    DateType: ("IntWrapper", 12),
 }
+"""By type the record that holds its values, and the number by which records of the newer version state it."""

@@ -22,9 +22,9 @@ from skep_format.schema.types import Schema
 from skep_table.metadata_table.definitions import IndexDefinition
 from skep_table.metadata_table.keys import column_key, partitions_key
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, EXPRESSION, PARTITION_STATS, SINGLE
+from skep_table.metadata_table.records.build import PartitionUpdate
 from skep_table.metadata_table.records.column_stats import partition_stats_update
 from skep_table.metadata_table.records.summaries import ColumnSummary
-from skep_table.metadata_table.records.update import PartitionUpdate
 
 FUNCTION: Final = "expr"
 """The option of a definition that has the name of the function, as CREATE INDEX was given it."""

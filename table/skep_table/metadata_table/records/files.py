@@ -18,7 +18,7 @@ from skep_format.timeline.plans import CleanMetadata, RollbackMetadata
 from skep_table.metadata_table.entries import Entries
 from skep_table.metadata_table.keys import ALL_PARTITIONS, partition_key
 from skep_table.metadata_table.partitions import FILES, FILES_MEMBER
-from skep_table.metadata_table.records.update import PartitionUpdate
+from skep_table.metadata_table.records.build import PartitionUpdate
 
 _PARTITION_LIST: Final = 1  # the record's type: the names in its map are partitions
 _FILE_LIST: Final = 2
@@ -150,13 +150,12 @@ def _rows(entries: Iterable[Entries]) -> pa.Table | None:
     tables = []
     for number, source in enumerate(entries):
         if source.records is None:
-            whole = pa.table({"key": source.keys})
-            tables.append(_numbered(whole, number, name=None, size=0, deleted=True))
-            continue
-        maps = source.records.column(FILES_MEMBER)
-        owners, names, infos = _entries_of(maps)
-        sizes, deleted = infos.flatten()
-        rows = pa.table({"key": source.keys.take(owners), "name": names, "size": sizes, "deleted": deleted})
+            count = len(source.keys)
+            columns = [source.keys, pa.nulls(count, pa.string()), pa.array(np.zeros(count, np.int64))]
+            rows = pa.table([*columns, pa.array(np.ones(count, np.bool_))], _ROWS.names)
+        else:
+            owners, names, infos = _entries_of(source.records.column(FILES_MEMBER))
+            rows = pa.table([source.keys.take(owners), names, *infos.flatten()], _ROWS.names)
         tables.append(rows.append_column("number", pa.array(np.full(len(rows), number, np.int64))))
     return pa.concat_tables(tables) if tables else None
 
@@ -168,19 +167,6 @@ def _entries_of(maps: pa.MapArray) -> tuple[pa.Array, pa.Array, pa.StructArray]:
     owners = pa.array(np.repeat(np.arange(len(maps)), sizes))
     count = int(sizes.sum())
     return owners, maps.keys.slice(int(offsets[0]), count), maps.items.slice(int(offsets[0]), count)
-
-
-def _numbered(table: pa.Table, number: int, *, name: str | None, size: int, deleted: bool) -> pa.Table:
-    count = len(table)
-    return pa.table(
-        {
-            "key": table.column("key"),
-            "name": pa.array([name] * count, pa.string()),
-            "size": pa.array(np.full(count, size, np.int64)),
-            "deleted": pa.array(np.full(count, deleted)),
-            "number": pa.array(np.full(count, number, np.int64)),
-        }
-    )
 
 
 def _merge(rows: pa.Table) -> pa.Table:

@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 from skep_format.escaping import unescape
 from skep_table.metadata_table.keys import group_set, group_set_of
 from skep_table.metadata_table.partitions import RECORD_INDEX
-from skep_table.metadata_table.records.build import type_of, update
-from skep_table.metadata_table.records.update import PartitionUpdate
+from skep_table.metadata_table.records.build import PartitionUpdate, type_of, update
 from skep_table.view import FileSlice
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from skep_format.schema.types import (
     StringType,
     TimestampType,
 )
-from skep_table.metadata_table.records.build import type_of, update
-from skep_table.metadata_table.records.update import PartitionUpdate
+from skep_table.metadata_table.records.build import PartitionUpdate, type_of, update
 
 _SEPARATOR: Final = "$"
 _NULL: Final = "\0"

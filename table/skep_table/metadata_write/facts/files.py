@@ -1,4 +1,5 @@
-"""What the indexes of the metadata table record of data files: summaries of their columns, and Bloom filters.
+"""What the indexes of the metadata table record of data files: summaries of their columns and of expressions over
+these, and Bloom filters.
 
 A reader takes a column without a record, beside others of the same file, to have nothing but nulls. So a file has
 right summaries of all columns that it holds, or none at all: readers then look into the file. A file with NaN has none,
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from typing import Final
@@ -35,6 +36,7 @@ from skep_format.storage import FileStatus, Storage
 from skep_format.timeline.metadata import WriteStat
 from skep_table.merge import Fill, MergeRule
 from skep_table.metadata_table.records.column_stats import indexable
+from skep_table.metadata_table.records.expression_index import ExpressionIndex, has_empty, texts_of
 from skep_table.metadata_table.records.summaries import (
     Columns,
     ColumnSummary,
@@ -42,8 +44,10 @@ from skep_table.metadata_table.records.summaries import (
     summaries_of_base_file,
     summaries_of_rows,
     summaries_without_rows,
+    summary_of,
 )
 from skep_table.metadata_write.making.reading import each_read
+from skep_table.query.ahead import in_order
 from skep_table.slices.bootstrap import METADATA_BOOTSTRAP
 from skep_table.slices.history import in_files, names_in_file, schema_history
 from skep_table.table import HudiTable
@@ -280,14 +284,14 @@ class ColumnReader:
         for column, kind in self.columns.items():
             found = pa.struct(list(held))
             place, path = "", []
-            for field in self._chain(column):
-                place = f"{place}.{field.name}" if place else field.name
+            for member in self._chain(column):
+                place = f"{place}.{member.name}" if place else member.name
                 if not pa.types.is_struct(found):
                     raise _DoubtError(f"column {column} is {found} there")
-                name = names.get(place, field.name)
+                name = names.get(place, member.name)
                 at = -1 if name is None else found.get_field_index(name)
                 if at < 0:
-                    self._check_absent(column, field, instant)
+                    self._check_absent(column, member, instant)
                     break
                 found = found.field(at).type
                 path.append(name)
@@ -327,3 +331,128 @@ def _mixes_rows(table: HudiTable) -> bool:
     rule = MergeRule.of(table.config, table.options)
     stages = (rule.log, rule.base, rule.of_batch.log)
     return rule.merger is not None or any(stage.fill is not Fill.NOTHING for stage in stages)
+
+
+@dataclass(frozen=True)
+class ExpressionFacts:
+    """Of one file, by the metadata partition of each index that the values are sure for, and can be in.
+
+    Summaries count values without nulls, as Hudi does in these indexes; those of a file without rows count none.
+    """
+
+    partition_path: str
+    name: str
+    indexes: tuple[ExpressionIndex, ...]
+    summaries: Mapping[str, ColumnSummary] = field(default_factory=dict)
+    filters: Mapping[str, BloomFilter] = field(default_factory=dict)
+
+
+def expression_facts(
+    table: HudiTable,
+    files: Iterable[tuple[str, FileStatus]],
+    indexes: Sequence[ExpressionIndex],
+    runner: Runner | None = None,
+) -> Iterator[ExpressionFacts]:
+    """The facts of data files, given as partition path and file, in their order; read ahead, by threads or `runner`.
+
+    Raises what opening a file does, CorruptFileError naming a damaged one.
+    """
+    schema = table.stored_schema()
+    columns = {index.column: schema[index.column].type for index in indexes}
+    reader = _Reader(ColumnReader.of(table, columns), tuple(indexes))
+    yield from each_read(runner or table.context.threads, reader.read, files, lambda file: file[1].size_bytes)
+
+
+def texts_of_files(
+    table: HudiTable, files: Sequence[tuple[str, FileStatus]], index: ExpressionIndex
+) -> Iterator[pa.Array | None]:
+    """The distinct values of the expression in each data file, as Bloom filters have them; None where some are not
+    sure, or empty."""
+    reader = ColumnReader.of(table, {index.column: table.stored_schema()[index.column].type})
+
+    def read(file: tuple[str, FileStatus]) -> Iterator[pa.Array | None]:
+        found = [pa.array([], pa.string())]
+        try:
+            for rows in reader.rows(file[1]):
+                values = rows.column(index.column)
+                if not index.expression.is_sure(values):
+                    yield None
+                    return
+                texts = texts_of(index.expression.of(values))
+                if has_empty(texts):
+                    yield None
+                    return
+                found += pa.chunked_array(texts).chunks
+        except UNSURE:
+            yield None
+            return
+        yield pc.unique(pa.concat_arrays(found))
+
+    yield from in_order(files, read, table.context.threads.threads)
+
+
+@dataclass(frozen=True)
+class _Reader:
+    columns: ColumnReader
+    indexes: tuple[ExpressionIndex, ...]
+
+    def read(self, file: tuple[str, FileStatus]) -> ExpressionFacts:
+        path, status = file
+        log_file = LogFileName.parse(status.name)
+        is_data = BaseFileName.parse(status.name) is not None or (log_file is not None and not log_file.cdc)
+        found = [_Values(index) for index in self.indexes] if is_data else []
+        try:
+            for rows in self.columns.rows(status) if found else ():
+                for each in found:
+                    each.add(rows)
+        except UNSURE as doubt:
+            log.debug("%s is in no index over an expression: %s", status.path, doubt)
+            found = []
+        sure = [each for each in found if each.is_sure]
+        return ExpressionFacts(
+            path,
+            status.name,
+            self.indexes,
+            {each.index.partition: each.summary(status.size_bytes) for each in sure if not each.index.has_filters},
+            {each.index.partition: each.builder.finish() for each in sure if each.index.has_filters and each.rows},
+        )
+
+
+class _Values:
+    """The values of one index in one file."""
+
+    def __init__(self, index: ExpressionIndex) -> None:
+        self.index, self.builder = index, index.new_filter()
+        self.rows, self.is_sure = 0, True
+        self._found: list[ColumnSummary] = []
+
+    def add(self, rows: pa.Table) -> None:
+        if not self.is_sure:
+            return
+        expression, values = self.index.expression, rows.column(self.index.column)
+        self.rows += len(values)
+        self.is_sure = expression.is_sure(values)
+        if not self.is_sure:
+            return
+        results = expression.of(values)
+        if self.index.has_filters:
+            texts = texts_of(results)
+            self.is_sure = not has_empty(texts)
+            if self.is_sure:
+                self.builder.add(texts)
+        else:
+            self._found = merged([*self._found, summary_of(self.index.column, expression.result, results)])
+            self.is_sure = not self._found[0].has_nan
+
+    def summary(self, size: int) -> ColumnSummary:
+        """Hudi states twice a file's size for what its values take."""
+        none = ColumnSummary(self.index.column, None, None, None, 0, 0)
+        found = self._found[0] if self._found else none
+        kind = self.index.expression.result
+        return replace(found, kind=kind, values=found.values - found.nulls, stored_bytes=size, plain_bytes=2 * size)
+
+
+def stored_bounds(values: pa.Array | pa.ChunkedArray, index: ExpressionIndex) -> list[object]:
+    """Values of the expression as summaries have them: dates as days."""
+    kind = arrow_type(index.expression.result)
+    return (values.cast(pa.int32()) if pa.types.is_date(kind) else values).to_pylist()

@@ -10,7 +10,7 @@ index states these keys in that file group, nothing changes.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -56,6 +56,10 @@ class GroupChange:
     removed: pa.Array
     entries: Mapping[str, tuple[pa.Array, pa.Array]] = field(default_factory=dict)
 
+    def is_of(self, columns: Collection[str], old: FileSlice | None, new: FileSlice | None) -> bool:
+        """Whether it is what came and went between two slices, in the secondary indexes of these columns, too."""
+        return set(columns) == set(self.entries) and (self.before, self.after) == (_files(old), _files(new))
+
 
 @dataclass(frozen=True)
 class KeyChanges:
@@ -91,7 +95,7 @@ def key_changes(
     if metadata.operation_type in SAME_KEYS:
         return {}
     slices = list(_changed_slices(before.view(), after.view(), metadata, values_count=bool(columns)))
-    fresh = [each for each in slices if not _is_known(known, columns, *each)]
+    fresh = [each for each in slices if each[0] not in known or not known[each[0]].is_of(columns, *each[1:])]
     same = frozenset() if columns else _groups_with_same_keys(before, after, metadata, fresh, tagged)
     done = before.context.threads.map(
         partial(_compared, before, after, columns), (s for s in fresh if s[0] not in same)
@@ -122,6 +126,13 @@ def slice_rows(table: HudiTable, slice_: FileSlice | None, columns: Sequence[str
     there = [name for name in columns if name in table.schema()] if columns else []
     batches = list(read_slice(table, slice_, columns=[RECORD_KEY, *there]))
     return pa.Table.from_batches(batches) if batches else None
+
+
+def repeated_key(keys: pa.ChunkedArray) -> pa.Scalar | None:
+    """The first of the keys that is among them several times."""
+    counts = pc.value_counts(keys)
+    several = counts.filter(pc.greater(counts.field("counts"), 1))
+    return several[0]["values"] if len(several) else None
 
 
 def two_places(table: HudiTable, key: str, *groups: FileGroupId) -> MetadataTableError:
@@ -249,19 +260,6 @@ def _updating_logs(metadata: CommitMetadata) -> Mapping[FileGroupId, frozenset[s
         for group, written in stats.items()
         if all(stat.path and stat.is_log and not (stat.num_inserts or stat.num_deletes) for stat in written)
     }
-
-
-def _is_known(
-    known: Mapping[FileGroupId, GroupChange],
-    columns: Sequence[str],
-    group: FileGroupId,
-    old: FileSlice | None,
-    new: FileSlice | None,
-) -> bool:
-    change = known.get(group)
-    if change is None or set(columns) != set(change.entries):
-        return False
-    return (change.before, change.after) == (_files(old), _files(new))
 
 
 def _files(slice_: FileSlice | None) -> Files:

@@ -1,7 +1,7 @@
 """The kinds of partitions that writes keep in step with the data table, a module each.
 
 What differs by kind on the way of an action into the metadata table is here; those who go through all of them are
-`updates` for actions and `contents` for new partitions.
+`updates` for actions and `making.create` for new partitions.
 """
 
 from typing import Final

@@ -14,8 +14,7 @@ from skep_table.metadata_table.partitions import PartitionKind
 from skep_table.metadata_table.records import PartitionUpdate
 from skep_table.metadata_table.records.summaries import Columns
 from skep_table.metadata_write.definitions import SecondaryIndex
-from skep_table.metadata_write.facts.expressions import ExpressionFacts
-from skep_table.metadata_write.facts.files import FileFacts
+from skep_table.metadata_write.facts.files import ExpressionFacts, FileFacts
 from skep_table.metadata_write.facts.keys import GroupChange
 from skep_table.metadata_write.making.spreading import Build, Groups, OfPartitions
 from skep_table.table import HudiTable

@@ -22,7 +22,7 @@ from skep_table.metadata_table.records.expression_index import (
 )
 from skep_table.metadata_table.records.summaries import ColumnSummary, merged
 from skep_table.metadata_write.definitions import expression_indexes
-from skep_table.metadata_write.facts.expressions import ExpressionFacts, expression_facts, stored_bounds
+from skep_table.metadata_write.facts.files import ExpressionFacts, expression_facts, stored_bounds
 from skep_table.metadata_write.facts.overtaken import is_beside_earlier
 from skep_table.metadata_write.kinds.contract import CleanedFiles, CommittedWrite, File, KeptKind
 from skep_table.metadata_write.making.spreading import Build, Groups, OfPartitions, spread_updates, updates_by_file

@@ -15,7 +15,7 @@ from skep_table.metadata_table.partitions import RECORD_INDEX, SINGLE
 from skep_table.metadata_table.records import PartitionUpdate
 from skep_table.metadata_table.records.record_index import record_index_update
 from skep_table.metadata_write.definitions import groups_of_partition
-from skep_table.metadata_write.facts.keys import PLACES, KeyChanges, slice_keys, still_there, two_places
+from skep_table.metadata_write.facts.keys import PLACES, KeyChanges, repeated_key, slice_keys, still_there, two_places
 from skep_table.metadata_write.kinds.contract import CommittedWrite, KeptKind, Prepared
 from skep_table.metadata_write.making.spreading import Build, Groups, Pieces, Spread
 from skep_table.preview import Preview
@@ -83,12 +83,10 @@ def _by_group_set(table: HudiTable, changes: KeyChanges, prepared: Prepared) -> 
 
 def _check_once(table: HudiTable, added: pa.Table) -> None:
     """MetadataTableError where a commit brings a key into two file groups."""
-    counts = pc.value_counts(added["record_key"])
-    twice = counts.filter(pc.greater(counts.field("counts"), 1))
-    if len(twice):
-        key = twice[0]["values"].as_py()
+    key = repeated_key(added["record_key"])
+    if key is not None:
         places = added.filter(pc.equal(added["record_key"], key)).to_pylist()
-        raise two_places(table, key, *(_group_of(place) for place in places[:2]))
+        raise two_places(table, key.as_py(), *(_group_of(place) for place in places[:2]))
 
 
 def _still_elsewhere(write: CommittedWrite, part: KeyChanges) -> pa.Array:

@@ -6,7 +6,9 @@ Readers look at a partition once the data table's settings name it, which is the
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import count
 from typing import Final
@@ -31,24 +33,27 @@ from skep_format.timeline.metadata import CommitMetadata, WriteOperation, WriteS
 from skep_format.timeline.write import complete, create_requested, delete_pending, transition_to_inflight
 from skep_table.metadata_table import FOLDER
 from skep_table.metadata_table.definitions import INDEX_DEFINITIONS_PROPERTY, IndexDefinition, definitions_path
+from skep_table.metadata_table.keys import group_id, group_set, group_set_of
 from skep_table.metadata_table.partitions import (
     COLUMN_STATS,
     EXPRESSION,
     FILES,
     RECORD_INDEX,
     SECONDARY,
+    SINGLE,
     STATISTICS,
     is_named,
 )
+from skep_table.metadata_table.records import PartitionUpdate
 from skep_table.metadata_table.records.expression_index import ExpressionIndex
 from skep_table.metadata_table.records.summaries import Columns
-from skep_table.metadata_write.compaction.base_file import FIRST_TOKEN, write_base
 from skep_table.metadata_write.definitions import (
     IS_PARTITIONED,
     SecondaryIndex,
     definition_of_secondary,
     definition_of_statistics,
     definitions_of,
+    groups_of_partition,
     is_partitioned,
     is_partitioned_record_index,
     new_expression_index,
@@ -57,14 +62,63 @@ from skep_table.metadata_write.definitions import (
     write_definitions,
 )
 from skep_table.metadata_write.delta_commit import first_block
-from skep_table.metadata_write.making.contents import contents_of
-from skep_table.metadata_write.making.spreading import NewPartitions, PartitionContents, Pieces, Sizes
-from skep_table.metadata_write.options import is_partitioned_by_options
+from skep_table.metadata_write.facts.files import FileFacts, facts_of_files
+from skep_table.metadata_write.kinds import KEPT
+from skep_table.metadata_write.making.spreading import (
+    Build,
+    Groups,
+    NewPartitions,
+    PartitionContents,
+    Pieces,
+    RecordGroups,
+    Sizes,
+    spread_updates,
+    updates_by_file,
+)
+from skep_table.metadata_write.options import group_count, is_partitioned_by_options
 from skep_table.metadata_write.own import building_partitions, open_own, planned_partitions
-from skep_table.metadata_write.records import record_schema
+from skep_table.metadata_write.records import FIRST_TOKEN, record_schema, write_base
 from skep_table.query.named import refuse_lost_files
 from skep_table.table import HudiTable
+from skep_table.view import FileSlice
 from skep_table.view.slicing import InstantStates
+
+
+@contextmanager
+def contents_of(table: HudiTable, files: Sizes, wanted: NewPartitions) -> Iterator[list[PartitionContents]]:
+    """What the wanted partitions hold, in the order in which Hudi makes them, from the committed `files` of a snapshot.
+
+    Files are read once, a few at a time, for all partitions that record something of files; merged slices once for the
+    record index.
+    Temporary files last as long as the context. MetadataTableError for a key that lies in two file groups, where the
+    record index has one place for it.
+    """
+    with ExitStack() as stack:
+        build = Build(table, files, wanted, stack)
+        found = _of_facts(build)
+        for each in KEPT:
+            found |= each.contents(build)
+        named = [*(each.partition for each in wanted.secondary), *(each.partition for each in wanted.expressions)]
+        yield [PartitionContents(name, found[name]) for name in (*SINGLE, *named) if name in found]
+
+
+def _of_facts(build: Build) -> dict[str, Groups]:
+    """The contents of all partitions that record something of files."""
+    table, wanted = build.table, build.wanted.partitions
+    kept = [each for each in KEPT if each.kind.name in wanted and (each.of_files or each.of_partitions)]
+    if not kept:
+        return {}
+    wholes = [each.of_partitions(build) for each in kept if each.of_partitions is not None]
+
+    def updates(some: Sequence[FileFacts]) -> Iterator[PartitionUpdate]:
+        facts = {(each.partition_path, each.name): each for each in some}
+        return (each.of_files(table, facts, build.last_time) for each in kept if each.of_files is not None)
+
+    blooms, runner = any(each.has_filters for each in kept), table.context.runner
+    facts = facts_of_files(table, build.statuses(), build.wanted.columns, blooms=blooms, runner=runner)
+    puts = updates_by_file(build, "metadata_table.files", facts, updates, wholes)
+    return spread_updates(build, [each.kind.name for each in kept], puts)
+
 
 NO_DEFINITIONS: Final[Mapping[str, IndexDefinition]] = {}
 
@@ -96,7 +150,8 @@ def create_metadata_table(
     exists = FILES in table.config.metadata_partitions and table.storage.exists(f"{FOLDER}/{PROPERTIES_PATH}")
     kept = frozenset(table.config.metadata_partitions) if exists else frozenset()
     building = frozenset(building_partitions(table.config)) if exists else frozenset()
-    wanted = wanted_of(table, _with_needed(partitions) - kept - building - reserved, files, kept, definitions)
+    needed = frozenset((FILES, *partitions, *((RECORD_INDEX,) if SECONDARY.among(partitions) else ())))
+    wanted = wanted_of(table, needed - kept - building - reserved, files, kept, definitions)
     if not wanted.partitions:
         return table
     with contents_of(table, files, wanted) as contents:
@@ -120,10 +175,6 @@ def create_metadata_table(
 def waits_for(table: HudiTable) -> Instant | None:
     """The pending action that has to end before a partition of the metadata table can be made, if there is one."""
     return next(iter(table.timeline.pending_changes()), None) if table.format.metadata.first_when_quiet else None
-
-
-def _with_needed(partitions: Collection[str]) -> frozenset[str]:
-    return frozenset((FILES, *partitions, *((RECORD_INDEX,) if SECONDARY.among(partitions) else ())))
 
 
 def wanted_of(
@@ -327,3 +378,89 @@ def _write_groups(own: HudiTable, time: InstantTime, contents: PartitionContents
     written = [stat for stat in own.context.threads.map(write, contents.groups.items()) if stat is not None]
     own.storage.sync([*logs, *(stat.path for stat in written)])
     return written
+
+
+def groups_to_begin(table: HudiTable, wanted: NewPartitions, records: Mapping[str, int]) -> dict[str, int]:
+    """How many file groups the wanted partitions are to have, as `NewPartitions.groups`, where the partitions of the
+    table have about so many records."""
+    sizes = RecordGroups.of(table.options, partitioned=wanted.partitioned)
+    groups = {group_set_of(name): group_count(name, table.options) for name in wanted.partitions}
+    if groups.pop(group_set_of(RECORD_INDEX), None) is not None:
+        keys = {group_set_of(RECORD_INDEX): sum(records.values())}
+        if wanted.partitioned:
+            keys = {groups_of_partition(table, path): number for path, number in records.items()}
+        groups |= {each: sizes.count(number) for each, number in keys.items()}
+    return groups
+
+
+def existing_groups(table: HudiTable, partitions: Collection[str]) -> dict[str, int]:
+    """How many file groups these partitions have, as `NewPartitions.groups`.
+
+    FileNotFoundError for one that was dropped.
+    """
+    own, groups = open_own(table), dict[str, int]()
+    for name in partitions:
+        ids = started_groups(own, name)
+        if not ids:
+            raise FileNotFoundError(f"{own.storage.root}/{name}")
+        groups |= Counter(map(group_set, ids))
+    return groups
+
+
+def begin_partitions(table: HudiTable, wanted: NewPartitions, until: InstantTime, clock: Clock) -> None:
+    """Makes the wanted partitions with `wanted.groups` empty file groups each, and defines them, under the lock.
+
+    They are built while writers go on (format guide 16.9). All writers log to them from then on. Their base files are
+    written below these logs without the lock, and hold what the table has at any time after that: entries in logs are
+    newer than those below.
+
+    What an earlier attempt left of them is deleted. Nobody looks at them until the settings name them.
+    """
+    for name in (each for each in SINGLE if each in wanted.partitions):
+        own = without_leftovers(open_own(table), name)
+        mine = group_set_of(name)  # as the sets of a partitioned index begin, too
+        sets = {each: count for each, count in wanted.groups.items() if f"{each}-".startswith(f"{mine}-")}
+        ids = [group_id(each, number) for each, count in sets.items() for number in range(count)]
+        empty = PartitionContents(name, dict.fromkeys(ids, lambda: iter(())))
+        fill(own, _time_of_building(table, own, until), empty, clock)
+        define(table, name, wanted)
+
+
+def _time_of_building(table: HudiTable, own: HudiTable, until: InstantTime) -> InstantTime:
+    rules = table.format.metadata
+    if rules.appends_suffixes:
+        return rules.indexing_instant(until)
+    times = (rules.indexing_instant(until, number) for number in count())
+    return next(time for time in times if not own.timeline.contains(time))
+
+
+def started_groups(own: HudiTable, partition: str) -> Mapping[str, FileSlice]:
+    """The latest slices of the file groups of a partition, by file id."""
+    return {slice_.file_id: slice_ for slice_ in own.view(metadata=False).slices(partition)}
+
+
+def write_below(own: HudiTable, contents: PartitionContents, token: str, ensure_alive: Callable[[], None]) -> None:
+    """Writes the base files of file groups that exist, below their logs. `token` is that of this attempt.
+
+    FileNotFoundError where the partition was dropped meanwhile.
+    """
+    slices = started_groups(own, contents.partition)
+    schema = record_schema(own.format.metadata.release)
+    paths = []
+    for file_id, pieces in contents.groups.items():
+        ensure_alive()
+        if file_id not in slices:
+            raise FileNotFoundError(f"{own.storage.root}/{contents.partition}: file group {file_id}")
+        time = slices[file_id].base_instant
+        stat = write_base(own, contents.partition, file_id, time, pieces(), schema, token)
+        if stat is not None:
+            paths.append(stat.path)
+    own.storage.sync(paths)
+
+
+def delete_bases(table: HudiTable, partitions: Sequence[str], but: str | None = None) -> None:
+    """Deletes the base files that attempts at building have left; those with the token `but` stay."""
+    for partition in partitions:
+        files = table.storage.list_prefix(f"{FOLDER}/{partition}")
+        named = ((file.path, BaseFileName.parse(file.name)) for file in files)
+        table.storage.delete_many([path for path, name in named if name is not None and name.write_token != but])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
+from skep_format.batching import in_groups
 from skep_format.runner import Runner, ThreadRunner
 from skep_table.query.ahead import in_order
 
@@ -24,18 +25,5 @@ def each_read(runner: Runner, read: Callable[[T], R], tasks: Iterable[T], size: 
     if isinstance(runner, ThreadRunner):
         yield from in_order(tasks, lambda task: iter((read(task),)), runner.threads)
         return
-    for portion in _portions(tasks, size):
+    for portion in in_groups(tasks, size, _BYTES, _TASKS):
         yield from runner.map(read, portion)
-
-
-def _portions(tasks: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
-    portion: list[T] = []
-    held = 0
-    for task in tasks:
-        if portion and (len(portion) == _TASKS or held + size(task) > _BYTES):
-            yield portion
-            portion, held = [], 0
-        portion.append(task)
-        held += size(task)
-    if portion:
-        yield portion

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from operator import attrgetter
-from typing import Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -16,22 +17,64 @@ import pyarrow.compute as pc
 
 from skep_format.instant_time import BEFORE_ALL, InstantTime
 from skep_format.names import join
+from skep_format.options import Options
 from skep_format.storage import FileStatus
 from skep_table.metadata_table.keys import group_id, group_numbers, group_set_of
 from skep_table.metadata_table.records import PartitionUpdate
 from skep_table.metadata_table.records.expression_index import ExpressionIndex
 from skep_table.metadata_table.records.summaries import Columns, ColumnSummary, merged
 from skep_table.metadata_write.definitions import SecondaryIndex
-from skep_table.metadata_write.facts.expressions import ExpressionFacts
-from skep_table.metadata_write.facts.files import FileFacts
-from skep_table.metadata_write.facts.keys import two_places
-from skep_table.metadata_write.making.groups import RecordGroups
+from skep_table.metadata_write.facts.files import ExpressionFacts, FileFacts
+from skep_table.metadata_write.facts.keys import repeated_key, two_places
 from skep_table.metadata_write.making.reading import each_read
 from skep_table.metadata_write.making.spool import KEY, GroupSpool
-from skep_table.metadata_write.options import group_count
+from skep_table.metadata_write.options import (
+    LEAST_RECORD_GROUPS,
+    LEAST_RECORD_GROUPS_OF_PARTITION,
+    MOST_RECORD_GROUPS,
+    MOST_RECORD_GROUPS_OF_PARTITION,
+    RECORD_GROUP_BYTES,
+    RECORD_GROWTH,
+    group_count,
+)
 from skep_table.slices.options import SPILL_FOLDER
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_RECORD_BYTES: Final = 48  # what Hudi reckons an entry of the record index takes
+
+
+@dataclass(frozen=True)
+class RecordGroups:
+    """How many file groups a new record index has, or in a partitioned one each partition of the table (guide 7.2 and
+    16.2). Keys are spread by the number of groups, so it never changes."""
+
+    least: int
+    most: int
+    growth: float
+    group_bytes: int
+
+    @classmethod
+    def of(cls, options: Options, *, partitioned: bool) -> Self:
+        """By the options of a writer."""
+        least, most = (
+            (LEAST_RECORD_GROUPS_OF_PARTITION, MOST_RECORD_GROUPS_OF_PARTITION)
+            if partitioned
+            else (LEAST_RECORD_GROUPS, MOST_RECORD_GROUPS)
+        )
+        return cls(
+            options.value(least), options.value(most), options.value(RECORD_GROWTH), options.value(RECORD_GROUP_BYTES)
+        )
+
+    def count(self, records: int) -> int:
+        """For so many records now."""
+        expected = math.ceil(records * self.growth)
+        wanted = expected // max(1, self.group_bytes // _RECORD_BYTES)
+        return max(self.least, min(wanted, self.most))
+
 
 Sizes = Mapping[str, Mapping[str, int]]
 """Sizes of files by partition path and file name."""
@@ -250,8 +293,8 @@ class Spread:
         rows = pa.Table.from_batches(spool.batches(group)) if spool.count(group) else None
         if rows is None or pc.count_distinct(rows[KEY]).as_py() == len(rows):
             return
-        counts = pc.value_counts(rows[KEY])
-        key = counts.filter(pc.greater(counts.field("counts"), 1))[0]["values"]
+        key = repeated_key(rows[KEY])
+        assert key is not None
         places = rows.filter(pc.equal(rows[KEY], key))[_PLACE].to_pylist()
         first, second = (self._slices[place].group for place in places[:2])
         raise two_places(self._build.table, key.as_py(), first, second)

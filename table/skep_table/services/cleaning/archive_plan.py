@@ -17,7 +17,8 @@ from skep_format.options import Options
 from skep_format.timeline.instant import Action, Instant
 from skep_format.timeline.timeline import WRITE_ACTIONS, Timeline
 from skep_format.versions import STREAMER_KEYS
-from skep_table.metadata_write import has_metadata_table, last_compaction, open_own
+from skep_table.metadata_write.compaction.compact import last_compaction
+from skep_table.metadata_write.own import has_metadata_table, open_own
 from skep_table.services.cleaning.clean_plan import Retention
 from skep_table.services.cleaning.retention import last_clean
 from skep_table.services.compaction.options import COMPACT_DELTA_COMMITS

@@ -31,13 +31,13 @@ from skep_format.timeline.plans import (
 )
 from skep_format.timeline.write import delete_pending, transition_to_inflight
 from skep_format.versions import format_of
-from skep_table.commit.completed_once import complete_once
-from skep_table.commit.instants import request_plan
+from skep_table.commit.instants import complete_once, request_plan
 from skep_table.commit.options import Concurrency, FailedWritesPolicy
-from skep_table.commit.parts.metadata_records import record_in_metadata_table
+from skep_table.commit.parts.metadata_table import record_in_metadata_table
 from skep_table.commit.undo.recovery import roll_back_failed
 from skep_table.commit.writable import prepared
-from skep_table.metadata_write import has_metadata_table, updates_of_clean, with_building
+from skep_table.metadata_write.own import has_metadata_table, with_building
+from skep_table.metadata_write.updates import updates_of_clean
 from skep_table.services.cleaning.clean_plan import Retention, earliest_to_retain, files_to_delete
 from skep_table.services.cleaning.retention import last_clean, protected_files
 from skep_table.services.options import CLEAN_COMMITS, INCREMENTAL_CLEAN, KEEP_MAX_COMMITS, KEEP_MIN_COMMITS

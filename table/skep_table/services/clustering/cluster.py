@@ -24,8 +24,7 @@ from skep_table.commit.plaintext import check_plaintext
 from skep_table.commit.undo.recovery import finish_interrupted
 from skep_table.commit.writable import check_writable, prepared
 from skep_table.keys.buckets import GroupNames, hash_fields_of_key
-from skep_table.keys.hash_rings import groups_after, has_rings, mark, planned_rings, resizes_of
-from skep_table.keys.ring_targets import RingTargets
+from skep_table.keys.hash_rings import RingTargets, groups_after, has_rings, mark, planned_rings, resizes_of
 from skep_table.keys.unrecorded_buckets import unrecorded_bucket
 from skep_table.plug_ins import find_strategy
 from skep_table.services.clustering.files import ClusterJob, GroupTask, cluster_group

@@ -22,7 +22,7 @@ from skep_format.names import MarkerType
 from skep_format.options import Options
 from skep_format.timeline.instant import Instant
 from skep_format.timeline.metadata import WriteStat
-from skep_table.keys.ring_targets import RingTargets
+from skep_table.keys.hash_rings import RingTargets
 from skep_table.keys.stored import StoredKeys
 from skep_table.services.clustering.options import CURVE, SORT_COLUMNS
 from skep_table.services.clustering.row_order import order_of

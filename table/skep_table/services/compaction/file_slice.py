@@ -21,7 +21,7 @@ from skep_format.timeline.plans import CompactionOperation
 from skep_table.merge import Updates
 from skep_table.services.rewriting import RewriteJob, candidate_of
 from skep_table.slices import read_slice
-from skep_table.slices.counts import MergeCounts
+from skep_table.slices.context import MergeCounts
 from skep_table.view import BaseFile, FileSlice, LogFile
 from skep_table.write.output.base_rows import ArrivingKeys, BaseRows
 from skep_table.write.output.change_log import ChangeLog, changes_beside

@@ -34,8 +34,7 @@ from skep_table.services.execution import Execution, delete_unreadable
 from skep_table.services.planned_slices import PlannedSlices
 from skep_table.services.rewriting import RewriteJob, Rewritten, context_of, metadata_of
 from skep_table.services.scheduling import execute_each, schedule
-from skep_table.slices.context import SliceContext
-from skep_table.slices.counts import MergeCounts
+from skep_table.slices.context import MergeCounts, SliceContext
 from skep_table.slices.logs import as_table, log_rows, open_blocks
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice

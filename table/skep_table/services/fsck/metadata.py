@@ -13,7 +13,7 @@ from skep_format.runner import Runner
 from skep_format.timeline.instant import Instant
 from skep_format.timeline.metadata import CommitMetadata
 from skep_table.metadata_table import FIRST_INSTANTS, FOLDER
-from skep_table.metadata_write import has_metadata_table, open_own
+from skep_table.metadata_write.own import has_metadata_table, open_own
 from skep_table.services.fsck.files import Newest, check_files, list_files
 from skep_table.services.fsck.findings import FileFinding, Problem, noted
 from skep_table.services.fsck.instants import damaged_archive, read_timeline

@@ -17,27 +17,24 @@ from skep_table.metadata_table.definitions import IndexDefinition, definitions_p
 from skep_table.metadata_table.entries import GroupReader, alive, latest
 from skep_table.metadata_table.keys import ALL_PARTITIONS, NON_PARTITIONED
 from skep_table.metadata_table.partitions import COLUMN_STATS, FILES, SINGLE, STATS_MEMBER, member_of, with_led
-from skep_table.metadata_write import (
-    building_partitions,
-    create_metadata_table,
-    delete_metadata_table,
-    delta_commits_to_compact,
-    drop_indexes,
-    dropped_indexes,
-    has_metadata_table,
-    last_compaction,
-    open_own,
-    partitions_of_options,
-    secondary_indexes,
-    waits_for,
-)
+from skep_table.metadata_write.compaction.compact import delta_commits_to_compact, last_compaction
 from skep_table.metadata_write.definitions import (
     definition_of_statistics,
     definitions_of,
     index_types,
+    secondary_indexes,
     write_definitions,
 )
-from skep_table.metadata_write.sizes import MetadataPartition, partition_sizes
+from skep_table.metadata_write.drop import delete_metadata_table, drop_indexes, dropped_indexes
+from skep_table.metadata_write.making.create import create_metadata_table, waits_for
+from skep_table.metadata_write.options import partitions_of_options
+from skep_table.metadata_write.own import (
+    MetadataPartition,
+    building_partitions,
+    has_metadata_table,
+    open_own,
+    partition_sizes,
+)
 from skep_table.table import HudiTable
 
 log = logging.getLogger("skep.services")

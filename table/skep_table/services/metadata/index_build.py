@@ -22,30 +22,28 @@ from skep_format.errors import CommitConflictError, MetadataTableError, NotATabl
 from skep_format.timeline.instant import Action, Instant, State
 from skep_format.timeline.plans import IndexCommitMetadata, IndexPartitionInfo, RollbackMetadata
 from skep_format.timeline.write import complete, delete_pending, transition_to_inflight
-from skep_table.commit.heartbeat import ActiveWriters, Heartbeat, HeartbeatLimits, delete_heartbeat, writer_details
+from skep_table.commit.heartbeat import ActiveWriters, Heartbeat, delete_heartbeat, writer_details
 from skep_table.commit.instants import timeline_clock
 from skep_table.commit.writable import check_version, check_writable, prepared
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.entries import latest
 from skep_table.metadata_table.partitions import RECORD_INDEX, RECORD_INDEX_MEMBER
 from skep_table.metadata_table.records.record_index import file_ids
-from skep_table.metadata_write import (
+from skep_table.metadata_write.definitions import columns_for, is_partitioned_record_index
+from skep_table.metadata_write.drop import drop_indexes
+from skep_table.metadata_write.facts.keys import PLACES, still_there
+from skep_table.metadata_write.making.create import (
     announce,
-    building_partitions,
     committed_files,
+    contents_of,
     delete_bases,
-    drop_indexes,
     existing_groups,
-    open_own,
-    planned_partitions,
     started_groups,
     write_below,
 )
-from skep_table.metadata_write.definitions import columns_for, is_partitioned_record_index
-from skep_table.metadata_write.facts.keys import PLACES, still_there
-from skep_table.metadata_write.making.contents import contents_of
 from skep_table.metadata_write.making.spreading import NewPartitions, Sizes
 from skep_table.metadata_write.options import INDEX_CHECK_TIMEOUT_SECONDS
+from skep_table.metadata_write.own import building_partitions, open_own, planned_partitions
 from skep_table.services.execution import pending_instant, refuse_while_active
 from skep_table.services.scheduling import execute_each
 from skep_table.table import HudiTable
@@ -105,9 +103,7 @@ class _Build:
         context = table.context
         self._table = table
         self._token = f"0-{random.SystemRandom().randrange(1, 1 << 31)}-0"
-        self._heartbeat = Heartbeat(
-            context.storage, HeartbeatLimits.of(context.options), context.clock, context.on_lost
-        )
+        self._heartbeat = Heartbeat(context)
         self._clock = context.clock
         self._instant: Instant | None = None
         self._names: tuple[str, ...] = ()
@@ -284,7 +280,7 @@ def _active_before(fresh: HudiTable, planned: Instant) -> bool:
     pending = fresh.timeline.data().pending().before(planned.requested_time)
     if not pending:
         return False
-    writers = ActiveWriters(fresh.storage, HeartbeatLimits.of(fresh.options), fresh.context.clock)
+    writers = ActiveWriters(fresh.context)
     times = [each.requested_time for each in pending]
     return any(writers.is_active(time) and not writer_details(fresh.storage, time) for time in times)
 

@@ -16,28 +16,26 @@ from skep_format.timeline.instant import Action, Instant, State
 from skep_format.timeline.plans import IndexPartitionInfo, IndexPlan
 from skep_format.timeline.write import delete_pending
 from skep_table.commit.concurrency.indexing_executors import reserved_partitions
-from skep_table.commit.heartbeat import ActiveWriters, HeartbeatLimits
+from skep_table.commit.heartbeat import ActiveWriters
 from skep_table.commit.instants import request_plan
 from skep_table.commit.parts.metadata_table import can_be_built_aside, metadata_clock, name_dropped, to_make_again
 from skep_table.commit.plaintext import check_plaintext
 from skep_table.commit.writable import check_writable, prepared
 from skep_table.metadata_table.partitions import COLUMN_STATS, FILES, RECORD_INDEX, SINGLE
-from skep_table.metadata_write import (
+from skep_table.metadata_write.definitions import PLANNED_COLUMNS, definition_of_statistics
+from skep_table.metadata_write.drop import drop_indexes, dropped_indexes
+from skep_table.metadata_write.making.create import (
     announce,
     begin_partitions,
-    building_partitions,
     committed_files,
     create_metadata_table,
-    drop_indexes,
-    dropped_indexes,
     existing_groups,
     groups_to_begin,
-    partitions_of_options,
-    planned_partitions,
     wanted_of,
 )
-from skep_table.metadata_write.definitions import PLANNED_COLUMNS, definition_of_statistics
 from skep_table.metadata_write.making.spreading import NewPartitions
+from skep_table.metadata_write.options import partitions_of_options
+from skep_table.metadata_write.own import building_partitions, planned_partitions
 from skep_table.table import METADATA_ENABLE, HudiTable
 
 log = logging.getLogger("skep.services")
@@ -113,7 +111,7 @@ def set_idle_plans_aside(table: HudiTable) -> SetAside | None:
     executor may be active.
     """
     names, plans = building_partitions(table.config), table.timeline.pending().of(Action.INDEXING)
-    writers = ActiveWriters(table.storage, HeartbeatLimits.of(table.options), table.context.clock)
+    writers = ActiveWriters(table.context)
     idle = [
         each
         for each in plans

@@ -29,7 +29,6 @@ from skep_table.metadata_table.partitions import (
 )
 from skep_table.metadata_table.records.column_stats import indexable
 from skep_table.metadata_table.records.expression_index import FUNCTION
-from skep_table.metadata_write import create_metadata_table, has_metadata_table
 from skep_table.metadata_write.definitions import (
     IDENTITY,
     definitions_of,
@@ -38,7 +37,9 @@ from skep_table.metadata_write.definitions import (
     new_secondary_index,
     write_definitions,
 )
+from skep_table.metadata_write.making.create import create_metadata_table
 from skep_table.metadata_write.options import COLUMN_STATS_COLUMNS, is_partitioned_by_options, makes_partition_stats
+from skep_table.metadata_write.own import has_metadata_table
 from skep_table.services.metadata.admin import check_quiet, drop_metadata
 from skep_table.table import METADATA_ENABLE, HudiTable
 

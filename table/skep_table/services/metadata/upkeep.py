@@ -14,17 +14,16 @@ from skep_format.timeline.instant import Action, Instant, State
 from skep_format.timeline.write import create_requested
 from skep_table.commit.parts.metadata_table import keeps_metadata_table, metadata_clock
 from skep_table.commit.writable import prepared
-from skep_table.metadata_write import (
-    COMPACT_DELTA_COMMITS,
+from skep_table.metadata_write.compaction.compact import (
     compact_metadata_logs,
     compact_metadata_table,
-    has_metadata_table,
     is_compaction_due,
     is_held_up_by_building,
     is_log_compaction_due,
-    open_own,
     unused_time,
 )
+from skep_table.metadata_write.options import COMPACT_DELTA_COMMITS
+from skep_table.metadata_write.own import has_metadata_table, open_own
 from skep_table.services.cleaning.archive import move_to_archive
 from skep_table.services.cleaning.archive_plan import plan_archive
 from skep_table.services.cleaning.clean import finish_cleans, plan_clean

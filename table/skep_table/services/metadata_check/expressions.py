@@ -17,7 +17,7 @@ from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.records.expression_index import ExpressionIndex
 from skep_table.metadata_table.records.summaries import ColumnSummary, merged
 from skep_table.metadata_write.definitions import expression_indexes
-from skep_table.metadata_write.facts.expressions import ExpressionFacts, expression_facts, texts_of_files
+from skep_table.metadata_write.facts.files import ExpressionFacts, expression_facts, texts_of_files
 from skep_table.services.metadata_check.bounds import Described, check_bounds
 from skep_table.services.metadata_check.findings import Findings, MetadataProblem
 from skep_table.services.metadata_check.slices import latest_slices

@@ -29,8 +29,7 @@ from skep_format.timeline.plans import CompactionOperation
 from skep_table.commit.parts.metadata_table import built_or_building, create_again, name_dropped, to_make_again
 from skep_table.commit.writable import check_writable, prepared
 from skep_table.metadata_table.partitions import RECORD_INDEX, with_led
-from skep_table.metadata_write.drop import drop_indexes
-from skep_table.metadata_write.dropped import dropped_indexes
+from skep_table.metadata_write.drop import drop_indexes, dropped_indexes
 from skep_table.metadata_write.options import PARTITIONED_RECORD_INDEX_ENABLE, RECORD_INDEX_ENABLE, SECONDARY_COLUMN
 from skep_table.services.compaction.compact import compact
 from skep_table.slices import read_slice

@@ -10,8 +10,7 @@ from skep_format.timeline.instant import Action, Instant
 from skep_format.timeline.plans import InstantInfo, RestoreMetadata, RestorePlan
 from skep_format.timeline.timeline import WRITE_ACTIONS
 from skep_table.commit.instants import request_plan
-from skep_table.commit.undo.recovery import finish_interrupted, refuse_active
-from skep_table.commit.undo.restore import finish_restore
+from skep_table.commit.undo.recovery import finish_interrupted, finish_restore, refuse_active
 from skep_table.commit.writable import prepared
 from skep_table.services.cleaning.clean import finish_cleans
 from skep_table.services.undo.rollback import check_not_cleaned

@@ -15,8 +15,7 @@ from skep_format.timeline.timeline import WRITE_ACTIONS
 from skep_table.commit.concurrency.changes import groups_of
 from skep_table.commit.parts.metadata_table import create_again
 from skep_table.commit.undo.recovery import finish_interrupted, refuse_active
-from skep_table.commit.undo.rollback import roll_back
-from skep_table.commit.undo.rollback_plan import plan_rollback
+from skep_table.commit.undo.rollback import plan_rollback, roll_back
 from skep_table.commit.writable import prepared
 from skep_table.keys.hash_rings import is_copy
 from skep_table.services.cleaning.clean import finish_cleans

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from skep_format.errors import OptionError
 from skep_format.escaping import unescape
@@ -128,8 +128,6 @@ LEAVE_OUT = option(
     "Files that lie above the deepest folders, or are of another format, are left out of a bootstrap with a warning",
 )
 
-_NO_SOURCE: Final = "a bootstrap needs the folder to make a table of"
-
 
 @dataclass(frozen=True, slots=True)
 class BootstrapSettings:
@@ -177,5 +175,6 @@ def source_path(options: Options) -> str:
     """The folder that the options name. OptionError where they name none."""
     path = options.value(BOOTSTRAP_BASE_PATH)
     if not path:
-        raise OptionError(f"{_NO_SOURCE}: {BOOTSTRAP_BASE_PATH.key} is not set", option=BOOTSTRAP_BASE_PATH.key)
+        key = BOOTSTRAP_BASE_PATH.key
+        raise OptionError(f"a bootstrap needs the folder to make a table of: {key} is not set", option=key)
     return path

@@ -6,19 +6,29 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from skep_format.errors import InputError, KeyFieldError, SchemaError, SkepError, TableMismatchError, UnsupportedError
+from skep_format.basefile import BaseFileOptions
+from skep_format.errors import (
+    CorruptFileError,
+    InputError,
+    KeyFieldError,
+    SchemaError,
+    SkepError,
+    TableMismatchError,
+    UnsupportedError,
+)
 from skep_format.instant_time import InstantTime
-from skep_format.names import BaseFormat
+from skep_format.names import BaseFormat, MarkerType
 from skep_format.runner import ReportingRunner, Runner, ThreadRunner
 from skep_format.schema.arrow import to_arrow
-from skep_format.schema.types import Schema, type_text
+from skep_format.schema.types import PARTITION_PATH, Schema, type_text
 from skep_format.table_config import DROP_PARTITION_COLUMNS, POPULATE_META_FIELDS, update_table_config
 from skep_format.table_config.keys import BASE_FORMAT
-from skep_format.timeline.metadata import WriteOperation
+from skep_format.timeline.metadata import WriteOperation, WriteStat
 from skep_table.commit.parts.batches import CommitLabel
 from skep_table.commit.transaction import Transaction
 from skep_table.commit.undo.rollback import roll_back
@@ -26,18 +36,89 @@ from skep_table.commit.writable import prepared
 from skep_table.keys import KeyGenerator
 from skep_table.query.ahead import default_workers, in_order
 from skep_table.slices.bootstrap import BOOTSTRAP_LEFT, METADATA_BOOTSTRAP, folders_left, indexed_sources
-from skep_table.slices.bootstrap_index import write_index
+from skep_table.slices.bootstrap_index import Mapped, write_index
 from skep_table.slices.options import BOOTSTRAP_BASE_PATH
 from skep_table.table import HudiTable
 from skep_table.write.bootstrap.options import BootstrapMode, BootstrapSettings
-from skep_table.write.bootstrap.skeletons import SKELETON, KeyColumns, SkeletonTask, check_partition, write_skeleton
 from skep_table.write.bootstrap.source import SourceData, SourceFile, SourceFolder
+from skep_table.write.context import WriteContext
 from skep_table.write.input.row_input import RereadInput
+from skep_table.write.keyed import Keyer
 from skep_table.write.output.bucket import BucketResult
+from skep_table.write.output.files import BaseFiles
 from skep_table.write.planning.operation import data_action
 from skep_table.write.planning.plan import WritePlan, plan_write
+from skep_table.write.planning.profile import Bucket, new_file_id
 from skep_table.write.planning.write_settings import WriteSettings
 from skep_table.write.result import WriteResult
+
+SKELETON: Final = Schema((), "HoodieRecordKey", "")
+"""The data columns of a skeleton: none. Hudi's name of its Avro record."""
+
+
+@dataclass(frozen=True, slots=True)
+class SkeletonTask:
+    """One source file, of which a skeleton is to be made."""
+
+    number: int
+    folder: SourceFolder
+    file: SourceFile
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumns:
+    """How the rows of a source are keyed, and the columns which that takes."""
+
+    keyer: Keyer
+    columns: Schema
+
+    def of(self, source: SourceData, folder: SourceFolder, file: SourceFile) -> Iterator[pa.Table]:
+        """Rows with key and partition path, in the order of the file. KeyFieldError as `check_partition`."""
+        for batch in source.rows_of(folder, file, self.columns):
+            keyed = self.keyer.keyed(batch)
+            check_partition(source, folder, file, keyed.column(PARTITION_PATH))
+            yield keyed
+
+
+def check_partition(source: SourceData, folder: SourceFolder, file: SourceFile, paths: pa.ChunkedArray) -> None:
+    """KeyFieldError where the key generator puts rows into another partition than that of their folder.
+
+    Updates would look for them there.
+    """
+    others = [path for path in pc.unique(paths).to_pylist() if path != folder.partition_path]
+    if others:
+        raise KeyFieldError(
+            f"{source.storage.uri(file.path)}: its rows would be in partition {folder.partition_path!r}, and the"
+            f" table's key generator puts them into {others[0]!r}",
+            hint="hive_style names folders column=value, url_encode encodes what is special in them; the option"
+            " hoodie.bootstrap.partitionpath.translator.class decodes it",
+            path=source.storage.uri(file.path),
+            found=others[0],
+            expected=folder.partition_path,
+        )
+
+
+def write_skeleton(
+    context: WriteContext, source: SourceData, keys: KeyColumns, task: SkeletonTask
+) -> tuple[WriteStat, Mapped]:
+    """Writes the skeleton of one file. CorruptFileError where that has changed meanwhile, else as `KeyColumns.of`."""
+    folder, file = task.folder, task.file
+    file_id = new_file_id().rpartition("-")[0]  # Hudi's have no number
+    files = BaseFiles(context, Bucket(task.number, folder.partition_path, file_id))
+    with files.open(file_id, MarkerType.CREATE) as skeleton:
+        for keyed in keys.of(source, folder, file):
+            skeleton.insert(files.new(keyed, skeleton.name))
+    uri = source.storage.uri(file.path)
+    if skeleton.rows != file.rows:
+        raise CorruptFileError(
+            f"{uri} had {file.rows} rows a moment ago, and now {skeleton.rows}",
+            path=uri,
+            found=skeleton.rows,
+            expected=file.rows,
+        )
+    stat = files.stat(skeleton, num_inserts=skeleton.rows)
+    return stat, Mapped(folder.partition_path, file_id, folder.path, uri, file.size_bytes, file.modified_ms)
+
 
 FULL_BOOTSTRAP: Final = InstantTime("00000000000002")
 """The instant of rows that are written in full."""
@@ -85,12 +166,8 @@ def refuse_commits(table: HudiTable, known: tuple[InstantTime, ...] = ()) -> Non
         )
 
 
-class Complete(Protocol):
-    """Completes a write with the stats of its files: `TableWriter`'s."""
-
-    def __call__(
-        self, transaction: Transaction, plan: WritePlan, results: Sequence[BucketResult], label: CommitLabel, /
-    ) -> WriteResult: ...
+Complete = Callable[[Transaction, WritePlan, Sequence[BucketResult], CommitLabel], WriteResult]
+"""Completes a write with the stats of its files: `TableWriter`'s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,3 +403,40 @@ def _key_columns(plan: WritePlan, source: SourceData) -> KeyColumns:
     names = tuple(name for name in source.columns.names() if generator.own or name in wanted)
     target = pa.schema([plan.keyer.target.field(name) for name in names])
     return KeyColumns(replace(plan.keyer, target=target), source.columns.select(names))
+
+
+_FOOTER_BYTES: Final = 2048
+_NUMBER_BYTES: Final = 5  # of a row, for its number in the commit
+
+
+def check_planned(table: HudiTable, source: SourceData) -> None:
+    """What a bootstrap of a table that is there would raise before it writes."""
+    check_apart(table, source)
+    refuse_commits(table, (METADATA_BOOTSTRAP,) if folders_left(table) else ())
+    check_fits(table, source)
+
+
+def folders_of(source: SourceData, files: BaseFileOptions) -> list[dict[str, Any]]:
+    """A row for each folder: what is read of it, and about what is written, by listings and footers alone."""
+    return [
+        {
+            "folder": folder.path,
+            "partition": folder.partition_path,
+            "mode": folder.mode.value,
+            "files": len(folder.files),
+            "rows": folder.rows,
+            "bytes_read": sum(_read(folder, file) for file in folder.files),
+            "bytes_written": sum(_written(folder, file, files) for file in folder.files),
+        }
+        for folder in source.folders
+    ]
+
+
+def _read(folder: SourceFolder, file: SourceFile) -> int:
+    return file.size_bytes if folder.mode is BootstrapMode.FULL_RECORD else file.key_bytes
+
+
+def _written(folder: SourceFolder, file: SourceFile, files: BaseFileOptions) -> int:
+    """Keys are written in the meta columns, whose other values hardly take anything, and in the filter."""
+    meta = file.key_bytes + file.rows * _NUMBER_BYTES + files.filter_bytes(file.rows) + _FOOTER_BYTES
+    return meta + (file.size_bytes if folder.mode is BootstrapMode.FULL_RECORD else 0)

@@ -70,11 +70,6 @@ class SourceFolder:
         """Of all files."""
         return sum(file.rows for file in self.files)
 
-    @property
-    def size_bytes(self) -> int:
-        """Of all files."""
-        return sum(file.size_bytes for file in self.files)
-
 
 @dataclass(frozen=True, slots=True)
 class SourceData:
@@ -84,7 +79,6 @@ class SourceData:
     folders: tuple[SourceFolder, ...]
     in_files: Schema
     columns: Schema
-    left_out: tuple[str, ...] = ()
 
     @property
     def path(self) -> str:
@@ -93,7 +87,7 @@ class SourceData:
 
     def unlisted(self) -> SourceData:
         """The same without its folders: what a task needs that gets its files."""
-        return replace(self, folders=(), left_out=())
+        return replace(self, folders=())
 
     def of_mode(self, mode: BootstrapMode) -> tuple[SourceFolder, ...]:
         """The folders with this mode."""
@@ -169,13 +163,16 @@ def read_source(
         )
     texts = from_arrow(pa.schema([(name, pa.string()) for name in more])).fields
     columns = Schema((*schema.fields, *texts))
-    return SourceData(storage, folders, schema, columns, left_out)
+    return SourceData(storage, folders, schema, columns)
 
 
 def _listed(storage: Storage) -> tuple[list[FileStatus], tuple[str, ...]]:
     """The files of the deepest folders that have some, and the paths of the others."""
     every = [file for file in storage.list_prefix("", recursive=True) if not _is_hidden(file.path)]
-    _refuse_table(storage)
+    if storage.list_folder(META_FOLDER).files:
+        raise InputError(
+            f"{storage.root} is a Hudi table: it is read as it is, and can't be bootstrapped", path=storage.root
+        )
     data = [file for file in every if BaseFormat.of(file.name) in _FORMATS]
     deepest = max((file.path.count("/") for file in data), default=0)
     kept = [file for file in data if file.path.count("/") == deepest]
@@ -186,13 +183,6 @@ def _listed(storage: Storage) -> tuple[list[FileStatus], tuple[str, ...]]:
 def _is_hidden(path: str) -> bool:
     """As Spark has it: names that begin with a dot or an underscore, unless they are those of a partition."""
     return any(part[:1] == "." or (part[:1] == "_" and "=" not in part) for part in path.split("/"))
-
-
-def _refuse_table(storage: Storage) -> None:
-    if storage.list_folder(META_FOLDER).files:
-        raise InputError(
-            f"{storage.root} is a Hudi table: it is read as it is, and can't be bootstrapped", path=storage.root
-        )
 
 
 def _report(storage: Storage, left_out: Sequence[str], settings: BootstrapSettings) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 
+from skep_format.batching import in_groups
 from skep_table.slices.spill import SpillFile, SpillRange
 
 
@@ -20,10 +21,9 @@ class RowInput(ABC):
 
     in_memory = False  # whether the caller holds the rows in memory in any case
 
-    @property
-    @abstractmethod
-    def schema(self) -> pa.Schema:
-        """The columns of all batches."""
+    def __init__(self, schema: pa.Schema) -> None:
+        """`schema`: the columns of all batches."""
+        self.schema = schema
 
     @abstractmethod
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -43,11 +43,8 @@ class TableInput(RowInput):
     in_memory = True
 
     def __init__(self, table: pa.Table) -> None:
+        super().__init__(table.schema)
         self._table = table
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._table.schema
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         return iter(self._table.to_batches())
@@ -60,11 +57,8 @@ class RereadInput(RowInput):
     """Rows that `open` reads from the start each time it is called: datasets, files."""
 
     def __init__(self, schema: pa.Schema, open: Callable[[], Iterable[pa.RecordBatch]]) -> None:
-        self._schema, self._open = schema, open
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._schema
+        super().__init__(schema)
+        self._open = open
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         return iter(self._open())
@@ -76,16 +70,12 @@ class OnceInput(RowInput):
     def __init__(
         self, schema: pa.Schema, batches: Iterator[pa.RecordBatch], limit_bytes: int, folder: str = ""
     ) -> None:
-        self._schema = schema
+        super().__init__(schema)
         self._left = batches
         self._limit = limit_bytes
         self._file = SpillFile(folder)
         self._kept: list[pa.RecordBatch | SpillRange] = []
         self._size = 0
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._schema
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         for number in itertools.count():
@@ -109,15 +99,11 @@ class RenamedInput(RowInput):
     """The rows of another input with other names of columns and of their members; types are the same."""
 
     def __init__(self, rows: RowInput, schema: pa.Schema) -> None:
-        self._rows, self._schema = rows, schema
-        self.in_memory = rows.in_memory
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._schema
+        super().__init__(schema)
+        self._rows, self.in_memory = rows, rows.in_memory
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        return (pa.record_batch(_Renamed(batch, self._schema)) for batch in self._rows.batches())
+        return (pa.record_batch(_Renamed(batch, self.schema)) for batch in self._rows.batches())
 
     def release(self) -> None:
         self._rows.release()
@@ -136,24 +122,13 @@ class _Renamed:
 
 def pieces(batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[pa.Table]:
     """The rows in their order in tables of about `most_bytes`: small batches together, large ones cut up."""
-    held: list[pa.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        count = -(-batch.nbytes // max(1, most_bytes))
-        step = -(-batch.num_rows // max(1, count))
-        for start in range(0, batch.num_rows, step):
-            part = batch.slice(start, step)
-            if held and size + part.nbytes > most_bytes:
-                yield _combined(held)
-                held, size = [], 0
-            held.append(part)
-            size += part.nbytes
-    if held:
-        yield _combined(held)
 
+    def parts() -> Iterator[pa.RecordBatch]:
+        for batch in (each for each in batches if each.num_rows):
+            count = -(-batch.nbytes // max(1, most_bytes))
+            step = -(-batch.num_rows // max(1, count))
+            yield from (batch.slice(start, step) for start in range(0, batch.num_rows, step))
 
-def _combined(held: list[pa.RecordBatch]) -> pa.Table:
-    whole = pa.Table.from_batches(held)
-    return whole if len(held) == 1 else whole.combine_chunks()
+    for held in in_groups(parts(), lambda part: part.nbytes, most_bytes):
+        whole = pa.Table.from_batches(held)
+        yield whole if len(held) == 1 else whole.combine_chunks()

@@ -38,7 +38,6 @@ class FrameEngine(Protocol):
 
     def running(self) -> AbstractContextManager[None]:
         """Around each write, from its plan to the hooks behind its commit."""
-        ...
 
     def take(self, frame: object, columns: pa.Schema) -> object:
         """A caller's frame as one that can be read repeatedly, for a table of these columns.
@@ -46,25 +45,21 @@ class FrameEngine(Protocol):
         InputError for what is no frame. Columns and members of structs whose names differ from the table's in case only
         get its names where case does not count.
         """
-        ...
 
     def schema(self, frame: object) -> pa.Schema:
         """The columns of a frame that was taken."""
-        ...
 
     def rows(self, frame: object, keyer: Keyer) -> KeyedRows:
         """The rows of a frame that was taken, with their keys. Their `release` frees what it holds.
 
         KeyFieldError and SchemaError: see `Keyer.keyed`.
         """
-        ...
 
     def stream(self, frame: object, keyer: Keyer, context: WriteContext, /) -> list[BucketResult] | None:
         """Writes all rows into new files in one pass, for bulk_insert.
 
         None when the engine has to hold all rows first.
         """
-        ...
 
 
 class RowSource(ABC):

@@ -42,7 +42,7 @@ from skep_table.write.planning.profile import Bucket
 
 if TYPE_CHECKING:  # imported where there are statistics to be kept
     from skep_table.metadata_table.records.summaries import ColumnSummary
-    from skep_table.metadata_write import FileFacts
+    from skep_table.metadata_write.facts.files import FileFacts
 
 log = logging.getLogger("skep.write")
 Headers = Mapping[HeaderKey, str]

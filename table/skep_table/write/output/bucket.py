@@ -37,7 +37,7 @@ from skep_table.write.planning.range_sort import arranged
 from skep_table.write.tags import NOT_HELD, Positions
 
 if TYPE_CHECKING:  # tasks import it where there are statistics to be kept
-    from skep_table.metadata_write import ColumnReader, FileFacts
+    from skep_table.metadata_write.facts.files import ColumnReader, FileFacts
 
 _BATCH_ROWS = 65_536
 _BATCH_SHARE = 0.1

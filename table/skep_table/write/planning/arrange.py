@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from skep_format.errors import OptionError
 from skep_format.options import Options, comma_list, one_of, option
 from skep_format.schema.types import PARTITION_PATH, RECORD_KEY
+from skep_table.keys.hashes import key_hashes
 from skep_table.plug_ins import needed_plug_in
-from skep_table.write.hashing import key_hashes
 
 GROUP: Final = "skep.partitioners"
 _BY_COLUMNS: Final = ("RDDCustomColumnsSortPartitioner", "RowCustomColumnsSortPartitioner")

@@ -12,8 +12,7 @@ from skep_format.errors import CommitConflictError
 from skep_format.instant_time import InstantTime
 from skep_format.names import FileGroupId, LogFileName
 from skep_table.keys.buckets import hash_fields_of_key
-from skep_table.keys.hash_rings import Resize, clustering_groups, planned_rings, resizes_of
-from skep_table.keys.ring_targets import RingTargets
+from skep_table.keys.hash_rings import Resize, RingTargets, clustering_groups, planned_rings, resizes_of
 from skep_table.table import HudiTable
 from skep_table.write.planning.candidates import CandidateFile, LogTail
 from skep_table.write.planning.pending_clusterings import Met

@@ -23,7 +23,7 @@ from skep_format.options import (
     warn_ineffective,
 )
 from skep_format.table_config import TableConfig
-from skep_table.keys.ambiguous import ALLOW_AMBIGUOUS
+from skep_table.keys.generator import ALLOW_AMBIGUOUS
 
 
 class StorageLevel(str, Enum):

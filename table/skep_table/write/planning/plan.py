@@ -18,12 +18,13 @@ from skep_format.timeline.instant import Action, Instant
 from skep_format.timeline.metadata import WriteOperation
 from skep_table.commit.options import Concurrency
 from skep_table.keys import KeyGenerator
-from skep_table.keys.dropped import DroppedColumns
+from skep_table.keys.partition_path import DroppedColumns
 from skep_table.keys.stored import StoredKeys, generator_as_stored
 from skep_table.merge import MergeRule
 from skep_table.metadata_table.partitions import STATISTICS
-from skep_table.metadata_write import ColumnReader, with_building
 from skep_table.metadata_write.definitions import stats_columns
+from skep_table.metadata_write.facts.files import ColumnReader
+from skep_table.metadata_write.own import with_building
 from skep_table.table import HudiTable
 from skep_table.write.context import WriteContext
 from skep_table.write.indexes import Index, index_of, refuse_other_buckets

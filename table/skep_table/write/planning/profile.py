@@ -18,7 +18,7 @@ import pyarrow as pa
 from skep_format.basefile import BaseFileOptions
 from skep_format.schema.types import RECORD_KEY
 from skep_table.keys.buckets import UUID_NAMES, GroupNames
-from skep_table.keys.ring_targets import RingTargets
+from skep_table.keys.hash_rings import RingTargets
 from skep_table.keys.text import single
 from skep_table.write.planning.candidates import CandidateFile
 from skep_table.write.tags import NEW_KEY, Tags, number_of_new_group

@@ -11,7 +11,7 @@ from skep_format.instant_time import InstantTime
 from skep_format.names import FileGroupId
 from skep_format.schema.avro import avro_text
 from skep_format.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
-from skep_table.metadata_write import FoundByTasks
+from skep_table.metadata_write.kinds.contract import FoundByTasks
 from skep_table.table import HudiTable
 from skep_table.write.context import WriteContext
 from skep_table.write.indexes.global_tagging import Relocation
