@@ -310,7 +310,7 @@ def metadata_of_newest(options: Options, partition_fields: Sequence[str]) -> dic
 
 def metadata_with(partitions: Collection[str]) -> dict[str, str]:
     """The setting by which the next write makes a metadata table with these partitions, which need no definition."""
-    from skep_table.metadata_write import naming_dropped
+    from skep_table.metadata_write.drop import naming_dropped
 
     return {key: text for key, text in naming_dropped(dict.fromkeys(partitions)).items() if text is not None}
 
