@@ -11,12 +11,6 @@ from skep.cli.output import FAILED, Output, OutputOption, print_rows
 from skep.cli.scope import MetastoreOption, WarehouseOption
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    for command in (demo, doctor, config):
-        app.command()(command)
-
-
 def demo(
     folder: Annotated[Path, typer.Option("--folder", "-f", help="The demo's warehouse.")] = Path("skep-demo"),
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete what an earlier run left, start afresh.")] = False,
@@ -34,9 +28,7 @@ def doctor(
     from skep.doctor import examine
 
     findings = examine(metastore=metastore, warehouse=warehouse)
-    rows = [
-        {"what": one.what, "state": one.state.value, "found": one.found, "hint": one.hint or ""} for one in findings
-    ]
+    rows = [(one.what, one.state.value, one.found, one.hint or "") for one in findings]
     print_rows(rows, output, ("what", "state", "found", "hint"))
     if any(one.is_bad for one in findings):
         raise typer.Exit(FAILED)
@@ -59,12 +51,12 @@ def config(
 
 
 def _of_table(table: str, overridden: set[str]) -> list[dict[str, str]]:
-    from skep.cli.opened import located
+    from skep.cli.opened import Given
     from skep_format.options import mask
     from skep_format.storage import open_storage
     from skep_format.table_config import load_table_config
 
-    properties = load_table_config(open_storage(*located(table, {}, None, None))).raw
+    properties = load_table_config(open_storage(*Given().located(table))).raw
     return [
         {"key": f"options.{key}", "value": mask(key, value), "origin": f"table {table}"}
         for key, value in sorted(properties.items())

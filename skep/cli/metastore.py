@@ -39,8 +39,3 @@ def metastore(
     finally:
         stopped = server.stop()
     typer.echo("stopped" if stopped else "left; others still use it", err=True)
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    app.command("metastore")(metastore)

@@ -78,12 +78,13 @@ def write_no_more() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def print_rows(rows: Sequence[Mapping[str, Any]], output: Output, columns: Sequence[str]) -> None:
-    """A short list of rows. `columns` gives their order, also when there is no row."""
+def print_rows(rows: Sequence[Mapping[str, Any] | Sequence[Any]], output: Output, columns: Sequence[str]) -> None:
+    """A short list of rows, each by the names of columns or in their order. `columns` has the names, also of no row."""
     arrow_alone()
     import pyarrow as pa
 
-    arrays = {name: pa.array([row.get(name) for row in rows]) for name in columns}
+    named = [row if isinstance(row, Mapping) else dict(zip(columns, row, strict=True)) for row in rows]
+    arrays = {name: pa.array([row.get(name) for row in named]) for name in columns}
     table = pa.table(
         {name: array.cast(pa.string()) if pa.types.is_null(array.type) else array for name, array in arrays.items()}
     )

@@ -177,8 +177,3 @@ def _kafka(servers: str | None, topic: str | None, group: str, properties: dict[
 
 def _text(path: Any) -> str | None:
     return None if path is None else str(path)
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    app.command("serve")(serve)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from skep.flows.pipelines import Pipeline
     from skep_stream.rounds import Round
 
-app = App(no_args_is_help=True, help="What changes in one table, through a query, into another.")
+pipeline = App(no_args_is_help=True, help="What changes in one table, through a query, into another.")
 Names = Annotated[
     list[str] | None,
     typer.Argument(metavar="[NAME]…", help="Pipelines of skep.toml, else all of them.", show_default=False),
@@ -25,12 +25,7 @@ _ROUND = ("pipeline", "instant", "rows", "from", "to", "inserted", "updated", "s
 _STATUS = ("pipeline", "source", "table", "instant", "next", "waiting_commits", "newest", "held_by")
 
 
-def register(parent: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    parent.add_typer(app, name="pipeline")
-
-
-@app.command()
+@pipeline.command()
 def run(
     names: Names = None,
     every: Annotated[
@@ -65,7 +60,7 @@ def run(
         raise typer.Exit(FAILED)
 
 
-@app.command("status")
+@pipeline.command("status")
 def show(
     names: Names = None,
     metastore: MetastoreOption = None,

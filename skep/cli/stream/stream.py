@@ -32,6 +32,38 @@ class StoppedError(SkepError):
     """One of many streams was stopped before it could begin."""
 
 
+def _parameter(flag: Flag) -> inspect.Parameter:
+    panels = {Status.PLANNED: "Refused", Status.NO_EFFECT: "Without effect"}
+    panel = panels.get(flag.status, "Flags of skep" if flag.is_own else "Flags of HoodieStreamer")
+    shown = flag.doc if flag.default is None else f"{flag.doc}  [default: {flag.default}]"
+    metavar = {FlagValue.NUMBER: "N", FlagValue.LIST: "KEY=VALUE"}.get(flag.kind, "TEXT")
+    kind: Any = bool if flag.kind is FlagValue.SWITCH else list[str] | None
+    names = (flag.name,)
+    option = (
+        typer.Option(*names, help=shown, rich_help_panel=panel)
+        if kind is bool
+        else typer.Option(*names, help=shown, rich_help_panel=panel, metavar=metavar, show_default=False)
+    )
+    default = False if kind is bool else None
+    return inspect.Parameter(
+        flag.argument, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
+    )
+
+
+def _with_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """One option for each flag, as the table of flags has them."""
+    name = typer.Argument(metavar="[NAME]", help="A stream of skep.toml.", show_default=False)
+    kind = inspect.Parameter.KEYWORD_ONLY
+    first = inspect.Parameter("name", kind, default=None, annotation=Annotated[str | None, name])
+    shown = typer.Option("--status", help="Print the newest checkpoint and what waits in the source; write nothing.")
+    second = inspect.Parameter("status", kind, default=False, annotation=Annotated[bool, shown])
+    parameters = [first, second, *map(_parameter, FLAGS)]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command
+
+
+@_with_flags
 def stream(name: str | None, status: bool, **given: Any) -> None:
     """Read what is new in a source, and commit it to a Hudi table together with the checkpoint.
 
@@ -163,39 +195,3 @@ def _one(argument: str, value: object) -> object:
         typer.echo(f"error: Can only specify option --{argument.replace('_', '-')} once.", err=True)
         raise typer.Exit(WRONG_USAGE)
     return value[0]
-
-
-def _parameter(flag: Flag) -> inspect.Parameter:
-    panels = {Status.PLANNED: "Refused", Status.NO_EFFECT: "Without effect"}
-    panel = panels.get(flag.status, "Flags of skep" if flag.is_own else "Flags of HoodieStreamer")
-    shown = flag.doc if flag.default is None else f"{flag.doc}  [default: {flag.default}]"
-    metavar = {FlagValue.NUMBER: "N", FlagValue.LIST: "KEY=VALUE"}.get(flag.kind, "TEXT")
-    kind: Any = bool if flag.kind is FlagValue.SWITCH else list[str] | None
-    names = (flag.name,)
-    option = (
-        typer.Option(*names, help=shown, rich_help_panel=panel)
-        if kind is bool
-        else typer.Option(*names, help=shown, rich_help_panel=panel, metavar=metavar, show_default=False)
-    )
-    default = False if kind is bool else None
-    return inspect.Parameter(
-        flag.argument, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
-    )
-
-
-def _with_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """One option for each flag, as the table of flags has them."""
-    name = typer.Argument(metavar="[NAME]", help="A stream of skep.toml.", show_default=False)
-    kind = inspect.Parameter.KEYWORD_ONLY
-    first = inspect.Parameter("name", kind, default=None, annotation=Annotated[str | None, name])
-    shown = typer.Option("--status", help="Print the newest checkpoint and what waits in the source; write nothing.")
-    second = inspect.Parameter("status", kind, default=False, annotation=Annotated[bool, shown])
-    parameters = [first, second, *map(_parameter, FLAGS)]
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return command
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command of this module."""
-    app.command()(_with_flags(stream))

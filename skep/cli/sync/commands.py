@@ -31,10 +31,10 @@ OptionalTable = Annotated[str | None, typer.Argument(metavar="[TABLE|PATH]", hel
 AllOption = Annotated[bool, typer.Option("--all", help="All Hudi tables of the metastore, or of --database.")]
 FullOption = Annotated[bool, typer.Option("--full", help="Compare all partitions, not only those after the markers.")]
 
-app = App(no_args_is_help=True, help="Keep the Hive Metastore in line with tables.")
+sync = App(no_args_is_help=True, help="Keep the Hive Metastore in line with tables.")
 
 
-@app.command()
+@sync.command()
 def plan(
     table: TableArgument,
     *,
@@ -56,7 +56,7 @@ def plan(
             raise typer.Exit(PENDING)
 
 
-@app.command()
+@sync.command()
 def apply(
     table: OptionalTable = None,
     everything: AllOption = False,
@@ -127,7 +127,7 @@ def _pending(many: Many) -> Iterator[tuple[str, Outcome]]:
         yield from sync_all(tables, many.targets, many.clients, only_behind=True, queue=queue, events=events)
 
 
-@app.command()
+@sync.command()
 def check(
     table: TableArgument,
     *,
@@ -154,7 +154,7 @@ def check(
             raise typer.Exit(DRIFT)
 
 
-@app.command()
+@sync.command()
 def repair(
     table: TableArgument,
     *,
@@ -166,7 +166,7 @@ def repair(
     _sync_one(table, scope, output, full=True)
 
 
-@app.command()
+@sync.command()
 def restore(
     table: TableArgument,
     *,
@@ -188,7 +188,7 @@ def restore(
         print_results(done, output)
 
 
-@app.command()
+@sync.command()
 def status(
     table: OptionalTable = None,
     everything: AllOption = False,
@@ -217,7 +217,7 @@ def status(
                 raise typer.Exit(FAILED)
 
 
-@app.command()
+@sync.command()
 def watch(
     tables: Annotated[
         list[str] | None, typer.Argument(metavar="[TABLE|PATH]…", help="database.table, or paths of tables.")
@@ -314,8 +314,3 @@ def _states(many: Many) -> tuple[list[dict[str, Any]], bool]:
             else:
                 found += [state.to_json() for state in states]
     return found, failed
-
-
-def register(parent: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    parent.add_typer(app, name="sync")

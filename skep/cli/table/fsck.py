@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 _COLUMNS: tuple[str, ...] = ("problem", "path", "instant", "detail")
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command of this module."""
-    app.command("fsck")(fsck)
-
-
 def fsck(
     table: TableTarget,
     deep: Annotated[

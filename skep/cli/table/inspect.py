@@ -20,14 +20,6 @@ _LOG_COLUMNS = ("logs", "pending_compaction")
 _FILE_COLUMNS = ("partition", "file_id", "base_instant", "base_file", "base_bytes", "log_files", "log_bytes")
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    app.command("schema")(schema)
-    app.command("timeline")(timeline)
-    app.command("files")(files)
-    app.command("properties")(properties)
-
-
 def schema(
     table: TableTarget,
     as_of: Annotated[str | None, typer.Option(metavar="TIME", help="The schema as of this time.")] = None,
@@ -47,15 +39,7 @@ def schema(
         typer.echo(json.dumps(to_avro(found), indent=2))
         return
     types = to_arrow(found)
-    rows = [
-        {
-            "column": field.name,
-            "type": str(types.field(field.name).type),
-            "nullable": field.nullable,
-            "comment": field.doc or "",
-        }
-        for field in found.fields
-    ]
+    rows = [(field.name, str(types.field(field.name).type), field.nullable, field.doc or "") for field in found.fields]
     given.print(rows, ("column", "type", "nullable", "comment"))
 
 
@@ -152,4 +136,4 @@ def properties(table: TableTarget, *, given: ReadGiven) -> None:
     from skep_format.table_config import load_table_config
 
     config = load_table_config(open_storage(*given.located(table)))
-    given.print([{"key": key, "value": value} for key, value in sorted(config.raw.items())], ("key", "value"))
+    given.print(sorted(config.raw.items()), ("key", "value"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,22 +19,7 @@ if TYPE_CHECKING:
     from skep_table.table import HudiTable
 
 NoMetadata = Annotated[bool, typer.Option("--no-metadata", help="List storage, not the metadata table.")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--option", metavar="KEY=VALUE", help="A Hudi read key or a storage setting; repeatable."),
-]
-
-
-@dataclass(frozen=True, slots=True)
-class ReadGiven(Given):
-    """As of other commands, with options of reading."""
-
-    option: Settings = None
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    app.command("read")(read)
+ReadGiven = Annotated[Given, {"option": "A Hudi read key or a storage setting; repeatable."}]
 
 
 def read(
