@@ -13,7 +13,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
@@ -159,22 +159,15 @@ def aside() -> Iterator[None]:
 
 def with_bar(run: Callable[..., Any], path: str) -> Callable[..., Any]:
     """The function of the command `path` with a bar around it; the same where the command shows its own, or none."""
-    return run if path in WITHOUT else _BarAround(run, path)
+    if path in WITHOUT:
+        return run
 
+    @functools.wraps(run)
+    def with_one(*arguments: Any, **options: Any) -> Any:
+        with shown(f"skep {path}") if is_wanted() else nullcontext():
+            return run(*arguments, **options)
 
-class _BarAround:
-    """A command's function with a bar for the time of a call."""
-
-    def __init__(self, run: Callable[..., Any], path: str) -> None:
-        functools.update_wrapper(self, run)
-        self.run = run
-        self._path = path
-
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        if not is_wanted():
-            return self.run(*arguments, **options)
-        with shown(f"skep {self._path}"):
-            return self.run(*arguments, **options)
+    return with_one
 
 
 def _of_lock(event: Event) -> str:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from skep.flows.stream_catalog import MetastoreColumns
 from skep.flows.stream_target import TableTarget, error_table
 from skep.query.over_rows import Queries
 from skep.query.spark import SparkHolder
@@ -18,6 +17,7 @@ from skep_format.clock import SystemClock
 from skep_format.errors import InputError, OptionError, UnsupportedError
 from skep_format.names import BaseFormat
 from skep_format.options import Options
+from skep_format.schema.types import Schema
 from skep_format.table_config import TableType
 from skep_format.timeline.metadata import WriteOperation
 from skep_stream.checkpoints import CheckpointSettings, newest, stated
@@ -32,7 +32,7 @@ from skep_stream.rounds import UNLIMITED, Round, Stream
 from skep_stream.running import HasEnded, NoNewData, Retrying, Turn, never, run
 from skep_stream.shares import SharedTurns, shares_of
 from skep_stream.status import lag, status
-from skep_sync.options import DATABASE, ENABLE, GLUE_TOOL, TABLE, TOOLS, sync_tools
+from skep_sync.options import DATABASE, ENABLE, GLUE_TOOL, TABLE, TOOLS, URIS, main_address, sync_tools
 from skep_table.events import Events
 from skep_table.metrics import METRICS_ON, traced
 from skep_table.metrics.options import PROMETHEUS_PORT, REPORTER, ReporterKind
@@ -55,6 +55,26 @@ _OPERATIONS: Final = (
     "DELETE_PARTITION",
 )
 _MERGERS: Final = "hoodie.write.record.merge.custom.implementation.classes"
+
+
+@dataclass(frozen=True, slots=True)
+class MetastoreColumns:
+    """The metastore of Hudi's sync options, else of the settings. Connects for each call: a stream goes on for long,
+    and its schemas are read once or twice in a round."""
+
+    options: Options
+
+    def schema(self, database: str, table: str) -> Schema:
+        """See `skep_stream.protocols.MetastoreCatalog`. OptionError where no metastore is named."""
+        from skep.base.config import load
+        from skep_catalog.catalogs import catalog_at
+        from skep_catalog.stated_columns import stated_schema
+
+        address = main_address(self.options) or load().settings.metastore
+        if not address:
+            raise OptionError(f"columns of a table in the metastore need {URIS.key}", option=URIS.key)
+        with catalog_at(address, self.options) as client:
+            return stated_schema(client.table(database, table))
 
 
 class NoSource:

@@ -20,9 +20,8 @@ from skep.base.specs import Text, Version, check_same, table_spec
 from skep.handles.new_tables import SIGN, is_left_over, new_table, remove_unwritten
 from skep.handles.snapshots import Snapshots
 from skep.handles.table import Table
-from skep.metastore.entries import VIEWS, hudi_entries, named_entry
+from skep.metastore.entries import VIEWS, check_registered, hudi_entries, named_entry
 from skep.metastore.locking import checked, lock_of
-from skep.metastore.registration import Registration
 from skep.metastore.syncing import SYNC, SyncWarning, TableSyncs, open_queue
 from skep.query.spark import SparkHolder
 from skep.services.runner import Services
@@ -454,11 +453,10 @@ class LakeTables:
 
     def _check_of(self, name: TableName, hudi: HudiTable) -> Callable[[], None]:
         """A check for handles under this name: raises when the table has another name, or the lake is closed."""
-        registration = Registration(self.metastore, name, hudi)
 
         def check() -> None:
             self._ensure_open()
-            registration.ensure()
+            check_registered(self.metastore, name, hudi.storage)
 
         return check
 

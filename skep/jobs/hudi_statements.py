@@ -155,7 +155,6 @@ class SessionCatalog(LakeCatalog):
         return None
 
     def table(self, name: str) -> Table:
-        """NoSuchTableError when there is none."""
         database, _, own = name.partition(".")
         if database == _OF_SESSION:
             return SessionTable(self._session, own)  # type: ignore[return-value]

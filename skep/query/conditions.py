@@ -77,7 +77,6 @@ class MatchingRead(Rows):
 
     @property
     def where(self) -> str:
-        """The condition."""
         return self._where
 
     def _query(self) -> exp.Query:
@@ -101,7 +100,6 @@ class MatchingRead(Rows):
         return self
 
     def to_spark(self) -> DataFrame:
-        """A lazy frame of the lake's session."""
         return SparkEngine(self._spark).frame(self._bound.query, self._bound.relations)
 
 

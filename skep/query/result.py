@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+import skep_writer
 from skep.base.display import ROWS_SHOWN, first_rows, rows_html
 
 if TYPE_CHECKING:
@@ -108,37 +109,29 @@ class SparkResult(SqlResult):
 
     @property
     def columns(self) -> list[str]:
-        """Their names."""
         return list(self._frame.columns)
 
     @property
     def engine(self) -> str:
-        """`spark`."""
         return "spark"
 
     @property
     def why(self) -> str:
-        """The reason."""
         return self._why
 
     def to_spark(self) -> DataFrame:
-        """As a Spark DataFrame."""
         return self._frame
 
     def to_arrow(self) -> pa.Table:
         """As an Arrow table; intervals of years and months as texts. StorageError when files were cleaned meanwhile,
         InputError and EngineError where Spark fails."""
-        from skep_writer import collect_answer
-
         with self._errors():
-            return collect_answer(self._frame)
+            return skep_writer.collect_answer(self._frame)
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """All rows, which Spark hands over as a whole, as an Arrow reader."""
         return self.to_arrow().to_reader()
 
     def explain(self) -> str:
-        """How many files are read of each table, the filter that chose them, and Spark's plan. Lists the tables."""
         lines = [engine_line("spark", self._why), *(str(rows.files_chosen()) for rows in self._scans)]
         with self._errors():
             return "\n".join([*lines, "", str(self._frame._jdf.queryExecution().toString())])
@@ -148,7 +141,6 @@ class SparkResult(SqlResult):
         return first_rows(some.to_reader(), limit)
 
     def show(self, limit: int = 20) -> None:
-        """Prints the first rows."""
         with self._errors():
             self._frame.show(limit, truncate=False)
 

@@ -211,12 +211,10 @@ class SailResult(SqlResult):
 
     @property
     def columns(self) -> list[str]:
-        """Their names."""
         return list(self._plan.query.schema.names)
 
     @property
     def engine(self) -> str:
-        """`sail` or `spark`. Lists the tables."""
         return "sail" if self.why is None else "spark"
 
     @property
@@ -244,7 +242,6 @@ class SailResult(SqlResult):
         return self._moved
 
     def to_spark(self) -> DataFrame:
-        """As a Spark DataFrame; a session is started for it."""
         frame: DataFrame = (self._moved or self._on_spark("a Spark frame is asked for")).to_spark()
         return frame
 
@@ -261,7 +258,6 @@ class SailResult(SqlResult):
         return pa.RecordBatchReader.from_batches(self._plan.query.schema, _all(first, batches))
 
     def to_arrow(self) -> pa.Table:
-        """As an Arrow table."""
         moved = self._spark_if_big()
         try:
             return self._plan.rows() if moved is None else moved.to_arrow()
@@ -269,7 +265,6 @@ class SailResult(SqlResult):
             return self._moved_to_spark(str(error)).to_arrow()
 
     def explain(self) -> str:
-        """How many files are read of each table, by which filter, and the engine's plan. Lists the tables."""
         moved = self._spark_if_big()
         if moved is not None:
             return moved.explain()
@@ -277,7 +272,6 @@ class SailResult(SqlResult):
         return "\n".join([engine, *self._plan.scans(), "", "== Sail ==", self._plan.explained()])
 
     def show(self, limit: int = 20) -> None:
-        """Prints the first rows."""
         print_table(self._first_rows(limit)[0])
 
 

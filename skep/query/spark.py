@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from skep_format.errors import InputError, UnsupportedError
 from skep_sql.protocols import TIME_ZONE
 from skep_table.events import NO_EVENTS, Events
+from skep_writer.session import active_spark, check_session, forget_ended, make_spark
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -101,8 +102,6 @@ class SparkHolder:
         self, given: SparkSession | None = None, conf: Mapping[str, str] | None = None, events: Events = NO_EVENTS
     ) -> None:
         if given is not None:
-            from skep_writer.session import check_session
-
             check_session(given)
         self.given = given
         self.conf = dict(conf or {})
@@ -123,7 +122,6 @@ class SparkHolder:
         if self.given is not None:
             return self.given
         from skep_writer.failures import has_ended
-        from skep_writer.session import forget_ended
 
         if self._stopped:
             raise InputError("the lake is closed, and its Spark session with it", hint="connect again: skep.connect(…)")
@@ -135,7 +133,6 @@ class SparkHolder:
 
     def _start(self) -> SparkSession:
         from skep_catalog.class_archive import spark_environment
-        from skep_writer.session import active_spark, make_spark
 
         active = active_spark()
         if active is not None:
@@ -166,7 +163,6 @@ class SparkHolder:
         if made is None:
             return
         from skep_writer.failures import has_ended
-        from skep_writer.session import forget_ended
 
         if has_ended():
             forget_ended()
@@ -178,6 +174,4 @@ def _running_elsewhere() -> SparkSession | None:
     """A session that others have started in this process."""
     if "pyspark" not in sys.modules:
         return None
-    from skep_writer.session import active_spark
-
     return active_spark()

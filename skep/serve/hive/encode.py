@@ -17,6 +17,7 @@ from skep_format.json_text import ROWS, Spelling, decimal_text, json_values
 
 COLUMNAR: Final = ttypes.TProtocolVersion.HIVE_CLI_SERVICE_PROTOCOL_V6
 _TYPE: Final = ttypes.TTypeId
+_t: Final = pa.types
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Encoding:
 
 def kind_of(kind: pa.DataType) -> Encoding:
     """Types that Hive has none for travel as text, unsigned numbers as the next wider ones."""
-    if pa.types.is_dictionary(kind):
+    if _t.is_dictionary(kind):
         return kind_of(kind.value_type)
     for fits, found in _KINDS:
         if fits(kind):
@@ -57,7 +58,7 @@ def table_schema(schema: pa.Schema) -> Any:
 def _qualifiers(kind: pa.DataType) -> Any:
     if kind == pa.uint64():
         precision, scale = 20, 0
-    elif pa.types.is_decimal(kind):
+    elif _t.is_decimal(kind):
         precision, scale = kind.precision, kind.scale
     else:
         return None
@@ -78,7 +79,7 @@ def _values(column: pa.ChunkedArray) -> tuple[str, pa.Array]:
     array = column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):  # of a column without chunks, in some releases
         array = array.chunk(0) if array.num_chunks else pa.array([], array.type)
-    if pa.types.is_dictionary(array.type):
+    if _t.is_dictionary(array.type):
         array = array.dictionary_decode()
     kind = kind_of(array.type)
     return kind.member, kind.values(array)
@@ -237,25 +238,8 @@ def _nested(array: pa.Array) -> pa.Array:
     return json_values(array, _NESTED)
 
 
-def _nulls(array: pa.Array) -> pa.Array:
-    return pa.nulls(len(array), pa.large_string())
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_fixed_size_binary(kind)
-        or pa.types.is_binary_view(kind)
-    )
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+def _any(*tests: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType], bool]:
+    return lambda kind: any(test(kind) for test in tests)
 
 
 def _is(*kinds: pa.DataType) -> Callable[[pa.DataType], bool]:
@@ -271,8 +255,9 @@ def _number(type_id: int, member: str, kind: pa.DataType) -> Encoding:
 
 
 _STRING: Final = _as_text(_TYPE.STRING_TYPE, _text)
+_BINARY: Final = Encoding(_TYPE.BINARY_TYPE, "binaryVal", _cast(pa.large_binary()))
 _KINDS: Final[tuple[tuple[Callable[[pa.DataType], bool], Encoding], ...]] = (
-    (_is_text, _STRING),
+    (_any(_t.is_string, _t.is_large_string, _t.is_string_view), _STRING),
     (_is(pa.bool_()), _number(_TYPE.BOOLEAN_TYPE, "boolVal", pa.bool_())),
     (_is(pa.int8()), _number(_TYPE.TINYINT_TYPE, "byteVal", pa.int8())),
     (_is(pa.int16(), pa.uint8()), _number(_TYPE.SMALLINT_TYPE, "i16Val", pa.int16())),
@@ -281,13 +266,13 @@ _KINDS: Final[tuple[tuple[Callable[[pa.DataType], bool], Encoding], ...]] = (
     (_is(pa.uint64()), _as_text(_TYPE.DECIMAL_TYPE, _text)),
     (_is(pa.float64()), _number(_TYPE.DOUBLE_TYPE, "doubleVal", pa.float64())),
     (_is(pa.float16(), pa.float32()), Encoding(_TYPE.FLOAT_TYPE, "doubleVal", _floats)),
-    (_is_binary, Encoding(_TYPE.BINARY_TYPE, "binaryVal", _cast(pa.large_binary()))),
-    (pa.types.is_decimal, _as_text(_TYPE.DECIMAL_TYPE, decimal_text)),
-    (pa.types.is_date, _as_text(_TYPE.DATE_TYPE, _date)),
-    (pa.types.is_timestamp, _as_text(_TYPE.TIMESTAMP_TYPE, timestamp_text)),
-    (pa.types.is_duration, _as_text(_TYPE.STRING_TYPE, _interval)),
-    (_is_list, _as_text(_TYPE.ARRAY_TYPE, _nested)),
-    (pa.types.is_map, _as_text(_TYPE.MAP_TYPE, _nested)),
-    (pa.types.is_struct, _as_text(_TYPE.STRUCT_TYPE, _nested)),
-    (pa.types.is_null, _as_text(_TYPE.NULL_TYPE, _nulls)),
+    (_any(_t.is_binary, _t.is_large_binary, _t.is_fixed_size_binary, _t.is_binary_view), _BINARY),
+    (_t.is_decimal, _as_text(_TYPE.DECIMAL_TYPE, decimal_text)),
+    (_t.is_date, _as_text(_TYPE.DATE_TYPE, _date)),
+    (_t.is_timestamp, _as_text(_TYPE.TIMESTAMP_TYPE, timestamp_text)),
+    (_t.is_duration, _as_text(_TYPE.STRING_TYPE, _interval)),
+    (_any(_t.is_list, _t.is_large_list, _t.is_fixed_size_list), _as_text(_TYPE.ARRAY_TYPE, _nested)),
+    (_t.is_map, _as_text(_TYPE.MAP_TYPE, _nested)),
+    (_t.is_struct, _as_text(_TYPE.STRUCT_TYPE, _nested)),
+    (_t.is_null, _as_text(_TYPE.NULL_TYPE, _text)),
 )
