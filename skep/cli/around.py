@@ -43,7 +43,7 @@ def config(
     from skep.base.config import load
 
     loaded = load()
-    rows = [{"key": one.key, "value": one.value, "origin": one.origin} for one in loaded.origins()]
+    rows = loaded.origins()
     if table is not None:
         rows += _of_table(table, set(loaded.settings.options))
     columns = ("key", "value", "origin") if origin else ("key", "value")

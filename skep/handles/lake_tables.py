@@ -289,21 +289,13 @@ class LakeTables:
             return None
         found = self.table(name)
         if location is not None and not same_location(open_storage(location, self.options).root, found.path):
-            raise TableMismatchError(
-                f"table {full} lies at {found.path}, not at {location}",
-                option="location",
-                found=found.path,
-                expected=location,
-            )
+            what = f"table {full} lies at {found.path}, not at {location}"
+            raise TableMismatchError(what, option="location", found=found.path, expected=location)
         check_same(found.snapshot, **described)
         for key, value in settings_among(described["properties"] or {})[1].items():
-            if entry.parameters.get(key) != value:
-                raise TableMismatchError(
-                    f"table {full} has property {key} {entry.parameters.get(key, 'unset')}, not {value}",
-                    option=key,
-                    found=entry.parameters.get(key),
-                    expected=value,
-                )
+            if (own := entry.parameters.get(key)) != value:
+                what = f"table {full} has property {key} {'unset' if own is None else own}, not {value}"
+                raise TableMismatchError(what, option=key, found=own, expected=value)
         return found
 
     @contextmanager

@@ -14,7 +14,7 @@ import hashlib
 import hmac
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -30,22 +30,17 @@ from skep_sync.following.receiver import BadCallbackError, parse_callback
 from skep_sync.following.service import SyncService
 from skep_table.events import Events
 
+if TYPE_CHECKING:
+    from skep.serve.run import HttpSettings
+
 log = logging.getLogger("skep.serve")
+_READ_SECONDS: Final = 30.0  # in which a callback has to arrive
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-@dataclass(frozen=True, slots=True)
-class AppSettings:
-    """`token` None: callers are not asked. `body_bytes` bounds a callback, `read_seconds` the time to send it."""
-
-    token: str | None
-    body_bytes: int = 32 << 20
-    read_seconds: float = 30.0
-
-
 def make_app(
-    service: SyncService, allowed: AllowedPaths, metrics: Metrics, settings: AppSettings, events: Events
+    service: SyncService, allowed: AllowedPaths, metrics: Metrics, settings: HttpSettings, events: Events
 ) -> Starlette:
     """The ASGI application around a service that the caller starts and stops."""
 
@@ -62,7 +57,7 @@ def make_app(
     async def callback(request: Request) -> Response:
         try:
             check_token(request)
-            body = await body_of(request, settings.body_bytes, settings.read_seconds)
+            body = await body_of(request, settings.body_bytes, _READ_SECONDS)
             await run_in_threadpool(take, body)
         except RefusedError as refused:
             heard(refused.result)

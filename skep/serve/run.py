@@ -34,7 +34,7 @@ _SHORTEST_TOKEN = 16
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
-    """Where and whom the HTTP side serves."""
+    """Where and whom the HTTP side serves. Without `token` callers are not asked; `body_bytes` bounds a callback."""
 
     host: str = "127.0.0.1"
     port: int = 8765
@@ -159,11 +159,11 @@ def _kafka(service: SyncService, settings: ServiceSettings, events: Events) -> c
 def _http(service: SyncService, settings: HttpSettings, allowed: AllowedPaths, events: Events) -> Iterator[str]:
     """The HTTP side in a thread; yields its address. Requests that were taken are answered before it ends."""
     with needs("serve", "the service needs the package %s"):
-        from skep.serve.app import AppSettings, make_app
+        from skep.serve.app import make_app
         from skep.serve.metrics import Metrics
     metrics = Metrics(service.pending)
     events.listen(metrics)
-    app = make_app(service, allowed, metrics, AppSettings(settings.token, settings.body_bytes), events)
+    app = make_app(service, allowed, metrics, settings, events)
     listening = listen(settings.host, settings.port)
     address = address_of(listening)
     certificates = {"ssl_certfile": settings.certificate, "ssl_keyfile": settings.key}

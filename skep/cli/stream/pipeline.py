@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skep.cli.output import FAILED, Output, OutputOption, print_rows
+from skep.cli.output import FAILED, Output, OutputOption, facts_of_round, print_rows
 from skep.cli.scope import App, MetastoreOption, WarehouseOption, until_signalled
 from skep_format.errors import SkepError
 
 if TYPE_CHECKING:
     from skep.flows.pipelines import Pipeline
-    from skep_stream.rounds import Round
 
 pipeline = App(no_args_is_help=True, help="What changes in one table, through a query, into another.")
 Names = Annotated[
@@ -48,7 +47,7 @@ def run(
             failed = False
             for name, each in found.items():
                 try:
-                    rows += [_facts(name, done) for done in each.run()]
+                    rows += [{"pipeline": name, "to": done.checkpoint, **facts_of_round(done)} for done in each.run()]
                 except SkepError as error:
                     failed = True
                     typer.echo(f"error: {name}: {error}", err=True)
@@ -91,16 +90,3 @@ def _pipelines(
 
     with connect(metastore, warehouse) as lake:
         yield {name: Pipeline(spec, lake) for name, spec in specs.items()}
-
-
-def _facts(name: str, done: Round) -> dict[str, Any]:
-    result = done.result
-    counts = {} if result is None else {**result.counts, "seconds": round(result.seconds, 3)}
-    return {
-        "pipeline": name,
-        "instant": None if result is None else str(result.instant.requested_time),
-        "rows": done.rows,
-        "from": done.last.checkpoint,
-        "to": done.checkpoint,
-        **counts,
-    }

@@ -8,20 +8,17 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
-from skep.cli.output import FAILED, WRONG_USAGE, write_no_more
+from skep.cli.output import FAILED, WRONG_USAGE, facts_of_round, write_no_more
 from skep.cli.progress import aside, listening
 from skep.cli.quick import arrow_alone
 from skep.cli.scope import until_signalled
 from skep_format.errors import SkepError
 from skep_format.options import Status
 from skep_stream.flags import FLAGS, Flag, FlagValue
-
-if TYPE_CHECKING:
-    from skep_stream.rounds import Round
 
 OwnFlags = Callable[[], dict[str, Any]]
 log = logging.getLogger("skep.stream")
@@ -103,7 +100,7 @@ def _single(flags: dict[str, Any]) -> None:
         streamer = Streamer(stop=stop, metrics=metrics, **flags)
         streamer.stream.events.listen(listener)
         for done in streamer.run():
-            _print(_facts(done))
+            _print(facts_of_round(done))
 
 
 def _many(flags: dict[str, Any], status: bool) -> None:
@@ -147,7 +144,7 @@ def _at_once(tables: Mapping[str, OwnFlags], most: int, failed: Callable[[str, E
             had_rounds = streamer.is_continuous
             for done in streamer.run():
                 had_rounds = True
-                _print({"table": table, **_facts(done)})
+                _print({"table": table, **facts_of_round(done)})
             if not had_rounds:
                 raise StoppedError("it was stopped before its round", table=table)
 
@@ -174,17 +171,6 @@ def _report(text: str) -> None:
 def _announce(address: str) -> None:
     if log.isEnabledFor(logging.WARNING):  # else --quiet
         _report(f"metrics: {address}")
-
-
-def _facts(done: Round) -> dict[str, object]:
-    result = done.result
-    return {
-        "instant": None if result is None else str(result.instant.requested_time),
-        "rows": done.rows,
-        "from": done.last.checkpoint,
-        "checkpoint": done.checkpoint,
-        **({} if result is None else {**result.counts, "seconds": round(result.seconds, 3)}),
-    }
 
 
 def _one(argument: str, value: object) -> object:

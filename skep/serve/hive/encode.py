@@ -88,7 +88,8 @@ def _values(column: pa.ChunkedArray) -> tuple[str, pa.Array]:
 def _rows(columns: list[tuple[str, pa.Array]], count: int) -> list[Any]:
     cells = []
     for column, values in columns:
-        member, make = _CELLS[column]
+        make = _MEMBERS[column].cell
+        member = "stringVal" if column == "binaryVal" else column
         plain = values.to_pylist()
         if column == "binaryVal":
             plain = [None if value is None else value.decode("utf-8", "replace") for value in plain]
@@ -96,31 +97,19 @@ def _rows(columns: list[tuple[str, pa.Array]], count: int) -> list[Any]:
     return [ttypes.TRow(list(row)) for row in zip(*cells, strict=True)] if cells else [ttypes.TRow([])] * count
 
 
-# The cells of rows, by the member of columns.
-_CELLS: Final = {
-    "boolVal": ("boolVal", ttypes.TBoolValue),
-    "byteVal": ("byteVal", ttypes.TByteValue),
-    "i16Val": ("i16Val", ttypes.TI16Value),
-    "i32Val": ("i32Val", ttypes.TI32Value),
-    "i64Val": ("i64Val", ttypes.TI64Value),
-    "doubleVal": ("doubleVal", ttypes.TDoubleValue),
-    "stringVal": ("stringVal", ttypes.TStringValue),
-    "binaryVal": ("stringVal", ttypes.TStringValue),
-}
-
-
 class Packed:
     """A column as its bytes in Thrift's binary protocol, in the place of the generated struct of its member: a list of
     values, with a filler where they are null, and the bits of the nulls, lowest first."""
 
     def __init__(self, member: str, values: pa.Array) -> None:
-        self._element, filler, pack = _PACKS[member]
+        found = _MEMBERS[member]
+        self._element = found.element
         self._size = len(values)
         self._nulls = b""
         if values.null_count:
             self._nulls = np.packbits(np.asarray(values.is_null(), dtype=bool), bitorder="little").tobytes()
-            values = pc.fill_null(values, pa.scalar(filler, values.type))
-        self._data = pack(values)
+            values = pc.fill_null(values, pa.scalar(found.filler, values.type))
+        self._data = found.pack(values)
 
     def write(self, protocol: Any) -> None:
         """As generated code is called for its members."""
@@ -149,16 +138,25 @@ def _with_lengths(values: pa.Array) -> bytes:
     return out.tobytes()
 
 
-# Thrift's type of an element, the filler, and how values become bytes; by the member of columns.
-_PACKS: Final[dict[str, tuple[int, Any, Callable[[pa.Array], bytes]]]] = {
-    "boolVal": (TType.BOOL, False, lambda values: _numbers("u1")(values.cast(pa.uint8()))),
-    "byteVal": (TType.BYTE, 0, _numbers("i1")),
-    "i16Val": (TType.I16, 0, _numbers(">i2")),
-    "i32Val": (TType.I32, 0, _numbers(">i4")),
-    "i64Val": (TType.I64, 0, _numbers(">i8")),
-    "doubleVal": (TType.DOUBLE, 0.0, _numbers(">f8")),
-    "stringVal": (TType.STRING, "", _with_lengths),
-    "binaryVal": (TType.STRING, b"", _with_lengths),
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of TColumn: the cell of rows, Thrift's type of an element, the filler, and how values become bytes."""
+
+    cell: Callable[..., Any]
+    element: int
+    filler: object
+    pack: Callable[[pa.Array], bytes]
+
+
+_MEMBERS: Final = {
+    "boolVal": Member(ttypes.TBoolValue, TType.BOOL, False, lambda values: _numbers("u1")(values.cast(pa.uint8()))),
+    "byteVal": Member(ttypes.TByteValue, TType.BYTE, 0, _numbers("i1")),
+    "i16Val": Member(ttypes.TI16Value, TType.I16, 0, _numbers(">i2")),
+    "i32Val": Member(ttypes.TI32Value, TType.I32, 0, _numbers(">i4")),
+    "i64Val": Member(ttypes.TI64Value, TType.I64, 0, _numbers(">i8")),
+    "doubleVal": Member(ttypes.TDoubleValue, TType.DOUBLE, 0.0, _numbers(">f8")),
+    "stringVal": Member(ttypes.TStringValue, TType.STRING, "", _with_lengths),
+    "binaryVal": Member(ttypes.TStringValue, TType.STRING, b"", _with_lengths),
 }
 
 
