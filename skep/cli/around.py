@@ -7,8 +7,10 @@ from typing import Annotated
 
 import typer
 
+from skep.base.config import load
 from skep.cli.output import FAILED, Output, OutputOption, print_rows
 from skep.cli.scope import MetastoreOption, WarehouseOption
+from skep_format.options import mask
 
 
 def demo(
@@ -40,8 +42,6 @@ def config(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Print the settings: flag > SKEP__… environment > project's skep.toml > user's > table > default."""
-    from skep.base.config import load
-
     loaded = load()
     rows = loaded.origins()
     if table is not None:
@@ -52,7 +52,6 @@ def config(
 
 def _of_table(table: str, overridden: set[str]) -> list[dict[str, str]]:
     from skep.cli.opened import Given
-    from skep_format.options import mask
     from skep_format.storage import open_storage
     from skep_format.table_config import load_table_config
 

@@ -12,7 +12,7 @@ import typer
 from skep.cli.opened import Given, TableTarget
 from skep.cli.output import Output, OutputOption, print_rows
 from skep.cli.quick import arrow_alone
-from skep.cli.scope import MetastoreOption, WarehouseOption, connected, own_metastore
+from skep.cli.scope import MetastoreOption, WarehouseOption, configured, connected, own_metastore
 from skep_format.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,9 +25,7 @@ def lake(
 ) -> Iterator[Lake]:
     """The lake that flags and settings select. `begin`: the warehouse's own metastore is started at once, beside the
     imports; else when it is needed. `only_reads`: see `own_metastore`."""
-    from skep.base.config import load
-
-    settings = load({"metastore": metastore, "warehouse": warehouse}).settings
+    settings = configured(metastore, warehouse)
     with own_metastore(settings, begin=begin, only_reads=only_reads) as embedded:
         arrow_alone()
         from skep.lake import lake_of

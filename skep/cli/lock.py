@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from skep.base.names import TableName
 from skep.cli.opened import Given
 from skep.cli.output import FAILED, Output, OutputOption, iso_time, print_rows
 from skep.cli.scope import App, MetastoreOption, WarehouseOption, connected
-from skep_format.errors import UnsupportedError
+from skep_format.errors import InputError, UnsupportedError
+from skep_table.events import Events
 
 if TYPE_CHECKING:
     from skep.base import config
@@ -73,7 +75,6 @@ def wait(
         if locks is None:
             client, settings = stack.enter_context(_connected(metastore, warehouse))
             from skep_catalog.lock import HmsLock
-            from skep_table.events import Events
 
             database, name = _parts(table, settings.database)
             _check_known(client, database or "", name or "")
@@ -127,7 +128,6 @@ def _check_known(client: Any, database: str, name: str) -> None:
 
 def _break_in(client: Any, lock_id: str, output: Output, *, force: bool) -> None:
     from skep_catalog.lock_care import break_lock
-    from skep_format.errors import InputError
 
     if not lock_id.isdecimal():
         raise InputError(
@@ -204,8 +204,6 @@ def doctor(
 def _parts(table: str | None, default: str) -> tuple[str | None, str | None]:
     if table is None:
         return None, None
-    from skep.base.names import TableName
-
     name = TableName.parse(table, default)
     return name.database, name.name
 

@@ -6,8 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from skep.base.names import is_path
 from skep.cli.opened import Given
 from skep.cli.output import iso_time
+from skep.cli.scope import configured, settings_of
+from skep_format.errors import InputError
+from skep_format.options import Options
+from skep_table.events import Events
 from skep_table.locks.holders import Holder, Inspected
 
 COLUMNS = (
@@ -18,15 +23,11 @@ COLUMNS = (
 
 def is_elsewhere(table: str, given: Given) -> bool:
     """Whether the lock of a table is with the provider of its options, or in its folder, not in the metastore."""
-    from skep.base.config import load
-    from skep.base.names import is_path
-    from skep.cli.scope import settings_of
-    from skep_format.options import Options
     from skep_table.locks.options import LOCK_PROVIDER
     from skep_table.locks.providers import provider_name
 
-    configured = load({"metastore": given.metastore, "warehouse": given.warehouse}).settings.options
-    named = Options({**configured, **settings_of(given.option)}).value(LOCK_PROVIDER)
+    options = configured(given.metastore, given.warehouse).options
+    named = Options({**options, **settings_of(given.option)}).value(LOCK_PROVIDER)
     return is_path(table) or provider_name(named or "metastore") != "metastore"
 
 
@@ -34,10 +35,8 @@ def is_elsewhere(table: str, given: Given) -> bool:
 def locks_of(target: str, given: Given) -> Iterator[list[Any]]:
     """The lock that the table's writers take. By path, without a provider named, those in the table's own folder."""
     from skep_catalog.lock import HmsLock
-    from skep_format.errors import InputError
     from skep_format.storage import LocalStorage
     from skep_format.storage.versioned import VersionedStorage
-    from skep_table.events import Events
     from skep_table.lock import unguarded
     from skep_table.locks.filesystem import FileSystemLock
     from skep_table.locks.storage import StorageLock

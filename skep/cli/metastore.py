@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from skep.base.config import load
 from skep.cli.scope import WarehouseOption
 
 
@@ -20,7 +21,6 @@ def metastore(
     Prints its address on stdout. When one already runs for this warehouse, it is joined: it then lives as long as
     somebody uses it.
     """
-    from skep.base.config import load
     from skep_catalog.embedded import EmbeddedMetastore
 
     ended = threading.Event()

@@ -13,8 +13,9 @@ import typer
 from skep.base.names import TableName, is_path
 from skep.cli.output import FAILED, Output, OutputOption, print_rows
 from skep.cli.quick import arrow_alone
-from skep.cli.scope import MetastoreOption, WarehouseOption, connected, settings_of
+from skep.cli.scope import MetastoreOption, WarehouseOption, configured, connected, settings_of
 from skep_format.errors import InputError, NotATableError, SkepError
+from skep_format.options import Options
 
 if TYPE_CHECKING:
     from skep.handles.table import Table
@@ -79,13 +80,11 @@ class Given:
         every, database = (self.every, self.database) if isinstance(self, ManyGiven) else (False, None)
         if every == (target is not None):
             raise InputError("name a table, or --all of the metastore, one of them", option="--all")
-        from skep.base.config import load
-
         arrow_alone()
         options = settings_of(self.option)
-        configured = load({"metastore": self.metastore, "warehouse": self.warehouse}).settings
-        given = {**configured.options, **options}
-        if target is not None and is_path(target) and configured.metastore is None:
+        found = configured(self.metastore, self.warehouse)
+        given = {**found.options, **options}
+        if target is not None and is_path(target) and found.metastore is None:
             from skep.handles.by_path import open_table
 
             by_path = open_table(target, **given)
@@ -93,7 +92,7 @@ class Given:
             return
         from skep.lake import unconnected
 
-        with unconnected(configured, options) as lake:
+        with unconnected(found, options) as lake:
             if not only_reads:
                 _ = lake.metastore.uri  # starts or joins the embedded one: where that fails, it does so here
             if target is None:
@@ -137,7 +136,6 @@ class Given:
         """A table for commands that only read it, and the view of the metastore that its name is; None for a path."""
         import skep.base.known_options  # noqa: F401 - options that reading has no use for are known, too
         from skep_catalog.entries import view_of
-        from skep_format.options import Options
         from skep_table.table import HudiTable
 
         arrow_alone()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_type_hi
 
 import typer
 
+from skep.base.config import load
 from skep.cli.output import reported
 from skep_format.errors import InputError
 
@@ -108,15 +109,18 @@ def settings_of(pairs: list[str] | None, flag: str = "--option") -> dict[str, st
     return settings
 
 
+def configured(metastore: str | None, warehouse: str | None) -> Settings:
+    """The settings, with these flags before all others."""
+    return load({"metastore": metastore, "warehouse": warehouse}).settings
+
+
 @contextmanager
 def connected(
     metastore: str | None, warehouse: str | None, *, only_reads: bool = False
 ) -> Iterator[tuple[EntryCatalog, Settings]]:
     """A client of the metastore that flags and settings name, else of the warehouse's own; and these settings.
     `only_reads`: see `own_metastore`."""
-    from skep.base.config import load
-
-    settings = load({"metastore": metastore, "warehouse": warehouse}).settings
+    settings = configured(metastore, warehouse)
     with own_metastore(settings, begin=True, only_reads=only_reads) as embedded:
         from skep_catalog.catalogs import catalog_at
         from skep_catalog.client import Metastore

@@ -25,6 +25,7 @@ from skep_format.timeline.metadata import WriteOperation
 from skep_stream.checkpoints import CheckpointSettings
 from skep_stream.options import CleanedAway
 from skep_stream.plugins import imported
+from skep_stream.properties import read_text
 from skep_stream.protocols import Transformer
 from skep_stream.rounds import Round, Stream
 from skep_stream.sources.hudi import HudiSource
@@ -268,8 +269,6 @@ def _transform(kind: str, text: str) -> str | list[Function]:
     if kind == "sql":
         return text
     if kind == "sql_file":
-        from skep_stream.properties import read_text
-
         return read_text(text, Options()).strip().rstrip(";")
     return [imported(each, each, "functions") for each in comma_list(text)]
 

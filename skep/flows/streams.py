@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from skep.flows.stream_target import TableTarget, error_table
 from skep.query.over_rows import Queries
 from skep.query.spark import SparkHolder
+from skep_catalog.catalogs import catalog_at
 from skep_format.clock import SystemClock
 from skep_format.errors import InputError, OptionError, UnsupportedError
 from skep_format.names import BaseFormat
@@ -67,7 +68,6 @@ class MetastoreColumns:
     def schema(self, database: str, table: str) -> Schema:
         """See `skep_stream.protocols.MetastoreCatalog`. OptionError where no metastore is named."""
         from skep.base.config import load
-        from skep_catalog.catalogs import catalog_at
         from skep_catalog.stated_columns import stated_schema
 
         address = main_address(self.options) or load().settings.metastore

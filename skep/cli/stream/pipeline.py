@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from skep.base.names import is_path
 from skep.cli.output import FAILED, Output, OutputOption, facts_of_round, print_rows
-from skep.cli.scope import App, MetastoreOption, WarehouseOption, until_signalled
+from skep.cli.scope import App, MetastoreOption, WarehouseOption, configured, until_signalled
 from skep_format.errors import SkepError
+from skep_format.options import Options
 
 if TYPE_CHECKING:
     from skep.flows.pipelines import Pipeline
@@ -76,12 +78,9 @@ def _pipelines(
     names: Sequence[str] | None, metastore: str | None, warehouse: str | None
 ) -> Iterator[dict[str, Pipeline]]:
     """Those of the settings; with a lake where one of them names a table by name, not by path."""
-    from skep.base.config import load
-    from skep.base.names import is_path
     from skep.flows.pipelines import Pipeline, specs_of
-    from skep_format.options import Options
 
-    settings = load({"metastore": metastore, "warehouse": warehouse}).settings
+    settings = configured(metastore, warehouse)
     specs = specs_of(settings.pipeline, names or ())
     if all(is_path(each) for spec in specs.values() for each in (spec.source, spec.target)):
         yield {name: Pipeline(spec, None, Options(settings.options)) for name, spec in specs.items()}

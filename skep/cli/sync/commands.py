@@ -11,7 +11,7 @@ import typer
 from skep.base.names import TableName, is_path
 from skep.cli.output import FAILED, Output, OutputOption, print_rows
 from skep.cli.progress import listening
-from skep.cli.scope import App
+from skep.cli.scope import App, until_signalled
 from skep.cli.sync.output import check_output, print_outcomes, print_result, print_results
 from skep.cli.sync.scope import EntryScope, Many, SyncScope, SyncTable
 from skep_format.errors import InputError, SkepError
@@ -232,7 +232,6 @@ def watch(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Watch timelines and sync what is new, until interrupted. Failures are retried, also after a restart."""
-    from skep.cli.scope import until_signalled
     from skep.serve.run import ServiceSettings, WatchSettings, serve
 
     if bool(tables) == everything:

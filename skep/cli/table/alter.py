@@ -13,6 +13,7 @@ from skep.cli.scope import App, settings_of
 from skep.cli.table.repair import print_settings
 from skep.cli.table.services import PlanOption
 from skep_format.errors import InputError
+from skep_format.options import Options
 
 if TYPE_CHECKING:
     from skep.handles.table import Table
@@ -119,7 +120,6 @@ def settings(
     given: Given,
 ) -> None:
     """Change the table's properties (.hoodie/hoodie.properties); all others stay."""
-    from skep_format.options import Options
     from skep_table.services.repairs.settings import load_properties
 
     changes: dict[str, str | None] = {}

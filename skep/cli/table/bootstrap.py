@@ -12,6 +12,8 @@ from skep.cli.progress import listening
 from skep.cli.scope import settings_of
 from skep.cli.table.services import DONE_COLUMNS, PlanOption
 from skep.cli.table.write import EventsAsJson, NewTable, WriteGiven, destinations, found_or_described
+from skep_format.options import Options
+from skep_table.events import Events
 
 _PLAN_COLUMNS = ("folder", "partition", "mode", "files", "rows", "bytes_read", "bytes_written")
 
@@ -51,8 +53,6 @@ def bootstrap(
     """
     from skep.handles.bootstraps import bootstrap as run
     from skep.handles.bootstraps import with_mode
-    from skep_format.options import Options
-    from skep_table.events import Events
 
     described = new.described()
     options = with_mode(Options(settings_of(given.option)), source, mode.value if mode else None, matching)

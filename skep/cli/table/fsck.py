@@ -13,6 +13,7 @@ from skep.cli.output import FAILED
 from skep.cli.scope import settings_of
 from skep.cli.table.read import ReadGiven
 from skep_format.errors import FormatError, NotATableError, TableVersionError
+from skep_format.options import Options
 
 if TYPE_CHECKING:
     from skep_table.context import TableContext
@@ -82,7 +83,6 @@ def context_of(table: str, given: Given) -> Iterator[TableContext]:
 
 def _context_without_settings(table: str, given: Given) -> TableContext:
     from skep.metastore.locking import lock_by_path
-    from skep_format.options import Options
     from skep_format.storage import open_storage
     from skep_table.context import TableContext
     from skep_table.services.fsck.settings import open_damaged

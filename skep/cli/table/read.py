@@ -9,6 +9,7 @@ import typer
 from skep.cli.opened import Given, TableTarget
 from skep.cli.output import Output, print_batches, print_rows, with_json, without_meta_columns
 from skep.cli.scope import settings_of
+from skep_format.options import Options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -56,7 +57,6 @@ def read(
     """
     # Arrow is loaded when a table is read, not when help is printed.
     from skep_catalog.entries import View
-    from skep_format.options import Options
     from skep_table.query import ReadRequest, read
     from skep_table.query.options import QUERY_TYPE, QueryType
 

@@ -14,6 +14,7 @@ from skep.cli.table.fsck import context_of
 from skep.cli.table.read import ReadGiven
 from skep.cli.table.services import InstantArgument, PlanOption
 from skep_format.errors import InputError
+from skep_format.instant_time import InstantTime
 
 if TYPE_CHECKING:
     from skep_table.services.compaction.planned import PlannedSlice
@@ -138,7 +139,6 @@ def recover_configs(table: TableTarget, plan: PlanOption = False, *, given: Give
 @compaction.command("show")
 def show_compaction(table: TableTarget, instant: InstantArgument, *, given: ReadGiven) -> None:
     """Print the file slices that a compaction names."""
-    from skep_format.instant_time import InstantTime
     from skep_table.services.compaction.planned import planned_slices
 
     _print_slices(planned_slices(given.read_only(table)[0], InstantTime(instant)), given)

@@ -17,6 +17,7 @@ from skep.cli.progress import listening
 from skep.cli.scope import settings_of
 from skep_format.errors import InputError
 from skep_format.options import comma_list
+from skep_table.events import Event
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -179,7 +180,6 @@ def delete(
 
 def _rows(inputs: Sequence[Input], columns: pa.Schema | None, schema: pa.Schema | None, listener: Listener) -> RowInput:
     from skep.files.inputs import read_files
-    from skep_table.events import Event
 
     read: list[str] = []
 
