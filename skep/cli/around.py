@@ -27,12 +27,12 @@ def doctor(
     metastore: MetastoreOption = None, warehouse: WarehouseOption = None, output: OutputOption = Output.TABLE
 ) -> None:
     """Look at Python, pyspark, Java, metastore and storage. Exits with 1 when something that is needed is missing."""
-    from skep.doctor import examine
+    from skep.doctor import Rating, examine
 
     findings = examine(metastore=metastore, warehouse=warehouse)
     rows = [(one.what, one.state.value, one.found, one.hint or "") for one in findings]
     print_rows(rows, output, ("what", "state", "found", "hint"))
-    if any(one.is_bad for one in findings):
+    if any(one.state is Rating.MISSING for one in findings):
         raise typer.Exit(FAILED)
 
 

@@ -34,15 +34,12 @@ class _NoTables:
 
     database = ""
 
-    def facts(self, name: str) -> None:
-        """None."""
+    def facts(self, name: str) -> None: ...
 
     def databases(self) -> list[str]:
-        """None."""
         return []
 
     def table_names(self, database: str | None) -> list[str]:  # noqa: ARG002 - there are none
-        """None."""
         return []
 
 

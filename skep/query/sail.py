@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
@@ -13,13 +12,14 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from tempfile import mkdtemp
-from threading import Event, Lock
+from threading import Event
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 from sqlglot import exp
 
 from skep.base.display import print_table
+from skep.base.shared_calls import Recent
 from skep.query.reads import bytes_read, is_whole, reads, reads_needed, rows_needed, why_big
 from skep.query.result import SqlResult, engine_line
 from skep.query.rows import Rows
@@ -296,38 +296,17 @@ def _translated(query: exp.Query, names: Mapping[str, str], schemas: Mapping[str
     key = text, *(schemas[names[name]] for name in marks)
     found = _TRANSLATIONS.get(key)
     if found is None:
-        found = engine_query(_renamed(query, marks), {marks[name]: schemas[names[name]] for name in names})
-        _TRANSLATIONS.put(key, found)
+        marked = {marks[name]: schemas[names[name]] for name in names}
+        found = _TRANSLATIONS.put(key, engine_query(_renamed(query, marks), marked))
     made = found.text
     for name, mark in marks.items():
         made = made.replace(quoted(mark), quoted(names[name]))
     return replace(found, text=made)
 
 
-class _Translations:
-    """The translations that were used last."""
-
-    def __init__(self) -> None:
-        self._guard = Lock()
-        self._kept: OrderedDict[tuple[object, ...], EngineQuery] = OrderedDict()
-
-    def get(self, key: tuple[object, ...]) -> EngineQuery | None:
-        with self._guard:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-            return self._kept.get(key)
-
-    def put(self, key: tuple[object, ...], found: EngineQuery) -> None:
-        with self._guard:
-            self._kept[key] = found
-            if len(self._kept) > _MOST_TRANSLATIONS:
-                self._kept.popitem(last=False)
-
-
 _OF_ONE_QUERY: Final = re.compile(r"skep_\d+_[0-9a-f]{8}")  # names of relations that no other query has
 _MARK: Final = "skep_rows_"  # of names that are replaced in a translation
-_MOST_TRANSLATIONS: Final = 512
-_TRANSLATIONS: Final = _Translations()
+_TRANSLATIONS: Final[Recent[tuple[object, ...], EngineQuery]] = Recent(512)
 
 
 def _renamed(query: exp.Query, names: Mapping[str, str]) -> exp.Query:

@@ -35,26 +35,21 @@ def _parameter(flag: Flag) -> inspect.Parameter:
     shown = flag.doc if flag.default is None else f"{flag.doc}  [default: {flag.default}]"
     metavar = {FlagValue.NUMBER: "N", FlagValue.LIST: "KEY=VALUE"}.get(flag.kind, "TEXT")
     kind: Any = bool if flag.kind is FlagValue.SWITCH else list[str] | None
-    names = (flag.name,)
-    option = (
-        typer.Option(*names, help=shown, rich_help_panel=panel)
-        if kind is bool
-        else typer.Option(*names, help=shown, rich_help_panel=panel, metavar=metavar, show_default=False)
-    )
-    default = False if kind is bool else None
-    return inspect.Parameter(
-        flag.argument, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
-    )
+    how: dict[str, Any] = {} if kind is bool else {"metavar": metavar, "show_default": False}
+    option = typer.Option(flag.name, help=shown, rich_help_panel=panel, **how)
+    return _keyword(flag.argument, kind, option, False if kind is bool else None)
+
+
+def _keyword(name: str, kind: Any, shown: Any, default: object) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, shown])
 
 
 def _with_flags(command: Callable[..., None]) -> Callable[..., None]:
     """One option for each flag, as the table of flags has them."""
     name = typer.Argument(metavar="[NAME]", help="A stream of skep.toml.", show_default=False)
-    kind = inspect.Parameter.KEYWORD_ONLY
-    first = inspect.Parameter("name", kind, default=None, annotation=Annotated[str | None, name])
     shown = typer.Option("--status", help="Print the newest checkpoint and what waits in the source; write nothing.")
-    second = inspect.Parameter("status", kind, default=False, annotation=Annotated[bool, shown])
-    parameters = [first, second, *map(_parameter, FLAGS)]
+    own = (_keyword("name", str | None, name, None), _keyword("status", bool, shown, False))
+    parameters = [*own, *map(_parameter, FLAGS)]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
