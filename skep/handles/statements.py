@@ -12,6 +12,7 @@ import skep_writer
 from skep.base.display import print_table
 from skep.base.names import TableName
 from skep.base.specs import check_same
+from skep.base.times import requested_time_of
 from skep.handles.lake_tables import LakeTables
 from skep.handles.new_tables import is_left_over
 from skep.handles.table import Table
@@ -122,7 +123,7 @@ def _together(
 ) -> Mapping[str, object] | Sequence[object]:
     """The values of the parameters of a statement; a commit stands for its instant."""
     if isinstance(args, Mapping) or args is None:
-        return {name: _value(value) for name, value in {**(args or {}), **named}.items()}
+        return {name: requested_time_of(value) for name, value in {**(args or {}), **named}.items()}
     if named or isinstance(args, (str, bytes)):
         raise InputError(
             "args are a mapping of the values of :name, or a sequence of those of ?",
@@ -130,12 +131,7 @@ def _together(
             option="args",
             found=type(args).__name__,
         )
-    return [_value(value) for value in args]
-
-
-def _value(given: object) -> object:
-    found = getattr(given, "instant", given)
-    return getattr(found, "requested_time", found)
+    return [requested_time_of(value) for value in args]
 
 
 class LakeCatalog(TableCatalog):

@@ -113,14 +113,8 @@ def files(
 def _slice(found: FileSlice, compaction: str | None, details: bool) -> Sequence[object]:
     base, logs = found.base_file, found.log_files
     own = (str(base.name), base.size_bytes) if base else (None, None)
-    row = (
-        found.partition_path,
-        found.file_id,
-        found.base_instant,
-        *own,
-        len(logs),
-        sum(log.size_bytes for log in logs),
-    )
+    size = sum(log.size_bytes for log in logs)
+    row = (found.partition_path, found.file_id, found.base_instant, *own, len(logs), size)
     if not details:
         return row
     return (*row, ", ".join(str(log.name) for log in logs), None if compaction is None else str(compaction))

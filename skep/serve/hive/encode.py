@@ -191,19 +191,15 @@ def timestamp_text(array: pa.Array) -> pa.Array:
 def _interval(array: pa.Array) -> pa.Array:
     """`d hh:mm:ss.nnnnnnnnn`, as Hive and Spark print intervals of days and times."""
     micros = pc.abs(array.cast(pa.duration("us")).cast(pa.int64()))
-    days, rest = _divided(micros, 86_400_000_000)
-    hours, rest = _divided(rest, 3_600_000_000)
-    minutes, rest = _divided(rest, 60_000_000)
-    seconds, rest = _divided(rest, 1_000_000)
+    parts, rest = [], micros
+    for unit in (86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000):
+        parts.append(pc.divide(rest, unit))
+        rest = pc.subtract(rest, pc.multiply(parts[-1], unit))
+    days, *others = parts
     sign = pc.if_else(pc.less(array.cast(pa.int64()), 0), "-", "")
-    clock = pc.binary_join_element_wise(*(_digits(part, 2) for part in (hours, minutes, seconds)), ":")
+    clock = pc.binary_join_element_wise(*(_digits(part, 2) for part in others), ":")
     whole = pc.binary_join_element_wise(sign, days.cast(pa.string()), "")
     return pc.binary_join_element_wise(whole, " ", clock, ".", _digits(rest, 6), "000", "")
-
-
-def _divided(values: pa.Array, by: int) -> tuple[pa.Array, pa.Array]:
-    quotient = pc.divide(values, by)
-    return quotient, pc.subtract(values, pc.multiply(quotient, by))
 
 
 def _digits(values: pa.Array, width: int) -> pa.Array:
