@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 import skep_writer
-from skep.base.display import print_table
 from skep.base.names import TableName
 from skep.base.specs import check_same
 from skep.base.times import requested_time_of
@@ -70,10 +69,6 @@ class StatementResult(Result):
     def to_spark(self) -> DataFrame:
         """As a Spark DataFrame."""
         return skep_writer.arrow_frame(self._lake.spark, self.to_arrow())
-
-    def show(self, limit: int = 20) -> None:
-        """Prints the first rows."""
-        print_table(self.to_arrow().slice(0, limit))
 
 
 class LakeSession:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import pyarrow as pa
 from sqlglot import exp
 
-from skep.base.display import print_table
 from skep.base.shared_calls import Recent
 from skep.query.reads import bytes_read, is_whole, reads, reads_needed, rows_needed, why_big
 from skep.query.result import SqlResult, engine_line
@@ -270,9 +269,6 @@ class SailResult(SqlResult):
             return moved.explain()
         engine = engine_line("sail", None)
         return "\n".join([engine, *self._plan.scans(), "", "== Sail ==", self._plan.explained()])
-
-    def show(self, limit: int = 20) -> None:
-        print_table(self._first_rows(limit)[0])
 
 
 def _all(first: pa.RecordBatch | None, others: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

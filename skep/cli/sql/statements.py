@@ -70,7 +70,7 @@ def run_statement(lake: Lake, cursor: Cursor, engine: str, output: Output) -> Ra
     result = lake.sql(text, engine=engine)
     for write in getattr(result, "writes", ()):
         print(write, file=sys.stderr)
-    reader = result.to_reader() if hasattr(result, "to_reader") else result.to_arrow().to_reader()
+    reader = result.to_reader()
     if not reader.schema.names:
         return Ran(time.perf_counter() - began)
     counts: list[int] = []

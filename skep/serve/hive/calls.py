@@ -247,7 +247,7 @@ class HiveCalls:
         _KIND.GET_TABLES,
         lambda session, asked: metadata.tables(session, asked.schemaName, asked.tableName, asked.tableTypes),
     )
-    GetTableTypes = _listing(ttypes.TGetTableTypesResp, _KIND.GET_TABLE_TYPES, lambda *_: metadata.table_types())
+    GetTableTypes = _listing(ttypes.TGetTableTypesResp, _KIND.GET_TABLE_TYPES, lambda *_: metadata.TABLE_TYPES)
     GetColumns = _listing(
         ttypes.TGetColumnsResp,
         _KIND.GET_COLUMNS,

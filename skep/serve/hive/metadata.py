@@ -66,7 +66,7 @@ def _columns_named(text: str) -> pa.Schema:
 
 CATALOGS: Final = _columns_named("TABLE_CAT")
 SCHEMAS: Final = _columns_named("TABLE_SCHEM TABLE_CATALOG")
-TABLE_TYPES: Final = _columns_named("TABLE_TYPE")
+TABLE_TYPES: Final = pa.table({"TABLE_TYPE": ["TABLE", "VIEW"]})
 TABLES: Final = _columns_named(
     "TABLE_CAT TABLE_SCHEM TABLE_NAME TABLE_TYPE REMARKS TYPE_CAT TYPE_SCHEM TYPE_NAME SELF_REFERENCING_COL_NAME"
     " REF_GENERATION"
@@ -148,11 +148,6 @@ def tables(session: SqlSession, schema: str | None, table: str | None, types: Se
     if "VIEW" in wanted and matcher(schema)(""):
         rows += [["", "", name, "VIEW", ""] for name in session.views if matcher(table)(name)]
     return made(TABLES, rows)
-
-
-def table_types() -> pa.Table:
-    """What there is."""
-    return made(TABLE_TYPES, [["TABLE"], ["VIEW"]])
 
 
 def columns(session: SqlSession, schema: str | None, table: str | None, column: str | None) -> pa.Table:
