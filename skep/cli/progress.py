@@ -159,15 +159,20 @@ def aside() -> Iterator[None]:
 
 def with_bar(run: Callable[..., Any], path: str) -> Callable[..., Any]:
     """The function of the command `path` with a bar around it; the same where the command shows its own, or none."""
-    if path in WITHOUT:
-        return run
+    return run if path in WITHOUT else _BarAround(run, path)
 
-    @functools.wraps(run)
-    def with_one(*arguments: Any, **options: Any) -> Any:
-        with shown(f"skep {path}") if is_wanted() else nullcontext():
-            return run(*arguments, **options)
 
-    return with_one
+class _BarAround:
+    """A command's function with a bar for the time of a call."""
+
+    def __init__(self, run: Callable[..., Any], path: str) -> None:
+        functools.update_wrapper(self, run)
+        self.run = run
+        self._path = path
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        with shown(f"skep {self._path}") if is_wanted() else nullcontext():
+            return self.run(*arguments, **options)
 
 
 def _of_lock(event: Event) -> str:

@@ -274,7 +274,6 @@ class LakeCatalog(TableCatalog):
             return False
 
     def register(self, location: str, name: str, expected: Mapping[str, Any]) -> Table:
-        """TableMismatchError where the table differs from what is expected."""
         check_same(HudiTable.open(open_storage(location, self._lake.options)), **expected)
         return self._lake.register(location, str(self._full(name)))
 

@@ -78,8 +78,7 @@ def apply(
         _sync_one(table, scope, output, full=full)
         return
     with scope.many() as many:
-        done = _pending(many) if pending else _each(many, full=full)
-        failed = print_outcomes(done, output, only_changed=True)
+        failed = print_outcomes(_synced(many, full=full, pending=pending), output, only_changed=True)
     if failed:
         raise typer.Exit(FAILED)
 
@@ -103,28 +102,21 @@ def _all_targets(opened: SyncTable, full: bool) -> list[Outcome]:
         return syncs.outcomes(opened.table, entry, full=full)
 
 
-def _each(many: Many, *, full: bool) -> Iterator[tuple[str, Outcome]]:
+def _synced(many: Many, *, full: bool, pending: bool) -> Iterator[tuple[str, Outcome]]:
+    """All tables; by `pending` first those of the queue, which may have no entry yet, then whatever is behind."""
     from skep.metastore.syncing import open_queue, queue_if_any
-    from skep_sync.following.pending import KnownTables, sync_all
-
-    queue = queue_if_any(partial(open_queue, many.options, many.warehouse))
-    tables = KnownTables(many.metastore, many.database)()
-    with listening("sync") as listener:
-        yield from sync_all(tables, many.targets, many.clients, full=full, queue=queue, events=Events(listener))
-
-
-def _pending(many: Many) -> Iterator[tuple[str, Outcome]]:
-    """First the tables of the queue, which may have no entry yet; then whatever is behind."""
-    from skep.metastore.syncing import open_queue
     from skep_sync.following.pending import KnownTables, sync_all, sync_queued
 
-    queue = open_queue(many.options, many.warehouse)
+    opened = partial(open_queue, many.options, many.warehouse)
+    queue = opened() if pending else queue_if_any(opened)
     with listening("sync") as listener:
-        if queue is not None:
-            yield from sync_queued(queue, many.targets, many.clients, events=Events(listener))
-        tables = KnownTables(many.metastore, many.database)()
         events = Events(listener)
-        yield from sync_all(tables, many.targets, many.clients, only_behind=True, queue=queue, events=events)
+        if pending and queue is not None:
+            yield from sync_queued(queue, many.targets, many.clients, events=events)
+        tables = KnownTables(many.metastore, many.database)()
+        yield from sync_all(
+            tables, many.targets, many.clients, full=full, only_behind=pending, queue=queue, events=events
+        )
 
 
 @sync.command()
