@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING, Any, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from skep_format.errors import InputError
 from skep_format.instant_time import CompletionTime, InstantTime
@@ -18,14 +18,6 @@ if TYPE_CHECKING:
 
 Moment: TypeAlias = "str | dt.date | Instant | WriteResult | Commit | Done"
 """A datetime is a date, and pandas' Timestamp a datetime."""
-
-
-@overload
-def time_text(given: Moment, option: str) -> str: ...
-
-
-@overload
-def time_text(given: Moment | None, option: str) -> str | None: ...
 
 
 def time_text(given: Moment | None, option: str) -> str | None:
@@ -56,7 +48,7 @@ def requested_time_of(given: object) -> Any:
 
 def instant_of(table: HudiTable, given: Moment, option: str) -> InstantTime:
     """The requested time that is meant; digits are one as they are."""
-    text = time_text(given, option)
+    text = str(time_text(given, option))
     return InstantTime(text) if text.isdecimal() else instant_text(text, table.config.timezone.value)
 
 

@@ -55,7 +55,14 @@ _OPERATIONS: Final = (
     "INSERT_OVERWRITE_TABLE",
     "DELETE_PARTITION",
 )
-_MERGERS: Final = "hoodie.write.record.merge.custom.implementation.classes"
+_TEXTS: Final = {
+    TABLE_NAME.key: "target_table",
+    PAYLOAD.key: "payload_class",
+    MERGE_MODE.key: "merge_mode",
+    STRATEGY.key: "merge_strategy_id",
+    "hoodie.write.record.merge.custom.implementation.classes": "merge_impl_classes",
+    INDEX_CLASS.key: "bootstrap_index_class",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,16 +378,11 @@ def _of_flags(flags: Flags, given: Mapping[str, str]) -> dict[str, str]:
     except ValueError as error:
         raise UnsupportedError(f"--sync-tool-classes {tools}: only {error}", option="--sync-tool-classes") from None
     kind = TableType[_choice(flags, "table_type", [each.value for each in TableType])]
-    found = {TABLE_NAME.key: flags.text("target_table"), TABLE_TYPE.key: kind.value}
+    found = {TABLE_TYPE.key: kind.value, **{key: flags.text(flag) for key, flag in _TEXTS.items()}}
     if (file_format := flags.text("base_file_format") or "").upper() != BaseFormat.PARQUET.value:  # of a new table
         found[BASE_FILE_FORMAT.key] = file_format
     found |= _named_entry(flags.text("target_table") or "", Options(given))
     found[ORDERING.key] = flags.text("source_ordering_fields") or flags.text("source_ordering_field")
-    found[PAYLOAD.key] = flags.text("payload_class")
-    found[MERGE_MODE.key] = flags.text("merge_mode")
-    found[STRATEGY.key] = flags.text("merge_strategy_id")
-    found[_MERGERS] = flags.text("merge_impl_classes")
-    found[INDEX_CLASS.key] = flags.text("bootstrap_index_class")
     if flags.has("filter_dupes"):
         found |= {DUPLICATES_DROPPED.key: "true", COMBINE_INSERT.key: "true"}
     if in_glue:

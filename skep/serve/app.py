@@ -10,7 +10,6 @@ A callback is answered with 202 when it is in the durable queue, and not before.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import logging
 from collections.abc import Awaitable, Callable
@@ -23,6 +22,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from skep.serve.bodies import RefusedError, body_of
+from skep.serve.hive.users import digest
 from skep.serve.metrics import CONTENT_TYPE, Metrics
 from skep_format.errors import SkepError
 from skep_sync.following.allowed import AllowedPaths, PathNotAllowedError
@@ -51,7 +51,7 @@ def make_app(
         if given is None:
             scheme, _, value = request.headers.get("authorization", "").partition(" ")
             given = value.strip() if scheme.lower() == "bearer" else ""
-        if not hmac.compare_digest(_digest(given), _digest(settings.token)):
+        if not hmac.compare_digest(digest(given), digest(settings.token)):
             raise RefusedError(401, "a token is needed", "unauthorized")
 
     async def callback(request: Request) -> Response:
@@ -111,10 +111,6 @@ def make_app(
             Route("/healthz", health),
         ]
     )
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
 
 
 def _error(status: int, reason: str) -> Response:

@@ -41,10 +41,11 @@ def kept_password(password: str) -> str:
 
 def kept_token(token: str) -> str:
     """The same of a long random token: its digest, which is looked up at no cost."""
-    return f"sha256${_digest(token)}"
+    return f"sha256${digest(token)}"
 
 
-def _digest(text: str) -> str:
+def digest(text: str) -> str:
+    """By which tokens are compared and looked up: the time taken shows nothing of them."""
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
@@ -133,7 +134,7 @@ _KEPT: Final = re.compile(r"scrypt\$[0-9a-f]{32}\$[0-9a-f]{128}|sha256\$[0-9a-f]
 def _fits(password: str, kept: str) -> bool:
     kind, _, rest = kept.partition("$")
     if kind == "sha256":
-        return hmac.compare_digest(_digest(password), rest)
+        return hmac.compare_digest(digest(password), rest)
     salt, _, wanted = rest.partition("$")
     given = hashlib.scrypt(password.encode("utf-8", "surrogateescape"), salt=bytes.fromhex(salt), **_SCRYPT)
     return hmac.compare_digest(given.hex(), wanted)
