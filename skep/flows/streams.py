@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from skep.flows.stream_target import TableTarget, error_table
 from skep.query.over_rows import Queries
@@ -34,7 +34,7 @@ from skep_stream.running import HasEnded, NoNewData, Retrying, Turn, never, run
 from skep_stream.shares import SharedTurns, shares_of
 from skep_stream.status import lag, status
 from skep_sync.options import DATABASE, ENABLE, GLUE_TOOL, TABLE, TOOLS, URIS, main_address, sync_tools
-from skep_table.events import Events
+from skep_table.events import Events, Listener
 from skep_table.metrics import METRICS_ON, traced
 from skep_table.metrics.options import PROMETHEUS_PORT, REPORTER, ReporterKind
 from skep_table.services.compaction.options import COMPACT_ASYNC, COMPACT_INLINE, COMPACT_SCHEDULE_INLINE
@@ -43,9 +43,6 @@ from skep_table.write.bootstrap.options import INDEX_CLASS
 from skep_table.write.planning.merge_options import MERGE_MODE, ORDERING, PAYLOAD, STRATEGY
 from skep_table.write.planning.options import COMBINE_INSERT, COMMIT_ON_ERRORS, DUPLICATES_DROPPED
 from skep_table.write.planning.settings import BASE_FILE_FORMAT, TABLE_NAME, TABLE_TYPE
-
-if TYPE_CHECKING:
-    from skep.flows.stream_metrics import MetricsServers
 
 _OPERATIONS: Final = (
     "UPSERT",
@@ -116,7 +113,7 @@ class Streamer:
         events: Events | None = None,
         spark: SparkHolder | None = None,
         stop: threading.Event | None = None,
-        metrics: MetricsServers | None = None,
+        metrics: Callable[[int], Listener] | None = None,
         turn: Turn = nullcontext,
         **flags: Any,
     ) -> None:
@@ -197,7 +194,7 @@ class Streamer:
         seconds = options.value(LAG_SECONDS)
         apart = replace(self.stream, target=TableTarget(self.target.path, options, SparkHolder(), Events()))
         with ExitStack() as stack:
-            stack.callback(events.listen(self._metrics.of(self._port)))
+            stack.callback(events.listen(self._metrics(self._port)))
             if seconds:
                 stack.enter_context(LagWatch(partial(lag, apart), events, self.stream.table, seconds))
             yield

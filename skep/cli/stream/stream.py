@@ -86,12 +86,12 @@ def stream(name: str | None, status: bool, **given: Any) -> None:
 
 
 def _single(flags: dict[str, Any]) -> None:
-    from skep.flows.stream_metrics import MetricsServers
+    from skep.flows.stream_metrics import metrics_servers
     from skep.flows.streams import Streamer
 
     # a continuous stream brings the round at hand to its end; else main's handler rolls it back
     stop = until_signalled() if flags.get("continuous") else None
-    with listening("stream") as listener, MetricsServers(_announce) as metrics:
+    with listening("stream") as listener, metrics_servers(_announce) as metrics:
         streamer = Streamer(stop=stop, metrics=metrics, **flags)
         streamer.stream.events.listen(listener)
         for done in streamer.run():
@@ -125,12 +125,12 @@ def _many(flags: dict[str, Any], status: bool) -> None:
 def _at_once(tables: Mapping[str, OwnFlags], most: int, failed: Callable[[str, Exception], None]) -> None:
     """All streams in threads. SIGTERM and SIGINT end them after the rounds at hand."""
     from skep.flows.many_streams import Turns, run_at_once
-    from skep.flows.stream_metrics import MetricsServers
+    from skep.flows.stream_metrics import metrics_servers
     from skep.flows.streams import Streamer
     from skep.query.spark import SparkHolder
 
     stop, turns, spark = until_signalled(), Turns(most), SparkHolder()
-    with listening("stream") as listener, MetricsServers(_announce) as metrics:
+    with listening("stream") as listener, metrics_servers(_announce) as metrics:
 
         def run(table: str, own: OwnFlags) -> None:
             with turns.turn():  # its table is opened
