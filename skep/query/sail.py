@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,6 +24,7 @@ from skep.query.result import SqlResult, engine_line
 from skep.query.rows import Rows
 from skep.query.sail_server import SERVER, SailMissingError, run, started
 from skep.query.shared import SHARED, SharedView, removed_at_exit
+from skep.query.spark import held_by
 from skep_format.errors import InputError, SkepError, UnsupportedError
 from skep_format.schema.types import quoted
 from skep_format.schema.untyped import untyped
@@ -51,14 +52,9 @@ _NOT_TO_MICROSECONDS: Final = re.compile(r"timestamp\[(?!us)")
 _STOP: Final[ContextVar[Event | None]] = ContextVar("stop", default=None)
 
 
-@contextmanager
-def stoppable(stop: Event) -> Iterator[None]:
+def stoppable(stop: Event) -> AbstractContextManager[None]:
     """Queries of Sail that begin in here end with QueryStoppedError once the event is set."""
-    token = _STOP.set(stop)
-    try:
-        yield
-    finally:
-        _STOP.reset(token)
+    return held_by(_STOP, stop)
 
 
 def _go_on(stop: Event | None) -> None:

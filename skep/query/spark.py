@@ -6,9 +6,9 @@ import sys
 import threading
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from skep_format.errors import InputError, UnsupportedError
 from skep_sql.protocols import TIME_ZONE
@@ -37,6 +37,7 @@ def register_source(spark: SparkSession) -> None:
     spark.dataSource.register(SkepSource)
 
 
+T = TypeVar("T")
 UTC: Final = "UTC"  # of sessions that are started here, as of Sail and of skep's own reader
 _STARTING: Final = threading.Lock()  # of several threads that need the session one starts it
 
@@ -72,27 +73,29 @@ _JOBS: Final[ContextVar[SparkJobs | None]] = ContextVar("jobs", default=None)
 
 
 @contextmanager
-def gathered(jobs: SparkJobs) -> Iterator[None]:
-    """The jobs of all sessions that are asked for in here are of these."""
-    token = _JOBS.set(jobs)
+def held_by(variable: ContextVar[T], value: T) -> Iterator[None]:
+    """A variable has the value within the block."""
+    token = variable.set(value)
     try:
         yield
     finally:
-        _JOBS.reset(token)
-        jobs.leave()
+        variable.reset(token)
+
+
+@contextmanager
+def gathered(jobs: SparkJobs) -> Iterator[None]:
+    """The jobs of all sessions that are asked for in here are of these."""
+    with held_by(_JOBS, jobs), ExitStack() as stack:
+        stack.callback(jobs.leave)
+        yield
 
 
 _WHY: Final[ContextVar[str | None]] = ContextVar("why", default=None)
 
 
-@contextmanager
-def needed_because(why: str) -> Iterator[None]:
+def needed_because(why: str) -> AbstractContextManager[None]:
     """Events of a session that is started in here have the reason."""
-    token = _WHY.set(why)
-    try:
-        yield
-    finally:
-        _WHY.reset(token)
+    return held_by(_WHY, why)
 
 
 class SparkHolder:
