@@ -14,12 +14,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import typer
 
-if TYPE_CHECKING:
-    from skep_table.events import Event, Listener
+from skep_table.events import Event, Listener
 
 DELAY_SECONDS = 1.0
 WITHOUT: Final = {
