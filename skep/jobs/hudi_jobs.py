@@ -129,10 +129,10 @@ class HudiJobs:
 
         self._spark = spark
         self._given = lake
-        self.options = options
+        self._options = options
         self._made: Lake | None = None
         self._lakes: dict[str, Lake] = {}
-        self.views: dict[str, NamedQuery] = {}
+        self._views: dict[str, NamedQuery] = {}
         self._guard = threading.RLock()
         catalog = str(spark.conf.get(_CATALOG, ""))
         self._catalog = catalog if _is_hudis(catalog) else ""
@@ -164,7 +164,7 @@ class HudiJobs:
 
     def check_same(self, lake: Lake | None, options: Mapping[str, object] | None) -> None:
         """InputError where the session is in use with another lake or other options."""
-        if (lake is not None and lake is not self._given) or Options(options or {}) != self.options:
+        if (lake is not None and lake is not self._given) or Options(options or {}) != self._options:
             raise InputError("the session is in use for Hudi with another lake or other options", hint="undo it first")
 
     # -- writes
@@ -242,7 +242,7 @@ class HudiJobs:
                 )
         typed = Options(options)
         if typed.value(ENABLE) and not main_address(typed):
-            options[URIS.key] = self.lake_of(spark).metastore.uri
+            options[URIS.key] = self._lake_of(spark).metastore.uri
         return options if batch is None else {**options, **streaming_defaults(typed)}
 
     # -- reads
@@ -302,7 +302,7 @@ class HudiJobs:
         return self._statements(spark).tables(database, pattern)
 
     def drop_view(self, name: str) -> bool:
-        return self.views.pop(name.lower(), None) is not None
+        return self._views.pop(name.lower(), None) is not None
 
     @_alone
     def sql(
@@ -329,12 +329,13 @@ class HudiJobs:
     def _statements(self, spark: SparkSession) -> Statements:
         from skep.jobs.hudi_statements import Statements
 
-        return Statements(self, spark)
+        lake, may_have_tables = partial(self._lake_of, spark), partial(self._may_have_tables, spark)
+        return Statements(spark, lake, may_have_tables, self._views, self._options)
 
     def _options_in(self, spark: SparkSession) -> dict[str, str]:
-        return {**_keys_in(spark), **self.options}
+        return {**_keys_in(spark), **self._options}
 
-    def may_have_tables(self, spark: SparkSession) -> bool:
+    def _may_have_tables(self, spark: SparkSession) -> bool:
         """Whether the lake can have any: not where its metastore would be an embedded one that nobody has made yet."""
         if self._given is not None or self._made is not None or self._address(spark):
             return True
@@ -349,7 +350,7 @@ class HudiJobs:
 
         return hadoop_value(spark, "hive.metastore.uris") or load().settings.metastore
 
-    def lake_of(self, spark: SparkSession) -> Lake:
+    def _lake_of(self, spark: SparkSession) -> Lake:
         """The lake as this session sees it, with a current database of its own."""
         from skep_writer.routed import session_id
 
@@ -357,7 +358,7 @@ class HudiJobs:
             main = self._given or self._made
             if main is None:
                 main = self._made = connect(
-                    self._address(spark), _warehouse(spark), self._spark, options=dict(self.options)
+                    self._address(spark), _warehouse(spark), self._spark, options=dict(self._options)
                 )
             found = self._lakes.get(session_id(spark))
             options = main.options.with_values(_keys_in(spark))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -22,8 +22,9 @@ from skep.lake import Lake
 from skep.query.engines import LakeEngine, SparkEngine
 from skep_catalog.entries import is_hudi
 from skep_format.errors import EntryExistsError, InputError, NoSuchTableError, TableExistsError, UnsupportedError
+from skep_format.options import Options
 from skep_sql.answer import answer
-from skep_sql.bind import named_tables, opened_view
+from skep_sql.bind import NamedQuery, named_tables, opened_view
 from skep_sql.effects import run
 from skep_sql.functions import FUNCTIONS
 from skep_sql.parsing import statements as sql
@@ -36,8 +37,6 @@ from skep_writer.routed import empty_frame, has_temporary_view, session_values
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from skep.jobs.hudi_jobs import HudiJobs
 
 _PROVIDERS: Final = ("hudi", "org.apache.hudi")
 _SETTINGS: Final = ("hoodie.", "spark.sql.storeAssignmentPolicy", "spark.sql.sources.partitionOverwriteMode")
@@ -171,20 +170,29 @@ class SessionCatalog(LakeCatalog):
 
 
 class Statements:
-    """The statements of one session on the tables of its lake, which is connected when it is first needed."""
+    """The statements of one session on the tables of one lake. `views` are temporary ones over Hudi tables.
 
-    def __init__(self, jobs: HudiJobs, spark: SparkSession) -> None:
-        self._jobs, self._spark, self._views = jobs, spark, jobs.views
-        for name in [each for each in self._views if has_temporary_view(spark, each)]:
-            del self._views[name]  # one of Spark that was made later has the name now
+    `lake` connects it when it is first needed; `may_have_tables` is False while it can have none, and need not be
+    connected to know that a name is none of its tables.
+    """
 
-    def _may_have_tables(self) -> bool:
-        return self._jobs.may_have_tables(self._spark)
+    def __init__(
+        self,
+        spark: SparkSession,
+        lake: Callable[[], Lake],
+        may_have_tables: Callable[[], bool],
+        views: dict[str, NamedQuery],
+        options: Options,
+    ) -> None:
+        self._spark, self._views, self._options = spark, views, options
+        self._connect, self._may_have_tables = lake, may_have_tables
+        for name in [each for each in views if has_temporary_view(spark, each)]:
+            del views[name]  # one of Spark that was made later has the name now
 
     @cached_property
     def lake(self) -> Lake:
         """The lake, with the session's database as its current one."""
-        lake = self._jobs.lake_of(self._spark)
+        lake = self._connect()
         lake.database = self._spark.catalog.currentDatabase().lower()
         return lake
 
@@ -333,7 +341,7 @@ class Statements:
     def _session(self, more: Mapping[str, str]) -> Session:
         session = Session(self.catalog, LakeEngine(self.lake.spark_holder))
         session.views = self._views
-        options = {key: value for key, value in self._jobs.options.items() if key.startswith("hoodie.")}
+        options = {key: value for key, value in self._options.items() if key.startswith("hoodie.")}
         for key, value in {**options, **session_values(self._spark, *_SETTINGS), **more}.items():
             session.settings.set(key, value)
         return session

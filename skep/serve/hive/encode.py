@@ -139,7 +139,7 @@ def _with_lengths(values: pa.Array) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class WireKind:
     """A member of TColumn: the cell of rows, Thrift's type of an element, the filler, and how values become bytes."""
 
     cell: Callable[..., Any]
@@ -149,14 +149,14 @@ class Member:
 
 
 _MEMBERS: Final = {
-    "boolVal": Member(ttypes.TBoolValue, TType.BOOL, False, lambda values: _numbers("u1")(values.cast(pa.uint8()))),
-    "byteVal": Member(ttypes.TByteValue, TType.BYTE, 0, _numbers("i1")),
-    "i16Val": Member(ttypes.TI16Value, TType.I16, 0, _numbers(">i2")),
-    "i32Val": Member(ttypes.TI32Value, TType.I32, 0, _numbers(">i4")),
-    "i64Val": Member(ttypes.TI64Value, TType.I64, 0, _numbers(">i8")),
-    "doubleVal": Member(ttypes.TDoubleValue, TType.DOUBLE, 0.0, _numbers(">f8")),
-    "stringVal": Member(ttypes.TStringValue, TType.STRING, "", _with_lengths),
-    "binaryVal": Member(ttypes.TStringValue, TType.STRING, b"", _with_lengths),
+    "boolVal": WireKind(ttypes.TBoolValue, TType.BOOL, False, lambda values: _numbers("u1")(values.cast(pa.uint8()))),
+    "byteVal": WireKind(ttypes.TByteValue, TType.BYTE, 0, _numbers("i1")),
+    "i16Val": WireKind(ttypes.TI16Value, TType.I16, 0, _numbers(">i2")),
+    "i32Val": WireKind(ttypes.TI32Value, TType.I32, 0, _numbers(">i4")),
+    "i64Val": WireKind(ttypes.TI64Value, TType.I64, 0, _numbers(">i8")),
+    "doubleVal": WireKind(ttypes.TDoubleValue, TType.DOUBLE, 0.0, _numbers(">f8")),
+    "stringVal": WireKind(ttypes.TStringValue, TType.STRING, "", _with_lengths),
+    "binaryVal": WireKind(ttypes.TStringValue, TType.STRING, b"", _with_lengths),
 }
 
 
