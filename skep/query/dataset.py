@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -15,12 +15,27 @@ from skep_format.errors import InputError, UnsupportedError
 from skep_table.query.filters.predicate import Predicate
 from skep_table.query.filters.text import parse_predicate
 
-if TYPE_CHECKING:
-    from skep.query.rows import Rows
-
 _COMPARISON: Final = re.compile(r"\((\w+) (==|>=|<=|>|<) (-?\d+|\"[^\"\\]*\")\)", re.ASCII)
 _SIGNS: Final = {"==": exp.EQ, ">=": exp.GTE, "<=": exp.LTE, ">": exp.GT, "<": exp.LT}
 _PLAIN: Final = re.compile(r"\w+", re.ASCII)
+
+
+class Scanned(Protocol):
+    """The rows of a read; see `Rows`."""
+
+    schema: pa.Schema
+
+    def filtered(self, where: Predicate | None) -> Scanned:
+        """With a filter; it may keep more."""
+
+    def narrowed(self, names: frozenset[str] | None) -> Scanned:
+        """With these columns, in lower case, at least; None keeps all."""
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Reads."""
+
+    def count(self) -> int:
+        """How many there are."""
 
 
 def _refuse(*_: object) -> None:
@@ -38,7 +53,7 @@ class RowsDataset(ds.FileSystemDataset):
     gets an UnsupportedError: to_table() makes an Arrow table for it.
     """
 
-    def __init__(self, rows: Rows, filter: ds.Expression | None = None) -> None:
+    def __init__(self, rows: Scanned, filter: ds.Expression | None = None) -> None:
         kind = ds.ParquetFileFormat()
         fragment = kind.make_fragment("rows", PyFileSystem(_Refusing()))  # what would be read past the scanner
         super().__init__([fragment], rows.schema, kind)
