@@ -13,7 +13,7 @@ from __future__ import annotations
 import hmac
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -30,9 +30,6 @@ from skep_sync.following.receiver import BadCallbackError, parse_callback
 from skep_sync.following.service import SyncService
 from skep_table.events import Events
 
-if TYPE_CHECKING:
-    from skep.serve.run import HttpSettings
-
 log = logging.getLogger("skep.serve")
 _READ_SECONDS: Final = 30.0  # in which a callback has to arrive
 
@@ -40,24 +37,25 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def make_app(
-    service: SyncService, allowed: AllowedPaths, metrics: Metrics, settings: HttpSettings, events: Events
+    service: SyncService, allowed: AllowedPaths, metrics: Metrics, events: Events, *, token: str | None, body_bytes: int
 ) -> Starlette:
-    """The ASGI application around a service that the caller starts and stops."""
+    """The ASGI application around a service that the caller starts and stops. Without a `token` callers are not asked;
+    `body_bytes` bounds a callback."""
 
     def check_token(request: Request) -> None:
-        if settings.token is None:
+        if token is None:
             return
         given = request.headers.get("hudi-callback-key")
         if given is None:
             scheme, _, value = request.headers.get("authorization", "").partition(" ")
             given = value.strip() if scheme.lower() == "bearer" else ""
-        if not hmac.compare_digest(digest(given), digest(settings.token)):
+        if not hmac.compare_digest(digest(given), digest(token)):
             raise RefusedError(401, "a token is needed", "unauthorized")
 
     async def callback(request: Request) -> Response:
         try:
             check_token(request)
-            body = await body_of(request, settings.body_bytes, _READ_SECONDS)
+            body = await body_of(request, body_bytes, _READ_SECONDS)
             await run_in_threadpool(take, body)
         except RefusedError as refused:
             heard(refused.result)

@@ -34,7 +34,7 @@ _SHORTEST_TOKEN = 16
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
-    """Where and whom the HTTP side serves. Without `token` callers are not asked; `body_bytes` bounds a callback."""
+    """Where and whom the HTTP side serves."""
 
     host: str = "127.0.0.1"
     port: int = 8765
@@ -163,7 +163,7 @@ def _http(service: SyncService, settings: HttpSettings, allowed: AllowedPaths, e
         from skep.serve.metrics import Metrics
     metrics = Metrics(service.pending)
     events.listen(metrics)
-    app = make_app(service, allowed, metrics, settings, events)
+    app = make_app(service, allowed, metrics, events, token=settings.token, body_bytes=settings.body_bytes)
     listening = listen(settings.host, settings.port)
     address = address_of(listening)
     certificates = {"ssl_certfile": settings.certificate, "ssl_keyfile": settings.key}
