@@ -14,52 +14,31 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from skep.base.history import Commit
-    from skep.flows.pipelines import Pipeline, pipeline
-    from skep.flows.streams import Streamer
-    from skep.handles.by_path import load, maintain, open_table
-    from skep.handles.frame_writer import write
-    from skep.handles.table import Table
-    from skep.jobs.hudi_jobs import HudiJobs, use_for_hudi
-    from skep.lake import Lake, connect
-    from skep.metastore.syncing import SyncWarning
-    from skep.query.result import SqlResult
-    from skep.query.rows import Rows
-    from skep.query.spark import register_source
-    from skep.services.runner import ServiceWarning
-    from skep_format.errors import SkepError
-    from skep_table.metrics.channels import flush_metrics, metrics
-    from skep_table.runtime.signals import exit_on_sigterm
-    from skep_table.write.result import WriteResult
+    from skep.base.history import Commit as Commit
+    from skep.flows.pipelines import Pipeline as Pipeline
+    from skep.flows.pipelines import pipeline as pipeline
+    from skep.flows.streams import Streamer as Streamer
+    from skep.handles.by_path import load as load
+    from skep.handles.by_path import maintain as maintain
+    from skep.handles.by_path import open_table as open_table
+    from skep.handles.frame_writer import write as write
+    from skep.handles.table import Table as Table
+    from skep.jobs.hudi_jobs import HudiJobs as HudiJobs
+    from skep.jobs.hudi_jobs import use_for_hudi as use_for_hudi
+    from skep.lake import Lake as Lake
+    from skep.lake import connect as connect
+    from skep.metastore.syncing import SyncWarning as SyncWarning
+    from skep.query.result import SqlResult as SqlResult
+    from skep.query.rows import Rows as Rows
+    from skep.query.spark import register_source as register_source
+    from skep.services.runner import ServiceWarning as ServiceWarning
+    from skep_format.errors import SkepError as SkepError
+    from skep_table.metrics.channels import flush_metrics as flush_metrics
+    from skep_table.metrics.channels import metrics as metrics
+    from skep_table.runtime.signals import exit_on_sigterm as exit_on_sigterm
+    from skep_table.write.result import WriteResult as WriteResult
 
 __version__ = "0.1.0"
-__all__ = [
-    "Commit",
-    "HudiJobs",
-    "Lake",
-    "Pipeline",
-    "Rows",
-    "ServiceWarning",
-    "SkepError",
-    "SqlResult",
-    "Streamer",
-    "SyncWarning",
-    "Table",
-    "WriteResult",
-    "__version__",
-    "connect",
-    "exit_on_sigterm",
-    "flush_metrics",
-    "load",
-    "maintain",
-    "metrics",
-    "open_table",
-    "pipeline",
-    "register_source",
-    "use_for_hudi",
-    "write",
-]
-
 _HOMES = {
     "Commit": "skep.base.history",
     "HudiJobs": "skep.jobs.hudi_jobs",
@@ -85,6 +64,7 @@ _HOMES = {
     "use_for_hudi": "skep.jobs.hudi_jobs",
     "write": "skep.handles.frame_writer",
 }
+__all__ = sorted([*_HOMES, "__version__"])
 
 
 def __getattr__(name: str) -> object:

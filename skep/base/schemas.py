@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+import skep_writer
 from skep_format.errors import InputError, SchemaError
 from skep_format.schema.arrow import from_arrow, from_arrow_type, to_arrow
 from skep_format.schema.avro import parse_avro
@@ -59,10 +60,8 @@ def _arrow_schema(given: object) -> pa.Schema:
     if isinstance(given, pa.Schema):
         return given
     if type(given).__module__.startswith("pyspark."):
-        from skep_writer import arrow_schema as schema_of_spark
-        from skep_writer import frame_schema
-
-        return frame_schema(given) if hasattr(given, "mapInArrow") else schema_of_spark(given)
+        is_frame = hasattr(given, "mapInArrow")
+        return skep_writer.frame_schema(given) if is_frame else skep_writer.arrow_schema(given)
     try:
         return arrow_schema(given)
     except SchemaError:

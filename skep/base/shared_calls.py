@@ -1,13 +1,15 @@
-"""Calls that many threads make at the same time, as few: those that wait for one to end share the next one."""
+"""What threads share: calls that many make at the same time, as few; and the values that were used last."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Generic, TypeVar
 
+K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 
@@ -57,3 +59,28 @@ class SharedCalls(Generic[T]):
         with self._guard:
             if calls.next is answer:
                 calls.next = None
+
+
+class Recent(Generic[K, T]):
+    """The values that were used last, so many at most."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._guard = Lock()
+        self._kept: OrderedDict[K, T] = OrderedDict()
+
+    def get(self, key: K) -> T | None:
+        """None for one that is not kept."""
+        with self._guard:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+            return self._kept.get(key)
+
+    def put(self, key: K, value: T) -> T:
+        """Keeps the value."""
+        with self._guard:
+            self._kept[key] = value
+            self._kept.move_to_end(key)
+            if len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+        return value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from skep_format.errors import InputError
 from skep_format.instant_time import CompletionTime, InstantTime
@@ -20,18 +20,9 @@ Moment: TypeAlias = "str | dt.date | Instant | WriteResult | Commit | Done"
 """A datetime is a date, and pandas' Timestamp a datetime."""
 
 
-@overload
-def time_text(given: Moment, option: str) -> str: ...
-
-
-@overload
-def time_text(given: Moment | None, option: str) -> str | None: ...
-
-
 def time_text(given: Moment | None, option: str) -> str | None:
     """The requested time of an instant, or of what has one; a date or time as ISO text. InputError for other types."""
-    found = getattr(given, "instant", given)
-    found = getattr(found, "requested_time", found)
+    found = requested_time_of(given)
     if found is None or isinstance(found, str):
         if found is None and given is not None:
             raise InputError(f"{option}: {given!r} has no instant", option=option)
@@ -49,9 +40,15 @@ def time_text(given: Moment | None, option: str) -> str | None:
     )
 
 
+def requested_time_of(given: object) -> Any:
+    """Of an instant, or of what has one; anything else as it is."""
+    found = getattr(given, "instant", given)
+    return getattr(found, "requested_time", found)
+
+
 def instant_of(table: HudiTable, given: Moment, option: str) -> InstantTime:
     """The requested time that is meant; digits are one as they are."""
-    text = time_text(given, option)
+    text = str(time_text(given, option))
     return InstantTime(text) if text.isdecimal() else instant_text(text, table.config.timezone.value)
 
 

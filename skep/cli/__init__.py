@@ -1,1 +1,1 @@
-"""The command line. Each module registers its commands; what is heavy is imported by the command that needs it."""
+"""The command line. `main` lists the commands of each module; a command imports what is heavy when it needs it."""

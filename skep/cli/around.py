@@ -7,14 +7,10 @@ from typing import Annotated
 
 import typer
 
+from skep.base.config import load
 from skep.cli.output import FAILED, Output, OutputOption, print_rows
 from skep.cli.scope import MetastoreOption, WarehouseOption
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    for command in (demo, doctor, config):
-        app.command()(command)
+from skep_format.options import mask
 
 
 def demo(
@@ -31,14 +27,12 @@ def doctor(
     metastore: MetastoreOption = None, warehouse: WarehouseOption = None, output: OutputOption = Output.TABLE
 ) -> None:
     """Look at Python, pyspark, Java, metastore and storage. Exits with 1 when something that is needed is missing."""
-    from skep.doctor import examine
+    from skep.doctor import Rating, examine
 
     findings = examine(metastore=metastore, warehouse=warehouse)
-    rows = [
-        {"what": one.what, "state": one.state.value, "found": one.found, "hint": one.hint or ""} for one in findings
-    ]
+    rows = [(one.what, one.state.value, one.found, one.hint or "") for one in findings]
     print_rows(rows, output, ("what", "state", "found", "hint"))
-    if any(one.is_bad for one in findings):
+    if any(one.state is Rating.MISSING for one in findings):
         raise typer.Exit(FAILED)
 
 
@@ -48,10 +42,8 @@ def config(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Print the settings: flag > SKEP__… environment > project's skep.toml > user's > table > default."""
-    from skep.base.config import load
-
     loaded = load()
-    rows = [{"key": one.key, "value": one.value, "origin": one.origin} for one in loaded.origins()]
+    rows = loaded.origins()
     if table is not None:
         rows += _of_table(table, set(loaded.settings.options))
     columns = ("key", "value", "origin") if origin else ("key", "value")
@@ -59,12 +51,11 @@ def config(
 
 
 def _of_table(table: str, overridden: set[str]) -> list[dict[str, str]]:
-    from skep.cli.opened import located
-    from skep_format.options import mask
+    from skep.cli.opened import Given
     from skep_format.storage import open_storage
     from skep_format.table_config import load_table_config
 
-    properties = load_table_config(open_storage(*located(table, {}, None, None))).raw
+    properties = load_table_config(open_storage(*Given().located(table))).raw
     return [
         {"key": f"options.{key}", "value": mask(key, value), "origin": f"table {table}"}
         for key, value in sorted(properties.items())

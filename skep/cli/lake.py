@@ -12,7 +12,7 @@ import typer
 from skep.cli.opened import Given, TableTarget
 from skep.cli.output import Output, OutputOption, print_rows
 from skep.cli.quick import arrow_alone
-from skep.cli.scope import MetastoreOption, WarehouseOption, connected, own_metastore
+from skep.cli.scope import MetastoreOption, WarehouseOption, configured, connected, own_metastore
 from skep_format.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,9 +25,7 @@ def lake(
 ) -> Iterator[Lake]:
     """The lake that flags and settings select. `begin`: the warehouse's own metastore is started at once, beside the
     imports; else when it is needed. `only_reads`: see `own_metastore`."""
-    from skep.base.config import load
-
-    settings = load({"metastore": metastore, "warehouse": warehouse}).settings
+    settings = configured(metastore, warehouse)
     with own_metastore(settings, begin=begin, only_reads=only_reads) as embedded:
         arrow_alone()
         from skep.lake import lake_of
@@ -48,11 +46,7 @@ def ls(
 
         arrow_alone()
         rows = [
-            {
-                "table": entry.full_name,
-                "location": entry.storage.location,
-                "synced_to": entry.parameters.get("last_commit_time_sync"),
-            }
+            (entry.full_name, entry.storage.location, entry.parameters.get("last_commit_time_sync"))
             for entry in hudi_entries(client, database)
         ]
         print_rows(rows, output, ("table", "location", "synced_to"))
@@ -101,8 +95,7 @@ def show(
             **({"rows": one.read().count()} if count else {}),
             **{f"commit {one.instant}": _facts_of(one) for one in one.history(5)},
         }
-        rows = [{"fact": key, "value": str(value)} for key, value in facts.items()]
-        given.print(rows, ("fact", "value"))
+        given.print([(key, str(value)) for key, value in facts.items()], ("fact", "value"))
 
 
 def _registered(lake: Lake, table: str) -> dict[str, Any]:
@@ -124,9 +117,3 @@ def _facts_of(commit: Any) -> str:
     counts = f"{commit.inserted} inserted, {commit.updated} updated, {commit.deleted} deleted"
     written = f"{commit.rows} rows and {commit.bytes} bytes in {commit.files} files"
     return f"{commit.time:%Y-%m-%d %H:%M:%S} UTC, {commit.operation or commit.action}: {counts}; {written}"
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    for command in (ls, show, drop):
-        app.command()(command)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from skep.base.names import TableName
 from skep.cli.opened import Given
 from skep.cli.output import FAILED, Output, OutputOption, iso_time, print_rows
 from skep.cli.scope import App, MetastoreOption, WarehouseOption, connected
-from skep_format.errors import UnsupportedError
+from skep_format.errors import InputError, UnsupportedError
+from skep_table.events import Events
 
 if TYPE_CHECKING:
     from skep.base import config
@@ -23,10 +24,10 @@ _COLUMNS = (
     *("acquired_at", "last_heartbeat", "heartbeat_age_seconds", "alive", "blocked_by"),
 )
 
-app = App(no_args_is_help=True, help="The locks of tables.")
+lock = App(no_args_is_help=True, help="The locks of tables.")
 
 
-@app.callback()
+@lock.callback()
 def _group() -> None:
     """The locks of tables: in the metastore, or with the provider of a table's options."""
 
@@ -34,31 +35,21 @@ def _group() -> None:
 TableArgument = Annotated[
     str | None, typer.Argument(metavar="[TABLE]", help="[database.]table, or its path; else all of the metastore.")
 ]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--option", metavar="KEY=VALUE", help="A hoodie.write.lock key, as the writers have it; repeatable."),
-]
+_KEYS = "A hoodie.write.lock key, as the writers have it; repeatable."
+LockGiven = Annotated[Given, {"option": _KEYS}]
 
 
-@dataclass(frozen=True, slots=True)
-class LockGiven(Given):
-    """As of other commands, with the options of the lock."""
-
-    option: Settings = None
-
-
-@app.command()
+@lock.command()
 def show(table: TableArgument = None, *, given: LockGiven) -> None:
     """Holder, host, process, since when, last heartbeat, and who waits on whom."""
-    if table is not None and _elsewhere(table, given.option, given.metastore, given.warehouse):
-        from skep.cli.lock_others import COLUMNS, locks_of, row_of
+    with _locks_elsewhere(table, given) as found:
+        if found is not None:
+            if _is_metastores(found[0]):
+                given.print([_row(lock) for lock in found[0].locks()], _COLUMNS)
+            else:
+                from skep.cli.lock_others import COLUMNS, row_of
 
-        with locks_of(table, given.option, given.metastore, given.warehouse) as found:
-            if not _is_metastores(found[0]):
-                rows = [row_of(lock, holder) for lock in found for holder in lock.holders()]
-                given.print(rows, COLUMNS)
-                return
-            given.print([_row(lock) for lock in found[0].locks()], _COLUMNS)
+                given.print([row_of(lock, holder) for lock in found for holder in lock.holders()], COLUMNS)
             return
     with _connected(given.metastore, given.warehouse) as (client, settings):
         database, name = _parts(table, settings.database)
@@ -68,40 +59,34 @@ def show(table: TableArgument = None, *, given: LockGiven) -> None:
         given.print([_row(lock) for lock in found], _COLUMNS)
 
 
-@app.command()
+@lock.command()
 def wait(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="[database.]table, or its path.")],
     timeout: Annotated[float, typer.Option(help="Seconds; then exit with 1.", min=0)] = 600.0,
-    option: Settings = None,
+    option: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help=_KEYS)] = None,
     metastore: MetastoreOption = None,
     warehouse: WarehouseOption = None,
 ) -> None:
     """Take a place in the queue for the table's lock, and give the lock up as soon as it is granted."""
     from skep_table.lock import held
 
-    if _elsewhere(table, option, metastore, warehouse):
-        from skep.cli.lock_others import locks_of
-
-        with locks_of(table, option, metastore, warehouse) as found:
-            for lock in found:
-                lock.events.listen(_print_wait())
-                with held(lock, timeout):
-                    pass
-    else:
-        with _connected(metastore, warehouse) as (client, settings):
+    with ExitStack() as stack:
+        locks = stack.enter_context(_locks_elsewhere(table, Given(option, metastore, warehouse)))
+        if locks is None:
+            client, settings = stack.enter_context(_connected(metastore, warehouse))
             from skep_catalog.lock import HmsLock
-            from skep_table.events import Events
 
             database, name = _parts(table, settings.database)
             _check_known(client, database or "", name or "")
-            events = Events(_print_wait())
-            lock = HmsLock(client, database or "", name or "", purpose="skep lock wait", events=events)
+            locks = [HmsLock(client, database or "", name or "", purpose="skep lock wait", events=Events())]
+        for lock in locks:
+            lock.events.listen(_print_wait())
             with held(lock, timeout):
                 pass
     typer.echo(f"the lock of {table} was free", err=True)
 
 
-@app.command("break")
+@lock.command("break")
 def break_(
     lock_id: Annotated[str, typer.Option("--lock-id", help="As `skep lock show` prints it.")],
     table: Annotated[
@@ -112,18 +97,17 @@ def break_(
     given: LockGiven,
 ) -> None:
     """Take a lock from its owner. Refused while the owner may be active; each is recorded in the audit file."""
-    if table is not None and _elsewhere(table, given.option, given.metastore, given.warehouse):
-        from skep.cli.lock_others import COLUMNS, locks_of, row_of
-        from skep_table.locks.holders import break_held
-
-        with locks_of(table, given.option, given.metastore, given.warehouse) as found:
-            if not _is_metastores(found[0]):
-                ours = [lock for lock in found if any(each.lock_id == lock_id for each in lock.holders())]
-                lock = (ours or found)[0]
-                row = row_of(lock, break_held(lock, lock_id, force=force))
-                _broken(row, COLUMNS, given.output, forced=force)
-                return
+    with _locks_elsewhere(table, given) as found:
+        if found is not None and _is_metastores(found[0]):
             _break_in(found[0].metastore, lock_id, given.output, force=force)
+            return
+        if found is not None:
+            from skep.cli.lock_others import COLUMNS, row_of
+            from skep_table.locks.holders import break_held
+
+            ours = [lock for lock in found if any(each.lock_id == lock_id for each in lock.holders())]
+            lock = (ours or found)[0]
+            _broken(row_of(lock, break_held(lock, lock_id, force=force)), COLUMNS, given.output, forced=force)
             return
     with _connected(given.metastore, given.warehouse) as (client, _):
         _break_in(client, lock_id, given.output, force=force)
@@ -144,7 +128,6 @@ def _check_known(client: Any, database: str, name: str) -> None:
 
 def _break_in(client: Any, lock_id: str, output: Output, *, force: bool) -> None:
     from skep_catalog.lock_care import break_lock
-    from skep_format.errors import InputError
 
     if not lock_id.isdecimal():
         raise InputError(
@@ -164,11 +147,19 @@ def _broken(row: dict[str, Any], columns: tuple[str, ...], output: Output, *, fo
     typer.echo(f"lock {row['lock_id']} is broken; noted in {file}", err=True)
 
 
-def _elsewhere(table: str, option: list[str] | None, metastore: str | None, warehouse: str | None) -> bool:
-    from skep.base.config import load
-    from skep.cli.lock_others import is_elsewhere
+@contextmanager
+def _locks_elsewhere(table: str | None, given: Given) -> Iterator[list[Any] | None]:
+    """The locks that the writers of a table take, where these are not in the metastore by its name; else None."""
+    if table is None:
+        yield None
+        return
+    from skep.cli.lock_others import is_elsewhere, locks_of
 
-    return is_elsewhere(table, option, load({"metastore": metastore, "warehouse": warehouse}).settings.options)
+    if not is_elsewhere(table, given):
+        yield None
+        return
+    with locks_of(table, given) as found:
+        yield found
 
 
 @contextmanager
@@ -192,7 +183,7 @@ def _is_metastores(lock: object) -> bool:
     return isinstance(lock, HmsLock)
 
 
-@app.command()
+@lock.command()
 def doctor(
     metastore: MetastoreOption = None, warehouse: WarehouseOption = None, output: OutputOption = Output.TABLE
 ) -> None:
@@ -202,7 +193,7 @@ def doctor(
 
         findings = examine_locks(client)
         rows = [
-            {"what": one.what, "state": "ok" if one.well else "bad", "found": one.found, "hint": _hint(one)}
+            (one.what, "ok", one.found, "") if one.well else (one.what, "bad", one.found, one.hint or "")
             for one in findings
         ]
         print_rows(rows, output, ("what", "state", "found", "hint"))
@@ -210,15 +201,9 @@ def doctor(
             raise typer.Exit(FAILED)
 
 
-def _hint(finding: Any) -> str:
-    return "" if finding.well else finding.hint or ""
-
-
 def _parts(table: str | None, default: str) -> tuple[str | None, str | None]:
     if table is None:
         return None, None
-    from skep.base.names import TableName
-
     name = TableName.parse(table, default)
     return name.database, name.name
 
@@ -263,8 +248,3 @@ def _row(lock: Any) -> dict[str, Any]:
         "alive": may_live(lock),
         "blocked_by": lock.blocked_by,
     }
-
-
-def register(parent: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    parent.add_typer(app, name="lock")

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from skep.base.names import is_path
+from skep.cli.opened import Given
 from skep.cli.output import iso_time
+from skep.cli.scope import configured, settings_of
+from skep_format.errors import InputError
+from skep_format.options import Options
+from skep_table.events import Events
 from skep_table.locks.holders import Holder, Inspected
 
 COLUMNS = (
@@ -15,36 +21,27 @@ COLUMNS = (
 )
 
 
-def is_elsewhere(target: str | None, pairs: Sequence[str] | None, options: Mapping[str, str]) -> bool:
+def is_elsewhere(table: str, given: Given) -> bool:
     """Whether the lock of a table is with the provider of its options, or in its folder, not in the metastore."""
-    from skep.base.names import is_path
-    from skep.cli.scope import settings_of
-    from skep_format.options import Options
     from skep_table.locks.options import LOCK_PROVIDER
     from skep_table.locks.providers import provider_name
 
-    if target is None:
-        return False
-    named = Options({**options, **settings_of(list(pairs or ()))}).value(LOCK_PROVIDER)
-    return is_path(target) or provider_name(named or "metastore") != "metastore"
+    options = configured(given.metastore, given.warehouse).options
+    named = Options({**options, **settings_of(given.option)}).value(LOCK_PROVIDER)
+    return is_path(table) or provider_name(named or "metastore") != "metastore"
 
 
 @contextmanager
-def locks_of(
-    target: str, pairs: Sequence[str] | None, metastore: str | None, warehouse: str | None
-) -> Iterator[list[Any]]:
+def locks_of(target: str, given: Given) -> Iterator[list[Any]]:
     """The lock that the table's writers take. By path, without a provider named, those in the table's own folder."""
-    from skep.cli.opened import opened_table
     from skep_catalog.lock import HmsLock
-    from skep_format.errors import InputError
     from skep_format.storage import LocalStorage
     from skep_format.storage.versioned import VersionedStorage
-    from skep_table.events import Events
     from skep_table.lock import unguarded
     from skep_table.locks.filesystem import FileSystemLock
     from skep_table.locks.storage import StorageLock
 
-    with opened_table(target, pairs, metastore, warehouse) as table:
+    with given.opened(target) as table:
         lock, storage = unguarded(table.services().lock(table.options)), table.hudi.storage
         if isinstance(lock, Inspected | HmsLock):
             yield [lock]

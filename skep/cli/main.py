@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from itertools import chain
 from typing import Annotated, Any, TextIO, cast
 
 import typer
 from typer.core import TyperGroup
-from typer.main import get_command_name
 
 from skep.cli.output import Output, reported
 from skep.cli.progress import with_bar
-from skep.cli.scope import App
+from skep.cli.scope import App, members
 from skep_table.runtime.signals import exit_on_sigterm
 
 COMMANDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
@@ -56,7 +55,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "Around": {"around": ("demo", "doctor", "config")},
 }
-"""All commands: section of the help, module that registers them, names."""
+"""All commands: section of the help, module that has them, names."""
 
 
 class Commands(TyperGroup):
@@ -73,34 +72,28 @@ class Commands(TyperGroup):
             for modules in COMMANDS.values():
                 for module, names in modules.items():
                     if mistyped or cmd_name in names:
-                        self.commands.update(_registered(module))
+                        self.commands.update(_registered(module, names))
         return self.commands.get(cmd_name)
 
     def format_commands(self, ctx: object, formatter: Any) -> None:  # noqa: ARG002
         """The commands by what they work on, each with the first sentence of its help."""
         for section, modules in COMMANDS.items():
             with formatter.section(section):
-                formatter.write_dl([each for module in modules for each in _described(module)])
+                formatter.write_dl([each for module in modules.items() for each in _described(*module)])
 
 
-def _of_module(module: str) -> App:
-    own = App()
-    import_module(f"skep.cli.{module}").register(own)
-    return own
-
-
-def _described(module: str) -> Iterator[tuple[str, str]]:
+def _described(module: str, names: Iterable[str]) -> Iterator[tuple[str, str]]:
     """The commands of a module by name, with a sentence each. To make them, with all of their options, takes longer."""
-    own: Any = _of_module(module)
-    alone = [(each.name or get_command_name(each.callback.__name__), each.callback) for each in own.registered_commands]
-    groups = [(each.name, each.typer_instance.info.help) for each in own.registered_groups]
-    for name, text in [*((name, command.__doc__) for name, command in alone), *groups]:
-        yield name, " ".join(text.split()).partition(". ")[0].removesuffix(".") + "."
+    for name, found in members(import_module(f"skep.cli.{module}"), names):
+        text = found.info.help if isinstance(found, App) else found.__doc__
+        yield name, " ".join(str(text).split()).partition(". ")[0].removesuffix(".") + "."
 
 
-def _registered(module: str) -> Iterator[tuple[str, Any]]:
+def _registered(module: str, names: Iterable[str]) -> Iterator[tuple[str, Any]]:
     """The commands of a module by name."""
-    commands: Mapping[str, Any] = typer.main.get_group(_of_module(module)).commands
+    own = App()
+    own.add(import_module(f"skep.cli.{module}"), *names)
+    commands: Mapping[str, Any] = typer.main.get_group(own).commands
     for name, command in commands.items():
         for path, one in _each(name, command):
             one.callback = with_bar(one.callback, path)

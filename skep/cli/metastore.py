@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from skep.base.config import load
 from skep.cli.scope import WarehouseOption
 
 
@@ -20,7 +21,6 @@ def metastore(
     Prints its address on stdout. When one already runs for this warehouse, it is joined: it then lives as long as
     somebody uses it.
     """
-    from skep.base.config import load
     from skep_catalog.embedded import EmbeddedMetastore
 
     ended = threading.Event()
@@ -39,8 +39,3 @@ def metastore(
     finally:
         stopped = server.stop()
     typer.echo("stopped" if stopped else "left; others still use it", err=True)
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    app.command("metastore")(metastore)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -13,8 +13,9 @@ import typer
 from skep.base.names import TableName, is_path
 from skep.cli.output import FAILED, Output, OutputOption, print_rows
 from skep.cli.quick import arrow_alone
-from skep.cli.scope import MetastoreOption, WarehouseOption, connected, settings_of
+from skep.cli.scope import MetastoreOption, WarehouseOption, configured, connected, settings_of
 from skep_format.errors import InputError, NotATableError, SkepError
+from skep_format.options import Options
 
 if TYPE_CHECKING:
     from skep.handles.table import Table
@@ -30,10 +31,6 @@ TableTarget = Annotated[str, typer.Argument(metavar="TABLE", help="Its path, or 
 OptionalTarget = Annotated[
     str | None, typer.Argument(metavar="[TABLE]", help="Its path, or [database.]table in the metastore.")
 ]
-ServiceSettings = Annotated[
-    list[str] | None,
-    typer.Option("--option", metavar="KEY=VALUE", help="A Hudi key of the service or a storage setting; repeatable."),
-]
 AllTables = Annotated[bool, typer.Option("--all", help="All Hudi tables of the metastore (of --database).")]
 OfDatabase = Annotated[str | None, typer.Option("--database", help="With --all: only its tables.")]
 OnSpark = Annotated[bool, typer.Option("--spark", help="Run the tasks on Spark, as configured; else on threads here.")]
@@ -47,40 +44,25 @@ class ChosenTables:
     every: bool = False
     lake: Lake | None = None
 
-    def print_each(
-        self, work: Callable[[Table], Iterable[Mapping[str, Any]]], output: Output, columns: Sequence[str]
-    ) -> None:
-        """Prints the rows of each table. With --all, one that fails is reported, and the command fails at the end."""
-        rows: list[Mapping[str, Any]] = []
-        failed = False
-        for name, opened in self.openers.items():
-            try:
-                rows += work(opened())
-            except SkepError as error:
-                if not self.every:
-                    raise
-                failed = True
-                typer.echo(f"error: {name}: {error}", err=True)
-        if rows or output is not Output.TABLE:
-            print_rows(rows, output, columns)
-        elif not failed:
-            typer.echo("nothing to do", err=True)
-        if failed:
-            raise typer.Exit(FAILED)
-
 
 @dataclass(frozen=True, slots=True)
 class Given:
     """What commands on one table take besides its name."""
 
-    option: ServiceSettings = None
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="A Hudi key of the service or a storage setting; repeatable."),
+    ] = None
     metastore: MetastoreOption = None
     warehouse: WarehouseOption = None
     output: OutputOption = Output.TABLE
 
-    def opened(self, table: str) -> AbstractContextManager[Table]:
+    @contextmanager
+    def opened(self, table: str) -> Iterator[Table]:
         """With its lock and its syncs."""
-        return opened_table(table, self.option, self.metastore, self.warehouse)
+        with self.tables(table) as chosen:
+            (opened,) = chosen.openers.values()
+            yield opened()
 
     @contextmanager
     def running(self, table: str) -> Iterator[Table]:
@@ -88,9 +70,37 @@ class Given:
         with self.opened(table) as found, running(found) as one:
             yield one
 
-    def tables(self, table: str | None, *, only_reads: bool = False) -> AbstractContextManager[ChosenTables]:
-        """The tables, with the lake that they are in."""
-        return opened_tables(table, self.option, self.metastore, self.warehouse, only_reads=only_reads)
+    @contextmanager
+    def tables(self, target: str | None, *, only_reads: bool = False) -> Iterator[ChosenTables]:
+        """One table, or all of the metastore. InputError when neither is asked for, or both. With `only_reads` the
+        embedded metastore is started when it is needed.
+
+        A table that is named by its path and that the configured metastore knows is locked and synced there.
+        """
+        every, database = (self.every, self.database) if isinstance(self, ManyGiven) else (False, None)
+        if every == (target is not None):
+            raise InputError("name a table, or --all of the metastore, one of them", option="--all")
+        arrow_alone()
+        options = settings_of(self.option)
+        found = configured(self.metastore, self.warehouse)
+        given = {**found.options, **options}
+        if target is not None and is_path(target) and found.metastore is None:
+            from skep.handles.by_path import open_table
+
+            by_path = open_table(target, **given)
+            yield ChosenTables({target: lambda: by_path})
+            return
+        from skep.lake import unconnected
+
+        with unconnected(found, options) as lake:
+            if not only_reads:
+                _ = lake.metastore.uri  # starts or joins the embedded one: where that fails, it does so here
+            if target is None:
+                openers = {name: partial(lake.table, name) for name in lake.tables(database)}
+                yield ChosenTables(openers, every=True, lake=lake)
+                return
+            table = _by_location(lake, target, given) if is_path(target) else lake.table(target)
+            yield ChosenTables({target: lambda: table}, lake=lake)
 
     def print_each(
         self,
@@ -100,26 +110,66 @@ class Given:
         *,
         spark: bool = False,
     ) -> None:
-        """Prints the rows that `work` returns of each table, with its name before them."""
-
-        def rows(one: Table) -> list[Mapping[str, Any]]:
-            with running(one, spark=spark) as found:
-                return [{"table": one.name, **row} for row in work(found)]
-
-        with self.tables(table) as tables:
-            tables.print_each(rows, self.output, ("table", *columns))
+        """Prints the rows that `work` returns of each table, with its name before them. With --all, a table that fails
+        is reported, and the command fails at the end."""
+        rows: list[Mapping[str, Any]] = []
+        failed = False
+        with self.tables(table) as chosen:
+            for name, opened in chosen.openers.items():
+                try:
+                    one = opened()
+                    with running(one, spark=spark) as found:
+                        rows += [{"table": one.name, **row} for row in work(found)]
+                except SkepError as error:
+                    if not chosen.every:
+                        raise
+                    failed = True
+                    typer.echo(f"error: {name}: {error}", err=True)
+            if rows or self.output is not Output.TABLE:
+                self.print(rows, ("table", *columns))
+            elif not failed:
+                typer.echo("nothing to do", err=True)
+        if failed:
+            raise typer.Exit(FAILED)
 
     def read_only(self, table: str) -> tuple[HudiTable, View | None]:
-        """For commands that only read it, see `read_only_table`."""
-        return read_only_table(table, self.option, self.metastore, self.warehouse)
+        """A table for commands that only read it, and the view of the metastore that its name is; None for a path."""
+        import skep.base.known_options  # noqa: F401 - options that reading has no use for are known, too
+        from skep_catalog.entries import view_of
+        from skep_table.table import HudiTable
+
+        arrow_alone()
+        Options(settings_of(self.option)).check()
+        location, options, entry = self._entry(table)
+        Options(options).check()
+        found = HudiTable.open(location, options)
+        return found, None if entry is None else view_of(entry, found.config)
 
     def located(self, table: str) -> tuple[str, dict[str, str]]:
-        """Where it lies, and the options to open it with."""
-        return located(table, settings_of(self.option), self.metastore, self.warehouse)
+        """Where it lies, and the options to open it with. Given by its path, no metastore and no settings count."""
+        location, options, _ = self._entry(table)
+        return location, options
 
-    def print(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+    def _entry(self, table: str) -> tuple[str, dict[str, str], Entry | None]:
+        options = settings_of(self.option)
+        if is_path(table):
+            return table, options, None
+        from skep.metastore.entries import named_entry
+
+        with connected(self.metastore, self.warehouse, only_reads=True) as (client, settings):
+            name = TableName.parse(table, settings.database)
+            entry = named_entry(client, name)
+            if not entry.storage.location:
+                raise NotATableError(f"table {name} has no location in the metastore", table=str(name))
+            return entry.storage.location, {**settings.options, **options}, entry
+
+    def print(self, rows: Sequence[Mapping[str, Any] | Sequence[Any]], columns: Sequence[str]) -> None:
         """See `print_rows`."""
         print_rows(rows, self.output, columns)
+
+    def print_fields(self, found: Iterable[object], columns: Sequence[str]) -> None:
+        """Prints fields of values by their names."""
+        self.print([[getattr(each, name) for name in columns] for each in found], columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,113 +178,6 @@ class ManyGiven(Given):
 
     every: AllTables = False
     database: OfDatabase = None
-
-    def tables(self, table: str | None, *, only_reads: bool = False) -> AbstractContextManager[ChosenTables]:
-        """One table, or all of the metastore."""
-        given = self.option, self.metastore, self.warehouse
-        return opened_tables(table, *given, every=self.every, database=self.database, only_reads=only_reads)
-
-
-@contextmanager
-def opened_tables(
-    target: str | None,
-    pairs: Iterable[str] | None,
-    metastore: str | None,
-    warehouse: str | None,
-    *,
-    every: bool = False,
-    database: str | None = None,
-    only_reads: bool = False,
-) -> Iterator[ChosenTables]:
-    """One table, or all of the metastore. InputError when neither is asked for, or both. With `only_reads` the embedded
-    metastore is started when it is needed.
-
-    A table that is named by its path and that the configured metastore knows is locked and synced there.
-    """
-    if every == (target is not None):
-        raise InputError("name a table, or --all of the metastore, one of them", option="--all")
-    from skep.base.config import load
-
-    arrow_alone()
-    options = settings_of(list(pairs or ()))
-    configured = load({"metastore": metastore, "warehouse": warehouse}).settings
-    with ExitStack() as stack:
-
-        def lake() -> Lake:
-            from skep.lake import unconnected
-
-            opened = stack.enter_context(unconnected(configured, options))
-            if not only_reads:
-                _ = opened.metastore.uri  # starts or joins the embedded one: where that fails, it does so here
-            return opened
-
-        if target is None:
-            found = lake()
-            yield ChosenTables(
-                {name: partial(found.table, name) for name in found.tables(database)}, every=True, lake=found
-            )
-            return
-        if is_path(target) and configured.metastore is None:
-            from skep.handles.by_path import open_table
-
-            by_path = open_table(target, **{**configured.options, **options})
-            yield ChosenTables({target: lambda: by_path})
-            return
-        found = lake()
-        given = {**configured.options, **options}
-        table = _by_location(found, target, given) if is_path(target) else found.table(target)
-        yield ChosenTables({target: lambda: table}, lake=found)
-
-
-@contextmanager
-def opened_table(
-    target: str, pairs: Iterable[str] | None, metastore: str | None, warehouse: str | None
-) -> Iterator[Table]:
-    """One table; see `opened_tables`."""
-    with opened_tables(target, pairs, metastore, warehouse) as chosen:
-        (opened,) = chosen.openers.values()
-        yield opened()
-
-
-def located(
-    target: str, options: Mapping[str, str], metastore: str | None, warehouse: str | None
-) -> tuple[str, dict[str, str]]:
-    """Where a table lies, and the options to open it with. Given by its path, no metastore and no settings count."""
-    location, found, _ = _registered(target, options, metastore, warehouse)
-    return location, found
-
-
-def _registered(
-    target: str, options: Mapping[str, str], metastore: str | None, warehouse: str | None
-) -> tuple[str, dict[str, str], Entry | None]:
-    if is_path(target):
-        return target, dict(options), None
-    from skep.metastore.entries import named_entry
-
-    with connected(metastore, warehouse, only_reads=True) as (client, settings):
-        name = TableName.parse(target, settings.database)
-        entry = named_entry(client, name)
-        if not entry.storage.location:
-            raise NotATableError(f"table {name} has no location in the metastore", table=str(name))
-        return entry.storage.location, {**settings.options, **options}, entry
-
-
-def read_only_table(
-    target: str, pairs: list[str] | None, metastore: str | None, warehouse: str | None
-) -> tuple[HudiTable, View | None]:
-    """A table for commands that only read it, and the view of the metastore that its name is; None for a path."""
-    import skep.base.known_options  # noqa: F401 - options that reading has no use for are known, too
-    from skep_catalog.entries import view_of
-    from skep_format.options import Options
-    from skep_table.table import HudiTable
-
-    arrow_alone()
-    given = Options(settings_of(pairs))
-    given.check()
-    location, options, entry = _registered(target, given, metastore, warehouse)
-    Options(options).check()
-    table = HudiTable.open(location, options)
-    return table, None if entry is None else view_of(entry, table.config)
 
 
 @contextmanager

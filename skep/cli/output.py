@@ -21,6 +21,8 @@ from skep_format.errors import InputError, SkepError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from skep_stream.rounds import Round
+
 log = logging.getLogger("skep")
 
 FAILED = 1
@@ -78,12 +80,13 @@ def write_no_more() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def print_rows(rows: Sequence[Mapping[str, Any]], output: Output, columns: Sequence[str]) -> None:
-    """A short list of rows. `columns` gives their order, also when there is no row."""
+def print_rows(rows: Sequence[Mapping[str, Any] | Sequence[Any]], output: Output, columns: Sequence[str]) -> None:
+    """A short list of rows, each by the names of columns or in their order. `columns` has the names, also of no row."""
     arrow_alone()
     import pyarrow as pa
 
-    arrays = {name: pa.array([row.get(name) for row in rows]) for name in columns}
+    named = [row if isinstance(row, Mapping) else dict(zip(columns, row, strict=True)) for row in rows]
+    arrays = {name: pa.array([row.get(name) for row in named]) for name in columns}
     table = pa.table(
         {name: array.cast(pa.string()) if pa.types.is_null(array.type) else array for name, array in arrays.items()}
     )
@@ -136,28 +139,17 @@ def print_batches(schema: pa.Schema, batches: Iterable[pa.RecordBatch], output: 
         _print_vertical(schema, batches)
         return
     progress.make_way()
-    stream = sys.stdout.buffer
+    write = {Output.CSV: _write_csv, Output.PARQUET: _write_parquet}.get(output, _write_json)
+    write(schema, batches, sys.stdout.buffer, output)
+    sys.stdout.buffer.flush()
+
+
+def _write_json(_: pa.Schema, batches: Iterable[pa.RecordBatch], stream: IO[bytes], output: Output) -> None:
+    from skep_format.json_text import json_lines
+
     if output is Output.JSONL:
-        _write_json_lines(batches, stream)
-    elif output is Output.JSON:
-        _write_json(batches, stream)
-    elif output is Output.CSV:
-        _write_csv(schema, batches, stream)
-    else:
-        _write_parquet(schema, batches, stream)
-    stream.flush()
-
-
-def _write_json_lines(batches: Iterable[pa.RecordBatch], stream: IO[bytes]) -> None:
-    from skep_format.json_text import json_lines
-
-    for batch in batches:
-        stream.write(json_lines(batch))
-
-
-def _write_json(batches: Iterable[pa.RecordBatch], stream: IO[bytes]) -> None:
-    from skep_format.json_text import json_lines
-
+        stream.writelines(map(json_lines, batches))
+        return
     opening = b"["
     for batch in batches:
         if batch.num_rows:
@@ -167,7 +159,7 @@ def _write_json(batches: Iterable[pa.RecordBatch], stream: IO[bytes]) -> None:
     stream.write(b"[]\n" if opening == b"[" else b"\n]\n")
 
 
-def _write_csv(schema: pa.Schema, batches: Iterable[pa.RecordBatch], stream: IO[bytes]) -> None:
+def _write_csv(schema: pa.Schema, batches: Iterable[pa.RecordBatch], stream: IO[bytes], _: Output) -> None:
     """Values as text; those that are no plain text in JSON (lists, maps, structs) as JSON."""
     import pyarrow as pa
     from pyarrow import csv
@@ -180,7 +172,7 @@ def _write_csv(schema: pa.Schema, batches: Iterable[pa.RecordBatch], stream: IO[
             writer.write_batch(pa.record_batch(plain_texts(batch), schema=flat))
 
 
-def _write_parquet(schema: pa.Schema, batches: Iterable[pa.RecordBatch], stream: IO[bytes]) -> None:
+def _write_parquet(schema: pa.Schema, batches: Iterable[pa.RecordBatch], stream: IO[bytes], _: Output) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -242,3 +234,15 @@ def iso_time(epoch_ms: float | None) -> str | None:
     if not epoch_ms:
         return None
     return datetime.fromtimestamp(epoch_ms / 1000, timezone.utc).isoformat(timespec="milliseconds")
+
+
+def facts_of_round(done: Round) -> dict[str, Any]:
+    """A round of a stream: its commit, its counts, and the checkpoints before and behind it."""
+    result = done.result
+    return {
+        "instant": None if result is None else str(result.instant.requested_time),
+        "rows": done.rows,
+        "from": done.last.checkpoint,
+        "checkpoint": done.checkpoint,
+        **({} if result is None else {**result.counts, "seconds": round(result.seconds, 3)}),
+    }

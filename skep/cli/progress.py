@@ -13,13 +13,12 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import contextmanager, nullcontext
+from typing import Any, Final
 
 import typer
 
-if TYPE_CHECKING:
-    from skep_table.events import Event, Listener
+from skep_table.events import Event, Listener
 
 DELAY_SECONDS = 1.0
 WITHOUT: Final = {
@@ -40,14 +39,13 @@ class Display:
 
     def __init__(self, what: str, delay: float) -> None:
         from rich.console import Console
-        from rich.markup import escape
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
         # stdout is often the input of another program: it is never redirected.
         self.bars = Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False)
-        self._what = escape(what)
-        self._task = self.bars.add_task(self._what, total=None)
+        self._task = self.bars.add_task("", total=None)
+        self.name(what)
         self._lock = threading.Lock()
         self._ended = False
         self._timer = threading.Timer(delay, self._start)
@@ -59,23 +57,24 @@ class Display:
 
     def name(self, what: str) -> None:
         """Changes what the bar shows as being done."""
-        from rich.markup import escape
-
-        self._what = escape(what)
-        self.bars.update(self._task, description=self._what)
+        self._what = what
+        self._describe(what)
 
     def listen(self, event: Event) -> None:
         """Updates the bar by an event."""
-        from rich.markup import escape
-
         if event.name.endswith(".start"):
-            self.bars.update(self._task, description=f"{self._what}: {event.name.removesuffix('.start')}", total=None)
+            self._describe(f"{self._what}: {event.name.removesuffix('.start')}", total=None)
         elif event.name.startswith("lock."):
-            self.bars.update(self._task, description=escape(f"{self._what}: {_of_lock(event)}"))
+            self._describe(f"{self._what}: {_of_lock(event)}")
         elif event.total is not None:
-            self.bars.update(self._task, description=f"{self._what}: {event.name}")
+            self._describe(f"{self._what}: {event.name}")
         if event.total is not None:
             self.bars.update(self._task, completed=event.done, total=event.total)
+
+    def _describe(self, text: str, **how: Any) -> None:
+        from rich.markup import escape
+
+        self.bars.update(self._task, description=escape(text), **how)
 
     @contextmanager
     def hidden(self) -> Iterator[None]:
@@ -171,9 +170,7 @@ class _BarAround:
         self._path = path
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
-        if not is_wanted():
-            return self.run(*arguments, **options)
-        with shown(f"skep {self._path}"):
+        with shown(f"skep {self._path}") if is_wanted() else nullcontext():
             return self.run(*arguments, **options)
 
 

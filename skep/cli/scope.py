@@ -7,12 +7,15 @@ import functools
 import inspect
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from copy import copy
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_type_hints
 
 import typer
 
+from skep.base.config import load
 from skep.cli.output import reported
 from skep_format.errors import InputError
 
@@ -37,7 +40,7 @@ class App(typer.Typer):
     """Commands, whose errors are reported.
 
     A parameter whose type is a dataclass becomes one option for each of its fields, in their order: commands that take
-    the same dataclass have the same options with the same help.
+    the same dataclass have the same options with the same help. `Annotated[Group, {"field": "…"}]` has another help.
     """
 
     def command(self, *given: Any, **named: Any) -> Callable[[Function], Function]:
@@ -50,17 +53,35 @@ class App(typer.Typer):
 
         return registered
 
+    def add(self, home: ModuleType, *names: str) -> None:
+        """The commands and groups of a module by their names."""
+        for name, found in members(home, names):
+            if isinstance(found, App):
+                self.add_typer(found, name=name)
+            else:
+                self.command(name)(found)
+
+
+def members(home: ModuleType, names: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    """What a module has for names of commands, in which a dash is an underscore of Python's."""
+    return ((name, getattr(home, name.replace("-", "_"))) for name in names)
+
 
 def _expanded(command: Callable[..., Any]) -> Callable[..., Any]:
     parameters: list[inspect.Parameter] = []
     groups: dict[str, type] = {}
     for parameter in inspect.signature(command, eval_str=True).parameters.values():
-        group = parameter.annotation
+        group, *helps = get_args(parameter.annotation) or (parameter.annotation,)
         if not (isinstance(group, type) and dataclasses.is_dataclass(group)):
             parameters.append(parameter)
             continue
         groups[parameter.name] = group
-        types = get_type_hints(group, include_extras=True)
+        types: dict[str, Any] = get_type_hints(group, include_extras=True)
+        for name, text in (helps[0] if helps else {}).items():
+            kind, option = get_args(types[name])
+            option = copy(option)
+            option.help = text
+            types[name] = Annotated[kind, option]
         parameters += [
             inspect.Parameter(field.name, parameter.kind, default=field.default, annotation=types[field.name])
             for field in dataclasses.fields(group)
@@ -88,15 +109,18 @@ def settings_of(pairs: list[str] | None, flag: str = "--option") -> dict[str, st
     return settings
 
 
+def configured(metastore: str | None, warehouse: str | None) -> Settings:
+    """The settings, with these flags before all others."""
+    return load({"metastore": metastore, "warehouse": warehouse}).settings
+
+
 @contextmanager
 def connected(
     metastore: str | None, warehouse: str | None, *, only_reads: bool = False
 ) -> Iterator[tuple[EntryCatalog, Settings]]:
     """A client of the metastore that flags and settings name, else of the warehouse's own; and these settings.
     `only_reads`: see `own_metastore`."""
-    from skep.base.config import load
-
-    settings = load({"metastore": metastore, "warehouse": warehouse}).settings
+    settings = configured(metastore, warehouse)
     with own_metastore(settings, begin=True, only_reads=only_reads) as embedded:
         from skep_catalog.catalogs import catalog_at
         from skep_catalog.client import Metastore

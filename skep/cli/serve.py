@@ -14,6 +14,7 @@ from skep.cli.output import FAILED
 from skep.cli.scope import MetastoreOption, WarehouseOption, connected, settings_of, until_signalled
 from skep.cli.sql_server import Access, access_settings, announced, end_process
 from skep_format.errors import InputError
+from skep_format.options import Options
 
 if TYPE_CHECKING:
     from skep.base.config import Settings
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from skep.serve.kafka import KafkaSettings
     from skep.serve.run import HttpSettings
     from skep_catalog.catalogs import EntryCatalog
-    from skep_format.options import Options
     from skep_sync.following.queue import Pending
     from skep_sync.following.service import AfterSync
     from skep_sync.sync import SyncReport
@@ -78,7 +78,6 @@ def serve(
     import skep.base.known_options  # noqa: F401 - those of the services that --maintain runs are known, too
     from skep.serve.run import HttpSettings, ServiceSettings, WatchSettings
     from skep.serve.run import serve as run
-    from skep_format.options import Options
     from skep_sync.following.pending import KnownTables
 
     token = _token(token_file, no_token)
@@ -177,8 +176,3 @@ def _kafka(servers: str | None, topic: str | None, group: str, properties: dict[
 
 def _text(path: Any) -> str | None:
     return None if path is None else str(path)
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    app.command("serve")(serve)

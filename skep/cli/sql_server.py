@@ -136,9 +136,3 @@ def sql_user(
     if len(asked) < _SHORTEST_PASSWORD:
         raise InputError(f"a password has {_SHORTEST_PASSWORD} characters or more")
     typer.echo(f"{name}:{right}:{kept_password(asked)}")
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    app.command("sql-server")(sql_server)
-    app.command("sql-user")(sql_user)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import pyarrow as pa
 
@@ -15,6 +15,7 @@ from skep.flows.stream_target import DescribedTarget
 from skep.handles.by_path import open_table
 from skep.handles.destination import Destination
 from skep.handles.lake_tables import LakeTables
+from skep.handles.table import Table
 from skep.query.over_rows import Queries
 from skep.query.rows import Rows
 from skep.query.spark import SparkHolder
@@ -25,6 +26,7 @@ from skep_format.timeline.metadata import WriteOperation
 from skep_stream.checkpoints import CheckpointSettings
 from skep_stream.options import CleanedAway
 from skep_stream.plugins import imported
+from skep_stream.properties import read_text
 from skep_stream.protocols import Transformer
 from skep_stream.rounds import Round, Stream
 from skep_stream.sources.hudi import HudiSource
@@ -32,9 +34,6 @@ from skep_stream.status import status
 from skep_stream.transform import OwnFunction
 from skep_table.query.request import ReadRequest
 from skep_table.write.planning.settings import TABLE_VERSION
-
-if TYPE_CHECKING:
-    from skep.handles.table import Table
 
 Function = Callable[[pa.Table], pa.Table]
 CHANGES: Final = "<SRC>"
@@ -268,8 +267,6 @@ def _transform(kind: str, text: str) -> str | list[Function]:
     if kind == "sql":
         return text
     if kind == "sql_file":
-        from skep_stream.properties import read_text
-
         return read_text(text, Options()).strip().rstrip(";")
     return [imported(each, each, "functions") for each in comma_list(text)]
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+import pyarrow as pa
 from sqlglot import exp
 
 from skep.base.names import TableName
@@ -13,6 +14,7 @@ from skep.handles.lake_tables import LakeTables
 from skep.metastore.hive_client import HiveClient
 from skep.query.engines import LakeEngine
 from skep.query.over_rows import query_of
+from skep.query.rows import Rows
 from skep_format.avro.container import container
 from skep_format.errors import InputError, NoSuchTableError, OptionError, UnsupportedError
 from skep_format.instant_time import BEGINNING, InstantTime
@@ -24,11 +26,6 @@ from skep_stream.checkpoints import CheckpointSettings, newest, resumed
 from skep_table.query.incremental import times_of
 from skep_table.query.options import QueryType
 from skep_table.table import HudiTable
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from skep.query.rows import Rows
 
 ALL_COMMITS: Final = -1
 _MOST: Final = (1 << 31) - 1

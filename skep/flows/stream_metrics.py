@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from skep_stream.protocols import SINCE
@@ -106,46 +107,38 @@ def _number(value: object) -> float:
     return float(str(value))
 
 
-class MetricsServers:
-    """Metrics of streams at the endpoints of ports, which the streams and tables of a process share.
+@contextmanager
+def metrics_servers(ready: Callable[[str], object]) -> Iterator[Callable[[int], Listener]]:
+    """The listener whose metrics a port shows, at endpoints of ports that the streams and tables of a process share.
 
-    A context: its end releases the endpoints. `ready` is called with the address of each.
+    InputError where the port can't be had. The end of the block releases the endpoints; `ready` is called with the
+    address of each.
     """
+    guard = threading.Lock()
+    with ExitStack() as stack:
 
-    def __init__(self, ready: Callable[[str], object]) -> None:
-        self._ready = ready
-        self._lock = threading.Lock()
-        self._listeners: dict[int, Listener] = {}
-        self._release = ExitStack()
+        @cache
+        def served(port: int) -> Listener:
+            endpoint = acquire(port)
+            stack.callback(release, endpoint)
+            from prometheus_client import CollectorRegistry
 
-    def __enter__(self) -> MetricsServers:
-        return self
+            from skep.base.lock_metrics import LockMetrics
 
-    def __exit__(self, *_error: object) -> None:
-        self._release.close()
+            registry = CollectorRegistry()
+            streams, locks = StreamMetrics(registry), LockMetrics(registry)
+            endpoint.registry.register(registry)
+            stack.callback(endpoint.registry.unregister, registry)
+            ready(endpoint.url)
 
-    def of(self, port: int) -> Listener:
-        """The listener whose metrics a port shows. InputError where the port can't be had."""
-        with self._lock:
-            if port not in self._listeners:
-                self._listeners[port] = self._served(port)
-            return self._listeners[port]
+            def listen(event: Event) -> None:
+                streams(event)
+                locks(event)
 
-    def _served(self, port: int) -> Listener:
-        endpoint = acquire(port)
-        self._release.callback(release, endpoint)
-        from prometheus_client import CollectorRegistry
+            return listen
 
-        from skep.base.lock_metrics import LockMetrics
+        def of_port(port: int) -> Listener:
+            with guard:
+                return served(port)
 
-        registry = CollectorRegistry()
-        streams, locks = StreamMetrics(registry), LockMetrics(registry)
-        endpoint.registry.register(registry)
-        self._release.callback(endpoint.registry.unregister, registry)
-        self._ready(endpoint.url)
-
-        def listen(event: Event) -> None:
-            streams(event)
-            locks(event)
-
-        return listen
+        yield of_port

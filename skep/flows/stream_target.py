@@ -29,6 +29,7 @@ from skep_format.timeline.instant import Action
 from skep_format.timeline.metadata import WriteOperation
 from skep_format.versions import MergeSource, StreamerKeys, format_of, format_of_version
 from skep_stream.options import ERROR_FAILURE, ERROR_NAME, ERROR_PATH, ERROR_TABLE, PARTIAL_UPDATES, WriteFailure
+from skep_stream.protocols import ErrorTable, StreamTarget
 from skep_stream.shares import SharedTurns, Work
 from skep_table.commit.create import check_empty, planned_table
 from skep_table.events import Events
@@ -50,7 +51,7 @@ class OtherNameWarning(UserWarning):
     """The target table has another name than the one given."""
 
 
-class DescribedTarget:
+class DescribedTarget(StreamTarget):
     """A table as it is, or as it is described: with its lock, services and syncs."""
 
     def __init__(self, destination: Destination, version: int) -> None:
@@ -68,11 +69,9 @@ class DescribedTarget:
         return self._known
 
     def checkpoint_keys(self) -> StreamerKeys:
-        """See `StreamTarget`."""
         return (format_of_version(self._version) if self._known is None else self._known.format).streamer_keys
 
     def check(self, operation: WriteOperation, schema: Schema) -> None:
-        """See `StreamTarget`."""
         table = self._known
         if table is not None and operation is not WriteOperation.DELETE_PARTITION:
             settings = WriteSettings.of(self._options_for(table))
@@ -213,7 +212,7 @@ def _merges(options: Options) -> bool:
     return options.is_set(PAYLOAD) or options.is_set(MERGE_MODE) or options.is_set(STRATEGY)
 
 
-class RejectedRecords:
+class RejectedRecords(ErrorTable):
     """The error table of a stream: records without a key, made with the first of them."""
 
     def __init__(self, path: str, name: str, options: Options, target: str) -> None:
@@ -224,7 +223,6 @@ class RejectedRecords:
         self._logs = options.value(ERROR_FAILURE) is WriteFailure.LOG_ERROR
 
     def write(self, rejected: pa.Table, batch_id: str) -> None:
-        """See `ErrorTable`."""
         writer = FrameWriter(rejected).options(**self._options).option(OPERATION.key, "insert").mode("append")
         try:
             writer.save(self._path, batch_id=f"{self._target} {batch_id}")

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from skep.flows.stream_catalog import MetastoreColumns
 from skep.flows.stream_target import TableTarget, error_table
 from skep.query.over_rows import Queries
 from skep.query.spark import SparkHolder
+from skep_catalog.catalogs import catalog_at
 from skep_format.clock import SystemClock
 from skep_format.errors import InputError, OptionError, UnsupportedError
 from skep_format.names import BaseFormat
 from skep_format.options import Options
+from skep_format.schema.types import Schema
 from skep_format.table_config import TableType
 from skep_format.timeline.metadata import WriteOperation
 from skep_stream.checkpoints import CheckpointSettings, newest, stated
@@ -32,8 +33,8 @@ from skep_stream.rounds import UNLIMITED, Round, Stream
 from skep_stream.running import HasEnded, NoNewData, Retrying, Turn, never, run
 from skep_stream.shares import SharedTurns, shares_of
 from skep_stream.status import lag, status
-from skep_sync.options import DATABASE, ENABLE, GLUE_TOOL, TABLE, TOOLS, sync_tools
-from skep_table.events import Events
+from skep_sync.options import DATABASE, ENABLE, GLUE_TOOL, TABLE, TOOLS, URIS, main_address, sync_tools
+from skep_table.events import Events, Listener
 from skep_table.metrics import METRICS_ON, traced
 from skep_table.metrics.options import PROMETHEUS_PORT, REPORTER, ReporterKind
 from skep_table.services.compaction.options import COMPACT_ASYNC, COMPACT_INLINE, COMPACT_SCHEDULE_INLINE
@@ -43,9 +44,6 @@ from skep_table.write.planning.merge_options import MERGE_MODE, ORDERING, PAYLOA
 from skep_table.write.planning.options import COMBINE_INSERT, COMMIT_ON_ERRORS, DUPLICATES_DROPPED
 from skep_table.write.planning.settings import BASE_FILE_FORMAT, TABLE_NAME, TABLE_TYPE
 
-if TYPE_CHECKING:
-    from skep.flows.stream_metrics import MetricsServers
-
 _OPERATIONS: Final = (
     "UPSERT",
     "INSERT",
@@ -54,7 +52,33 @@ _OPERATIONS: Final = (
     "INSERT_OVERWRITE_TABLE",
     "DELETE_PARTITION",
 )
-_MERGERS: Final = "hoodie.write.record.merge.custom.implementation.classes"
+_TEXTS: Final = {
+    TABLE_NAME.key: "target_table",
+    PAYLOAD.key: "payload_class",
+    MERGE_MODE.key: "merge_mode",
+    STRATEGY.key: "merge_strategy_id",
+    "hoodie.write.record.merge.custom.implementation.classes": "merge_impl_classes",
+    INDEX_CLASS.key: "bootstrap_index_class",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MetastoreColumns:
+    """The metastore of Hudi's sync options, else of the settings. Connects for each call: a stream goes on for long,
+    and its schemas are read once or twice in a round."""
+
+    options: Options
+
+    def schema(self, database: str, table: str) -> Schema:
+        """See `skep_stream.protocols.MetastoreCatalog`. OptionError where no metastore is named."""
+        from skep.base.config import load
+        from skep_catalog.stated_columns import stated_schema
+
+        address = main_address(self.options) or load().settings.metastore
+        if not address:
+            raise OptionError(f"columns of a table in the metastore need {URIS.key}", option=URIS.key)
+        with catalog_at(address, self.options) as client:
+            return stated_schema(client.table(database, table))
 
 
 class NoSource:
@@ -89,7 +113,7 @@ class Streamer:
         events: Events | None = None,
         spark: SparkHolder | None = None,
         stop: threading.Event | None = None,
-        metrics: MetricsServers | None = None,
+        metrics: Callable[[int], Listener] | None = None,
         turn: Turn = nullcontext,
         **flags: Any,
     ) -> None:
@@ -170,7 +194,7 @@ class Streamer:
         seconds = options.value(LAG_SECONDS)
         apart = replace(self.stream, target=TableTarget(self.target.path, options, SparkHolder(), Events()))
         with ExitStack() as stack:
-            stack.callback(events.listen(self._metrics.of(self._port)))
+            stack.callback(events.listen(self._metrics(self._port)))
             if seconds:
                 stack.enter_context(LagWatch(partial(lag, apart), events, self.stream.table, seconds))
             yield
@@ -351,16 +375,11 @@ def _of_flags(flags: Flags, given: Mapping[str, str]) -> dict[str, str]:
     except ValueError as error:
         raise UnsupportedError(f"--sync-tool-classes {tools}: only {error}", option="--sync-tool-classes") from None
     kind = TableType[_choice(flags, "table_type", [each.value for each in TableType])]
-    found = {TABLE_NAME.key: flags.text("target_table"), TABLE_TYPE.key: kind.value}
+    found = {TABLE_TYPE.key: kind.value, **{key: flags.text(flag) for key, flag in _TEXTS.items()}}
     if (file_format := flags.text("base_file_format") or "").upper() != BaseFormat.PARQUET.value:  # of a new table
         found[BASE_FILE_FORMAT.key] = file_format
     found |= _named_entry(flags.text("target_table") or "", Options(given))
     found[ORDERING.key] = flags.text("source_ordering_fields") or flags.text("source_ordering_field")
-    found[PAYLOAD.key] = flags.text("payload_class")
-    found[MERGE_MODE.key] = flags.text("merge_mode")
-    found[STRATEGY.key] = flags.text("merge_strategy_id")
-    found[_MERGERS] = flags.text("merge_impl_classes")
-    found[INDEX_CLASS.key] = flags.text("bootstrap_index_class")
     if flags.has("filter_dupes"):
         found |= {DUPLICATES_DROPPED.key: "true", COMBINE_INSERT.key: "true"}
     if in_glue:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from skep.base.specs import texts
 from skep.handles.destination import Destination
+from skep.handles.table import Table
 from skep.handles.writing import writer_for
 from skep_format.basefile import BaseFileOptions
 from skep_format.errors import OptionError
@@ -24,9 +25,6 @@ from skep_table.write.bootstrap.run import check_format, check_planned, folders_
 from skep_table.write.bootstrap.source import SourceData, open_source, read_source
 from skep_table.write.planning.settings import BASE_FILE_FORMAT, settings_among
 from skep_table.write.result import WriteResult
-
-if TYPE_CHECKING:
-    from skep.handles.table import Table
 
 Describe = Callable[[Mapping[str, Any]], Destination]
 _UNIFORM: Final = {

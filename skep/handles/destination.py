@@ -46,7 +46,7 @@ class Destination:
         opened: Callable[[], Table] | None = None,
     ) -> Destination:
         """The table at a path, without a metastore unless `opened` opens it with one."""
-        make = partial(_described_at, path, options=options, **described)
+        make = partial(described_at, path, options=options, **described)
         return cls(path, opened or partial(open_table, path, **options), make, described)
 
     def table(self) -> Table | None:
@@ -84,15 +84,10 @@ def made_at(storage: Storage, spec: TableSpec, options: Options, **how: Any) -> 
         yield handle_of(table, **how)
 
 
-def create_at(path: str, schema: SchemaLike, options: Mapping[str, object], **spec: Any) -> Table:
-    """A new table at `path`, without a metastore; `spec` is what `Lake.create_table` takes."""
-    with _described_at(path, schema, options=options, **spec) as table:
-        return table
-
-
-def _described_at(
+def described_at(
     path: str, schema: SchemaLike, *, options: Mapping[str, object], **spec: Any
 ) -> AbstractContextManager[Table]:
+    """A new table at `path`, without a metastore; `spec` is what `Lake.create_table` takes."""
     given = Options(options)
     given.check()
     Options(settings_among(spec.get("properties") or {})[1]).check()  # there is no entry that would have them

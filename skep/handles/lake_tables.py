@@ -20,9 +20,8 @@ from skep.base.specs import Text, Version, check_same, table_spec
 from skep.handles.new_tables import SIGN, is_left_over, new_table, remove_unwritten
 from skep.handles.snapshots import Snapshots
 from skep.handles.table import Table
-from skep.metastore.entries import VIEWS, hudi_entries, named_entry
+from skep.metastore.entries import VIEWS, check_registered, hudi_entries, named_entry
 from skep.metastore.locking import checked, lock_of
-from skep.metastore.registration import Registration
 from skep.metastore.syncing import SYNC, SyncWarning, TableSyncs, open_queue
 from skep.query.spark import SparkHolder
 from skep.services.runner import Services
@@ -297,21 +296,13 @@ class LakeTables:
             return None
         found = self.table(name)
         if location is not None and not same_location(open_storage(location, self.options).root, found.path):
-            raise TableMismatchError(
-                f"table {full} lies at {found.path}, not at {location}",
-                option="location",
-                found=found.path,
-                expected=location,
-            )
+            what = f"table {full} lies at {found.path}, not at {location}"
+            raise TableMismatchError(what, option="location", found=found.path, expected=location)
         check_same(found.snapshot, **described)
         for key, value in settings_among(described["properties"] or {})[1].items():
-            if entry.parameters.get(key) != value:
-                raise TableMismatchError(
-                    f"table {full} has property {key} {entry.parameters.get(key, 'unset')}, not {value}",
-                    option=key,
-                    found=entry.parameters.get(key),
-                    expected=value,
-                )
+            if (own := entry.parameters.get(key)) != value:
+                what = f"table {full} has property {key} {'unset' if own is None else own}, not {value}"
+                raise TableMismatchError(what, option=key, found=own, expected=value)
         return found
 
     @contextmanager
@@ -478,11 +469,10 @@ class LakeTables:
 
     def _check_of(self, name: TableName, hudi: HudiTable) -> Callable[[], None]:
         """A check for handles under this name: raises when the table has another name, or the lake is closed."""
-        registration = Registration(self.metastore, name, hudi)
 
         def check() -> None:
             self._ensure_open()
-            registration.ensure()
+            check_registered(self.metastore, name, hudi.storage)
 
         return check
 

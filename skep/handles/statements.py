@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from skep.base.display import print_table
+import skep_writer
 from skep.base.names import TableName
 from skep.base.specs import check_same
+from skep.base.times import requested_time_of
 from skep.handles.lake_tables import LakeTables
 from skep.handles.new_tables import is_left_over
 from skep.handles.table import Table
@@ -25,7 +26,7 @@ from skep_format.storage import open_storage
 from skep_sql.answer import Answer
 from skep_sql.parsing.parameters import with_parameters
 from skep_sql.parsing.statements import Query, Statement
-from skep_sql.protocols import EntryFacts, Relation, StoredView
+from skep_sql.protocols import EntryFacts, Relation, StoredView, TableCatalog
 from skep_sql.session import Session
 from skep_sql.settings import SessionSettings
 from skep_table.query.request import ReadRequest
@@ -63,18 +64,11 @@ class StatementResult(Result):
         return {name: sum(getattr(write, name) for write in self.writes) for name in names}
 
     def to_arrow(self) -> pa.Table:
-        """As an Arrow table."""
         return self._answer.rows
 
     def to_spark(self) -> DataFrame:
         """As a Spark DataFrame."""
-        from skep_writer import arrow_frame
-
-        return arrow_frame(self._lake.spark, self.to_arrow())
-
-    def show(self, limit: int = 20) -> None:
-        """Prints the first rows."""
-        print_table(self.to_arrow().slice(0, limit))
+        return skep_writer.arrow_frame(self._lake.spark, self.to_arrow())
 
 
 class LakeSession:
@@ -124,7 +118,7 @@ def _together(
 ) -> Mapping[str, object] | Sequence[object]:
     """The values of the parameters of a statement; a commit stands for its instant."""
     if isinstance(args, Mapping) or args is None:
-        return {name: _value(value) for name, value in {**(args or {}), **named}.items()}
+        return {name: requested_time_of(value) for name, value in {**(args or {}), **named}.items()}
     if named or isinstance(args, (str, bytes)):
         raise InputError(
             "args are a mapping of the values of :name, or a sequence of those of ?",
@@ -132,15 +126,10 @@ def _together(
             option="args",
             found=type(args).__name__,
         )
-    return [_value(value) for value in args]
+    return [requested_time_of(value) for value in args]
 
 
-def _value(given: object) -> object:
-    found = getattr(given, "instant", given)
-    return getattr(found, "requested_time", found)
-
-
-class LakeCatalog:
+class LakeCatalog(TableCatalog):
     """The tables of a lake by name; see `skep_sql.protocols.TableCatalog`."""
 
     def __init__(self, lake: LakeTables) -> None:
@@ -176,20 +165,16 @@ class LakeCatalog:
         return TableName.parse(name, self._lake.database)
 
     def table(self, name: str) -> Table:
-        """NoSuchTableError when there is none."""
         return self._lake.table(name, as_view=True, entry=self._entry(self._full(name)))
 
     def table_at(self, path: str, as_of: str | None) -> Relation:
-        """The rows of a Hudi table at a path."""
         request = ReadRequest(as_of=as_of)
         return Rows(HudiTable.open(path, self._lake.options), request, self._lake.spark_holder)
 
     def files_at(self, format: str, path: str) -> Relation:
-        """The rows of files."""
         return files_at(format, path, self._lake.spark_holder)
 
     def facts(self, name: str) -> EntryFacts | None:
-        """What the metastore has of a table."""
         full = self._full(name)
         entry = self._entry(full)
         if entry is None:
@@ -207,16 +192,13 @@ class LakeCatalog:
         )
 
     def taken(self, name: str) -> EntryFacts | None:
-        """The same of a table that a new one would be in the way of."""
         found = self.facts(name)
         return None if found is None or self._lake.is_left_over(self._full(name)) else found
 
     def table_names(self, database: str | None) -> list[str]:
-        """The Hudi tables of a database."""
         return [entry.name for entry in self._lake.entries(database or self._lake.database)]
 
     def view(self, name: str) -> StoredView | None:
-        """A view of the metastore; None for what is none."""
         try:
             full = self._full(name)
         except InputError:  # no name that a metastore could hold
@@ -224,28 +206,22 @@ class LakeCatalog:
         return view_of_entry(self._entry(full))
 
     def view_names(self, database: str | None) -> list[str]:
-        """The views of a database."""
         return view_names(self._lake.metastore, database or self._lake.database)
 
     def create_view(self, name: str, view: StoredView, schema: pa.Schema, written: str, **facts: Any) -> None:
-        """Makes or replaces a view of the metastore."""
         put_view(self._lake.metastore, self._full(name), view, schema, written, **facts)
 
     def drop_view(self, name: str) -> None:
-        """The entry of a view."""
         drop_view(self._lake.metastore, self._full(name))
 
     def databases(self) -> list[str]:
-        """The names of all databases."""
         return self._lake.metastore.databases()
 
     def database_facts(self, name: str) -> Mapping[str, str | None]:
-        """Location, comment and owner."""
         found = self._lake.metastore.database(name)
         return {"location": found.location, "comment": found.description, "owner": found.owner}
 
     def create_database(self, name: str, location: str | None, comment: str | None, if_not_exists: bool) -> None:
-        """EntryExistsError when it is there."""
         folder = location or f"{self._lake.warehouse}/{name}.db"
         made = Database(name, comment, open_storage(folder, self._lake.options).uri(""))
         self._lake.metastore.create_database(made, if_not_exists=if_not_exists)
@@ -288,30 +264,24 @@ class LakeCatalog:
             yield table
 
     def bootstrap(self, name: str, source: str, options: Mapping[str, object], **described: Any) -> list[Done]:
-        """See `Lake.bootstrap`."""
         how: dict[str, Any] = {**described, **options}
         return self._lake.bootstrap(str(self._full(name)), source, **how)
 
     def holds_table(self, location: str) -> bool:
-        """Whether a Hudi table lies there."""
         try:
             return not is_left_over(HudiTable.open(location, self._lake.options))
         except NotATableError:
             return False
 
     def register(self, location: str, name: str, expected: Mapping[str, Any]) -> Table:
-        """TableMismatchError where the table differs from what is expected."""
         check_same(HudiTable.open(open_storage(location, self._lake.options)), **expected)
         return self._lake.register(location, str(self._full(name)))
 
     def drop_table(self, name: str, *, purge: bool) -> None:
-        """Entries, and files by `purge`."""
         self._lake.drop_table(name, purge=purge)
 
     def rename_table(self, name: str, new_name: str) -> None:
-        """Entries only."""
         self._lake.rename_table(name, new_name)
 
     def set_parameters(self, name: str, changes: Mapping[str, str | None]) -> None:
-        """Parameters of the entry; None removes one."""
         self._lake.set_parameters(self._full(name), changes)

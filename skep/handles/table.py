@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import skep.base.known_options  # noqa: F401 - the options that reading does not need are known all the same
+import skep_writer
 from skep.base.arguments import checks_arguments
 from skep.base.display import facts_html
 from skep.base.history import Commit, commit_of
@@ -408,10 +410,6 @@ class Table(ServiceMethods, MetadataMethods, RepairMethods):
         """The events of writes and services of this table; `listen` adds a listener."""
         return self._hudi.context.events
 
-    def services(self) -> Services:
-        """How services run on this table: where, and under which lock."""
-        return self._services
-
     def with_services(self, services: Services) -> Table:
         """The same table, whose services run in another way."""
         batches = None if self._batches is None else replace(self._batches, owner=(self._batches.owner, id(services)))
@@ -429,15 +427,9 @@ class Table(ServiceMethods, MetadataMethods, RepairMethods):
         return self._with(self._services, Batches.of(self._hudi, self._owner))
 
     def _with(self, services: Services, batches: Batches | None) -> Table:
-        return Table(
-            self._hudi,
-            services,
-            name=self.name,
-            sync=self._sync,
-            query=self._query,
-            batches=batches,
-            owner=self._owner,
-        )
+        other = copy(self)
+        other._services, other._batches = services, batches
+        return other
 
     # -- reading
 
@@ -521,13 +513,11 @@ class Table(ServiceMethods, MetadataMethods, RepairMethods):
         The first batch has the whole table, or begins behind `since`: a time, or `latest`. `max_commits` are those of a
         batch at most; `cdc` as of `changes`. UnsupportedError where Spark takes no such source.
         """
-        from skep_writer import stream_changes
-
         kind, table = "cdc" if cdc else None, self.hudi
         start = range_text(table, since, "since")
         named = {START_OFFSET.key: start, COMMITS_OF_BATCH.key: max_commits, INCREMENTAL_FORMAT.key: kind}
         asked = {key: value for key, value in named.items() if value is not None} | options
-        return stream_changes(spark or self._services.spark.session, table, self.options.with_values(asked))
+        return skep_writer.stream_changes(spark or self._services.spark.session, table, self.options.with_values(asked))
 
     def send_changes(self, to: str, *, consumer: str | None = None, since: Moment | None = None) -> list[Fed]:
         """Sends what commits changed to a receiver: a folder, http(s)://… or kafka://servers/topic; - is stdout.

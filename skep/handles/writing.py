@@ -7,6 +7,7 @@ from functools import partial
 
 import pyarrow as pa
 
+import skep_writer
 from skep.query.over_rows import Queries
 from skep.services.runner import Services
 from skep_format.errors import InputError
@@ -26,6 +27,7 @@ from skep_table.write.input.row_input import RereadInput
 from skep_table.write.joint import FramePart
 from skep_table.write.local import LocalWriter
 from skep_table.write.planning.settings import AUTO_UPGRADE, TABLE_VERSION
+from skep_writer.session import is_spark_frame
 
 
 def writer_for(
@@ -39,8 +41,6 @@ def writer_for(
     Spark writes Spark frames, and all frames where the caller gave a session; others are written in this process.
     `create`: see TableWriter.
     """
-    from skep_writer.session import is_spark_frame
-
     options, events = table.options, table.context.events
     options.check()
     hooks = (services.after_commit(table), *services.hooks, *_callback_hooks(options, events))
@@ -52,41 +52,29 @@ def writer_for(
     locked = table.with_context(lock=services.lock(options), queries=Queries(services.spark).query)
     if session is None:
         return LocalWriter(locked, hooks, create)
-    from skep_writer import SparkWriter
-
-    return SparkWriter(locked, session, hooks, create)
+    return skep_writer.SparkWriter(locked, session, hooks, create)
 
 
 def part_of(operation: WriteOperation, frame: object) -> FramePart | None:
     """A write of a frame as a part of a commit with others; None of a frame of Spark."""
-    from skep_writer.session import is_spark_frame
-
     return None if is_spark_frame(frame) else FramePart(operation, frame)
 
 
 def held(frame: object, options: Options) -> object:
     """A frame that can be read again: Spark's as it is, others as rows that are kept, beyond memory on disk."""
-    from skep_writer.session import is_spark_frame
-
     memory = Memory.of(options)
     return frame if is_spark_frame(frame) else row_input(frame, memory.max_bytes, memory.folder)
 
 
 def in_process(frame: object) -> object:
     """A frame that needs no Spark: the rows of one of Spark's, others as they are."""
-    from skep_writer.session import is_spark_frame
-
     if not is_spark_frame(frame):
         return frame
-    from skep_writer.edge import collect_arrow
-
-    return collect_arrow(frame)
+    return skep_writer.collect_arrow(frame)
 
 
 def with_constants(frame: object, values: Mapping[str, object], table: HudiTable) -> object:
     """The frame with a column for each value that it lacks, of the type that the table has."""
-    from skep_writer.session import is_spark_frame
-
     schema, known = to_arrow(table.schema()), table.config.partition_fields
     for name in values:
         if name not in known:
@@ -97,9 +85,7 @@ def with_constants(frame: object, values: Mapping[str, object], table: HudiTable
                 expected=", ".join(known) or None,
             )
     if is_spark_frame(frame):
-        from skep_writer import with_constants as constants_of_spark
-
-        return constants_of_spark(frame, values, schema)
+        return skep_writer.with_constants(frame, values, schema)
     rows = row_input(frame)
     missing = [name for name in values if name not in rows.schema.names and name in schema.names]
     if not missing:

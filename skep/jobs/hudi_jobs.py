@@ -122,7 +122,7 @@ def _alone(method: Callable[Concatenate[HudiJobs, P], R]) -> Callable[Concatenat
 
 
 class HudiJobs:
-    """A session whose Hudi calls skep carries out, until `undo` or the end of a with block."""
+    """A session whose Hudi calls skep carries out, see `skep_writer.routed.Routes`, until `undo` or a block ends."""
 
     def __init__(self, spark: SparkSession, lake: Lake | None, options: Options) -> None:
         from skep_writer.routed import mark
@@ -171,13 +171,12 @@ class HudiJobs:
 
     @_alone
     def save(self, frame: DataFrame, asked: JobSettings, path: object, batch: str | None = None) -> None:
-        """See `Routes`."""
         options = self._write_options(asked, frame.sparkSession, batch)
         FrameWriter(frame).options(**_hudis(options)).mode(asked.mode or "error").save(str(path), batch_id=batch)
 
     @_alone
     def save_as_table(self, frame: DataFrame, asked: JobSettings, name: str, batch: str | None = None) -> None:
-        """See `Routes`. A new table is made as CREATE TABLE … AS makes it."""
+        """A new table is made as CREATE TABLE … AS makes it."""
         spark, mode = frame.sparkSession, (asked.mode or "error").lower()
         parts = _parts(name)
         name = ".".join(parts)
@@ -212,7 +211,6 @@ class HudiJobs:
 
     @_alone
     def insert_into(self, frame: DataFrame, asked: JobSettings, name: str, *, by_name: bool = False) -> None:
-        """See `Routes`."""
         spark = frame.sparkSession
         settings = {key: str(value) for key, value in asked.options.items() if key.startswith("hoodie.")}
         if operation := settings.pop(OPERATION.key, None):
@@ -251,7 +249,7 @@ class HudiJobs:
 
     @_alone
     def load(self, spark: SparkSession, asked: JobSettings, path: object) -> DataFrame:
-        """See `Routes`. Patterns at the end of the path are taken where they mean the whole table."""
+        """Patterns at the end of the path are taken where they mean the whole table."""
         from skep_writer.routed import with_schema
 
         if isinstance(path, (list, tuple)):
@@ -267,7 +265,6 @@ class HudiJobs:
 
     @_alone
     def table(self, spark: SparkSession, name: str, options: Mapping[str, object]) -> DataFrame | None:
-        """See `Routes`."""
         statements = self._statements(spark)
         if not statements.concerns(_parts(name)):
             return None
@@ -279,7 +276,6 @@ class HudiJobs:
 
     @_alone
     def stream(self, spark: SparkSession, asked: JobSettings, path: object) -> DataFrame:
-        """See `Routes`."""
         from skep_writer import stream_changes
         from skep_writer.routed import with_schema
 
@@ -289,7 +285,6 @@ class HudiJobs:
         return frame if asked.schema is None else with_schema(frame, asked.schema)
 
     def stream_table(self, spark: SparkSession, name: str, asked: JobSettings) -> DataFrame:
-        """See `Routes`."""
         return self.stream(spark, asked, self._path_of(spark, name))
 
     @_alone
@@ -300,23 +295,19 @@ class HudiJobs:
 
     @_alone
     def is_hudi(self, spark: SparkSession, name: str) -> bool:
-        """See `Routes`."""
         return self._statements(spark).concerns(_parts(name))
 
     @_alone
     def tables(self, spark: SparkSession, database: str | None, pattern: str | None) -> list[tuple[str, str]]:
-        """See `Routes`."""
         return self._statements(spark).tables(database, pattern)
 
     def drop_view(self, name: str) -> bool:
-        """See `Routes`."""
         return self._views.pop(name.lower(), None) is not None
 
     @_alone
     def sql(
         self, spark: SparkSession, text: str, args: Mapping[str, object] | Sequence[object] | None
     ) -> DataFrame | None:
-        """See `Routes`."""
         words = text.split(None, 1)
         if words and words[0].upper().rstrip(";") == "RESET":
             self._reset(spark, text)
@@ -338,16 +329,14 @@ class HudiJobs:
     def _statements(self, spark: SparkSession) -> Statements:
         from skep.jobs.hudi_statements import Statements
 
-        options = {key: value for key, value in self._options.items() if key.startswith("hoodie.")}
-        return Statements(
-            spark, lambda: self._lake_of(spark), lambda: self._may_have_tables(spark), self._views, options
-        )
+        lake, may_have_tables = partial(self._lake_of, spark), partial(self._may_have_tables, spark)
+        return Statements(spark, lake, may_have_tables, self._views, self._options)
 
     def _options_in(self, spark: SparkSession) -> dict[str, str]:
         return {**_keys_in(spark), **self._options}
 
     def _may_have_tables(self, spark: SparkSession) -> bool:
-        """False where the metastore would be an embedded one that nobody has made yet."""
+        """Whether the lake can have any: not where its metastore would be an embedded one that nobody has made yet."""
         if self._given is not None or self._made is not None or self._address(spark):
             return True
         try:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from sqlglot import exp
 
+import skep_writer
 from skep.base.names import parts_of
 from skep.handles.statements import LakeCatalog
 from skep.handles.table import Table
@@ -21,40 +22,18 @@ from skep.lake import Lake
 from skep.query.engines import LakeEngine, SparkEngine
 from skep_catalog.entries import is_hudi
 from skep_format.errors import EntryExistsError, InputError, NoSuchTableError, TableExistsError, UnsupportedError
+from skep_format.options import Options
 from skep_sql.answer import answer
 from skep_sql.bind import NamedQuery, named_tables, opened_view
 from skep_sql.effects import run
 from skep_sql.functions import FUNCTIONS
+from skep_sql.parsing import statements as sql
 from skep_sql.parsing.parameters import with_parameters
 from skep_sql.parsing.parse import parse
 from skep_sql.parsing.paths import HUDI, path_in
-from skep_sql.parsing.statements import (
-    AlterTable,
-    Call,
-    CreateIndex,
-    CreateTable,
-    CreateView,
-    Delete,
-    Describe,
-    DescribeQuery,
-    Drop,
-    DropIndex,
-    Explain,
-    Insert,
-    Merge,
-    Query,
-    Refresh,
-    RefreshIndex,
-    Show,
-    Statement,
-    Truncate,
-    Uncache,
-    Unsupported,
-    Update,
-    Use,
-)
 from skep_sql.protocols import SPARK_CATALOG, EntryFacts, StoredView
 from skep_sql.session import Session
+from skep_writer.routed import empty_frame, has_temporary_view, session_values
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -63,7 +42,18 @@ _PROVIDERS: Final = ("hudi", "org.apache.hudi")
 _SETTINGS: Final = ("hoodie.", "spark.sql.storeAssignmentPolicy", "spark.sql.sources.partitionOverwriteMode")
 _CATALOG_KIND: Final = "spark.sql.catalogImplementation"
 _OF_SESSION: Final = "@session"  # the database, to the binder, of what is Spark's own
-_NAMED: Final = (AlterTable, CreateIndex, Delete, DropIndex, Insert, Merge, Refresh, RefreshIndex, Truncate, Update)
+_NAMED: Final = (
+    sql.AlterTable,
+    sql.CreateIndex,
+    sql.Delete,
+    sql.DropIndex,
+    sql.Insert,
+    sql.Merge,
+    sql.Refresh,
+    sql.RefreshIndex,
+    sql.Truncate,
+    sql.Update,
+)
 _QUOTED: Final = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/"""
 _PART: Final = r"(?:\w+|`[^`]+`)"
 _AFTER_WORD: Final = re.compile(
@@ -92,8 +82,6 @@ class SessionTable:
 
 def is_of_spark(spark: SparkSession, parts: Sequence[str]) -> bool:
     """Whether a name can't be a Hudi table's: it is a temporary view of Spark's, or has more than two parts."""
-    from skep_writer.routed import has_temporary_view
-
     return len(parts) > 2 or (len(parts) == 1 and has_temporary_view(spark, parts[0]))
 
 
@@ -155,7 +143,6 @@ class SessionCatalog(LakeCatalog):
         return None
 
     def table(self, name: str) -> Table:
-        """NoSuchTableError when there is none."""
         database, _, own = name.partition(".")
         if database == _OF_SESSION:
             return SessionTable(self._session, own)  # type: ignore[return-value]
@@ -195,15 +182,10 @@ class Statements:
         lake: Callable[[], Lake],
         may_have_tables: Callable[[], bool],
         views: dict[str, NamedQuery],
-        options: Mapping[str, str],
+        options: Options,
     ) -> None:
-        from skep_writer.routed import has_temporary_view
-
-        self._spark = spark
-        self._connect = lake
-        self._may_have_tables = may_have_tables
-        self._options = options
-        self._views = views
+        self._spark, self._views, self._options = spark, views, options
+        self._connect, self._may_have_tables = lake, may_have_tables
         for name in [each for each in views if has_temporary_view(spark, each)]:
             del views[name]  # one of Spark that was made later has the name now
 
@@ -235,18 +217,18 @@ class Statements:
             return None
         filled = with_parameters(text, args, all_used=False) if args else text
         statement = parse(filled)
-        if isinstance(statement, Use):
+        if isinstance(statement, sql.Use):
             return self._use(str(statement.name))
-        if isinstance(statement, Show) and statement.what == "tables":
+        if isinstance(statement, sql.Show) and statement.what == "tables":
             return self._tables(statement, filled)
-        if isinstance(statement, Drop) and statement.kind == "database":
+        if isinstance(statement, sql.Drop) and statement.kind == "database":
             return self._drop_database(statement)
         session = self._session(settings or {})
-        if isinstance(statement, Query):
+        if isinstance(statement, sql.Query):
             return self._answer(session, statement.tree)
-        if isinstance(statement, (CreateTable, Insert)) and not self._writes_hudi(statement):
+        if isinstance(statement, (sql.CreateTable, sql.Insert)) and not self._writes_hudi(statement):
             return self._into_spark(session, statement, filled)
-        if isinstance(statement, CreateView) and statement.temporary:
+        if isinstance(statement, sql.CreateView) and statement.temporary:
             self._make_room(statement)
         found = run(session, statement)
         return self._frame(found.rows)
@@ -271,17 +253,17 @@ class Statements:
 
     # -- which
 
-    def _is_ours(self, statement: Statement, text: str) -> bool:
-        if isinstance(statement, Query):
+    def _is_ours(self, statement: sql.Statement, text: str) -> bool:
+        if isinstance(statement, sql.Query):
             return self._reads_hudi(statement.tree)
-        if isinstance(statement, Explain):
+        if isinstance(statement, sql.Explain):
             return self._is_ours(statement.statement, text)
-        if isinstance(statement, CreateView):
+        if isinstance(statement, sql.CreateView):
             found = self._reads_hudi(statement.query)
             if not found and statement.replace and statement.temporary:
                 self._views.pop(str(statement.name).lower(), None)
             return found
-        if isinstance(statement, CreateTable):
+        if isinstance(statement, sql.CreateTable):
             if self._writes_hudi(statement):
                 return True
             if self.is_hudi(statement.name.parts):
@@ -291,24 +273,24 @@ class Statements:
                     table=str(statement.name),
                 )
             return statement.query is not None and self._reads_hudi(statement.query)
-        if isinstance(statement, Drop):
+        if isinstance(statement, sql.Drop):
             parts = statement.name.parts
             return {
                 "table": self.is_hudi(parts),
                 "view": str(statement.name).lower() in self._views or self.is_view(parts),
                 "database": bool(self._hudi_tables(str(statement.name))),
             }[statement.kind]
-        if isinstance(statement, Call):
+        if isinstance(statement, sql.Call):
             return "." not in statement.name
-        if isinstance(statement, DescribeQuery):
+        if isinstance(statement, sql.DescribeQuery):
             return self._reads_hudi(statement.query)
-        if isinstance(statement, (Show, Describe)):
+        if isinstance(statement, (sql.Show, sql.Describe)):
             return self._shows_hudi(statement)
-        if isinstance(statement, Use):
+        if isinstance(statement, sql.Use):
             return not self._spark.catalog.databaseExists(str(statement.name))
-        if isinstance(statement, Insert):
+        if isinstance(statement, sql.Insert):
             return self.is_hudi(statement.name.parts) or self._reads_hudi(statement.query)
-        if isinstance(statement, Merge) and not self.is_hudi(statement.name.parts):
+        if isinstance(statement, sql.Merge) and not self.is_hudi(statement.name.parts):
             if self._reads_hudi(statement.source):
                 raise UnsupportedError(
                     f"MERGE INTO {statement.name}, which is no Hudi table, from a Hudi table is not supported",
@@ -316,24 +298,24 @@ class Statements:
                     table=str(statement.name),
                 )
             return False
-        if isinstance(statement, Uncache):
+        if isinstance(statement, sql.Uncache):
             return statement.name is not None and self.concerns(statement.name.parts)
         if isinstance(statement, _NAMED):
             return self.is_hudi(statement.name.parts)
-        if isinstance(statement, Unsupported):
+        if isinstance(statement, sql.Unsupported):
             self._refuse_unread(text, f"{statement.what} is not supported", statement.hint)
         return False
 
-    def _shows_hudi(self, statement: Show | Describe) -> bool:
-        if isinstance(statement, Describe):
+    def _shows_hudi(self, statement: sql.Show | sql.Describe) -> bool:
+        if isinstance(statement, sql.Describe):
             return statement.kind == "table" and self.concerns(statement.name.parts)
         if statement.what == "tables":
             return bool(self._hudi_tables(str(statement.name) if statement.name else None))
         listed = statement.what in ("databases", "views", "table extended", "functions")
         return statement.name is not None and not listed and self.is_hudi(statement.name.parts)
 
-    def _writes_hudi(self, statement: CreateTable | Insert) -> bool:
-        if isinstance(statement, Insert):
+    def _writes_hudi(self, statement: sql.CreateTable | sql.Insert) -> bool:
+        if isinstance(statement, sql.Insert):
             return self.is_hudi(statement.name.parts)
         if statement.provider is not None:
             return statement.provider in _PROVIDERS
@@ -357,11 +339,10 @@ class Statements:
     # -- how
 
     def _session(self, more: Mapping[str, str]) -> Session:
-        from skep_writer.routed import session_values
-
         session = Session(self.catalog, LakeEngine(self.lake.spark_holder))
         session.views = self._views
-        for key, value in {**self._options, **session_values(self._spark, *_SETTINGS), **more}.items():
+        options = {key: value for key, value in self._options.items() if key.startswith("hoodie.")}
+        for key, value in {**options, **session_values(self._spark, *_SETTINGS), **more}.items():
             session.settings.set(key, value)
         return session
 
@@ -370,12 +351,9 @@ class Statements:
         return SparkEngine(self.lake.spark_holder).frame(bound.query, bound.relations)
 
     def _frame(self, rows: pa.Table) -> DataFrame:
-        from skep_writer import arrow_frame
-        from skep_writer.routed import empty_frame
+        return skep_writer.arrow_frame(self._spark, rows) if rows.schema.names else empty_frame(self._spark)
 
-        return arrow_frame(self._spark, rows) if rows.schema.names else empty_frame(self._spark)
-
-    def _into_spark(self, session: Session, statement: CreateTable | Insert, text: str) -> DataFrame:
+    def _into_spark(self, session: Session, statement: sql.CreateTable | sql.Insert, text: str) -> DataFrame:
         """A statement of Spark's own whose query reads Hudi tables: Spark gets the query's rows under a name."""
         assert statement.query is not None
         at = _query_start(text)
@@ -392,10 +370,8 @@ class Statements:
         finally:
             self._spark.catalog.dropTempView(name)
 
-    def _make_room(self, statement: CreateView) -> None:
+    def _make_room(self, statement: sql.CreateView) -> None:
         """A temporary view of Spark's of the same name is replaced, or is an error."""
-        from skep_writer.routed import has_temporary_view
-
         name = str(statement.name).lower()
         if not has_temporary_view(self._spark, name):
             return
@@ -422,7 +398,7 @@ class Statements:
             location = self.catalog.database_facts(name.lower())["location"]
             self._spark.sql(f"CREATE DATABASE IF NOT EXISTS `{name}` LOCATION '{location}'")
 
-    def _tables(self, statement: Show, text: str) -> DataFrame:
+    def _tables(self, statement: sql.Show, text: str) -> DataFrame:
         """Spark's, and the Hudi tables that it does not list."""
         database = (str(statement.name) if statement.name else self.lake.database).lower()
         self._known_to_spark(database)
@@ -438,7 +414,7 @@ class Statements:
         found = [name for name in self._hudi_tables(database) if _matches(name, pattern)]
         return [(database or self.lake.database, name) for name in found]
 
-    def _drop_database(self, statement: Drop) -> DataFrame | None:
+    def _drop_database(self, statement: sql.Drop) -> DataFrame | None:
         """Its Hudi tables, by CASCADE; the rest of it is Spark's, where Spark knows it."""
         name = str(statement.name).lower()
         tables = self._hudi_tables(name)

@@ -34,15 +34,12 @@ class _NoTables:
 
     database = ""
 
-    def facts(self, name: str) -> None:
-        """None."""
+    def facts(self, name: str) -> None: ...
 
     def databases(self) -> list[str]:
-        """None."""
         return []
 
     def table_names(self, database: str | None) -> list[str]:  # noqa: ARG002 - there are none
-        """None."""
         return []
 
 
@@ -77,7 +74,6 @@ class MatchingRead(Rows):
 
     @property
     def where(self) -> str:
-        """The condition."""
         return self._where
 
     def _query(self) -> exp.Query:
@@ -101,7 +97,6 @@ class MatchingRead(Rows):
         return self
 
     def to_spark(self) -> DataFrame:
-        """A lazy frame of the lake's session."""
         return SparkEngine(self._spark).frame(self._bound.query, self._bound.relations)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import pyarrow as pa
 from sqlglot import exp
 
+import skep_writer
 from skep.query.engine_errors import SparkQuery, engine_errors
 from skep.query.path_rows import ParquetRows, SparkFiles
 from skep.query.reads import bytes_read, reads, reads_needed, why_big
@@ -21,9 +22,10 @@ from skep.query.sail import LeftToSpark, SailEngine, SailPlan, SailResult
 from skep.query.spark import UTC, SparkHolder, needed_because
 from skep_format.errors import EnvironmentMissingError, InputError, UnsupportedError
 from skep_sql.parsing.written import spark_text
-from skep_sql.protocols import TIME_ZONE, Relation
+from skep_sql.protocols import TIME_ZONE, QueryEngine, Relation
 from skep_sql.settings import SessionSettings
 from skep_table.write.input.given import arrow_table
+from skep_writer.session import is_spark_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,7 +48,7 @@ _OF_SPEED: Final = (
 )
 
 
-class LakeEngine:
+class LakeEngine(QueryEngine):
     """Spark where the caller gave a session; else Sail where it is there and a query suits it.
 
     `spark` starts a session for the queries that need one; `settings` are those of the client, which hold for both.
@@ -75,7 +77,7 @@ class LakeEngine:
         missing = SailEngine.why_missing()
         if missing is not None:
             return missing
-        if any(map(_is_spark, relations.values())):
+        if any(map(is_spark_frame, relations.values())):
             return "it reads a Spark frame"
         files = next((each for each in relations.values() if isinstance(each, SparkFiles)), None)
         if files is not None:
@@ -109,19 +111,15 @@ class LakeEngine:
         return None if self._holder.given is None else "the lake was given a session"
 
     def schema(self, query: exp.Query, relations: Mapping[str, Relation]) -> pa.Schema:
-        """See `Engine`."""
         return self._answered(query, relations, lambda engine: engine.schema(query, relations))
 
     def rows(self, query: exp.Query, relations: Mapping[str, Relation]) -> pa.Table:
-        """See `Engine`."""
         return self._answered(query, relations, lambda engine: engine.rows(query, relations))
 
     def frame(self, query: exp.Query, relations: Mapping[str, Relation]) -> object:
-        """See `Engine`."""
         return self._answered(query, relations, lambda engine: engine.frame(query, relations))
 
     def numbered(self, query: exp.Query, relations: Mapping[str, Relation], column: str) -> Relation:
-        """See `Engine`."""
         return self._answered(query, relations, lambda engine: engine.numbered(query, relations, column))
 
     def errors_of_frames(self) -> AbstractContextManager[None]:
@@ -212,17 +210,13 @@ class SparkEngine:
 
     def schema(self, query: exp.Query, relations: Mapping[str, Relation]) -> pa.Schema:
         """See `Engine`."""
-        from skep_writer import frame_schema
-
-        return frame_schema(self.frame(query, relations))
+        return skep_writer.frame_schema(self.frame(query, relations))
 
     def rows(self, query: exp.Query, relations: Mapping[str, Relation]) -> pa.Table:
         """See `Engine`."""
-        from skep_writer import collect_arrow
-
         frame, _ = self.planned(query, relations)
         with engine_errors([SparkQuery(query, relations), *self._frames]):
-            return collect_arrow(frame)
+            return skep_writer.collect_arrow(frame)
 
     def frame(self, query: exp.Query, relations: Mapping[str, Relation]) -> DataFrame:
         """See `Engine`."""
@@ -259,9 +253,7 @@ class SparkEngine:
 
     def numbered(self, query: exp.Query, relations: Mapping[str, Relation], column: str) -> Relation:
         """See `Engine`."""
-        from skep_writer import numbered
-
-        return numbered(self.frame(query, relations), column)
+        return skep_writer.numbered(self.frame(query, relations), column)
 
     def functions(self) -> Collection[str]:
         """See `Engine`."""
@@ -279,11 +271,9 @@ class SparkEngine:
     def _frame_of(self, relation: Relation) -> Any:
         if isinstance(relation, (Rows, ParquetRows, SparkFiles)):
             return relation.to_spark()
-        if _is_spark(relation):
+        if is_spark_frame(relation):
             return relation
-        from skep_writer import arrow_frame
-
-        return arrow_frame(self._holder.session, arrow_table(relation))
+        return skep_writer.arrow_frame(self._holder.session, arrow_table(relation))
 
 
 # A name means the innermost WITH that has it, as in Spark 4; Spark 3 refuses names that two of them have.
@@ -326,9 +316,3 @@ _WITHOUT_TIMES: Final = (exp.Cast, exp.Case, exp.If, exp.Coalesce, exp.Nullif, e
 def _holds_times(kind: pa.DataType) -> bool:
     inner = (kind.field(at).type for at in range(kind.num_fields))
     return pa.types.is_timestamp(kind) or any(map(_holds_times, inner))
-
-
-def _is_spark(relation: Relation) -> bool:
-    from skep_writer.session import is_spark_frame
-
-    return bool(is_spark_frame(relation))

@@ -14,6 +14,7 @@ from skep.query.engine_errors import engine_errors
 from skep.query.rows import columns_among
 from skep.query.spark import SparkHolder
 from skep_format.errors import InputError
+from skep_format.schema.types import quoted
 from skep_table.write.input.row_input import RereadInput
 
 if TYPE_CHECKING:
@@ -64,8 +65,6 @@ class ParquetRows(RereadInput):
 
     def to_spark(self) -> DataFrame:
         """A frame of the lake's session, whose tasks read the files."""
-        from skep_format.schema.types import quoted
-
         return SparkFiles(_PARQUET, self._path, self._spark).to_spark().select(*map(quoted, self.schema.names))
 
 

@@ -35,10 +35,7 @@ def why_big(found: int, most: int) -> str | None:
 def rows_needed(query: exp.Query) -> int | None:
     """How many rows of its one table a query needs at most, whichever they are; None where that is not known."""
     parts = _given(query)
-    source = query.args.get("from_") or query.args.get("from")
-    if not isinstance(query, exp.Select) or not parts <= {"expressions", "from", "from_", "limit", "offset"}:
-        return None
-    if source is None or not isinstance(source.this, exp.Table) or _given(source.this) - {"this", "alias"}:
+    if not _is_of_one_table(query, "limit", "offset"):
         return None
     bounds = [query.args[name].expression for name in ("limit", "offset") if name in parts]
     plain = all(isinstance(node, _PLAIN) for each in query.expressions for node in each.walk())
@@ -49,11 +46,15 @@ def rows_needed(query: exp.Query) -> int | None:
 
 def is_whole(query: exp.Query) -> bool:
     """Whether a query is all columns of all rows of its one table."""
-    if not isinstance(query, exp.Select) or not _given(query) <= {"expressions", "from", "from_"}:
+    return _is_of_one_table(query) and len(query.expressions) == 1 and query.expressions[0] == exp.Star()
+
+
+def _is_of_one_table(query: exp.Query, *more: str) -> bool:
+    """Whether a query has nothing but expressions and one table as it is, and perhaps `more`."""
+    if not isinstance(query, exp.Select) or not _given(query) <= {"expressions", "from", "from_", *more}:
         return False
     source = query.args.get("from_") or query.args.get("from")
-    is_plain = source is not None and isinstance(source.this, exp.Table) and not _given(source.this) - {"this", "alias"}
-    return is_plain and len(query.expressions) == 1 and query.expressions[0] == exp.Star()
+    return source is not None and isinstance(source.this, exp.Table) and not _given(source.this) - {"this", "alias"}
 
 
 def _given(node: Node) -> set[str]:

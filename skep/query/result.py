@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from skep.base.display import ROWS_SHOWN, first_rows, rows_html
+import skep_writer
+from skep.base.display import ROWS_SHOWN, first_rows, print_table, rows_html
 
 if TYPE_CHECKING:
     import pandas
@@ -25,15 +26,23 @@ class Result(ABC):
     def to_arrow(self) -> pa.Table:
         """As an Arrow table."""
 
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The rows as a streaming Arrow reader."""
+        return self.to_arrow().to_reader()
+
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return self.to_arrow().__arrow_c_stream__(requested_schema)
+        return self.to_reader().__arrow_c_stream__(requested_schema)
 
     def _repr_html_(self) -> str:
         """The first rows, which notebooks show."""
         return rows_html(*self._first_rows(ROWS_SHOWN))
 
     def _first_rows(self, limit: int) -> tuple[pa.Table, bool]:
-        return first_rows(self.to_arrow().to_reader(), limit)
+        return first_rows(self.to_reader(), limit)
+
+    def show(self, limit: int = ROWS_SHOWN) -> None:
+        """Prints the first rows."""
+        print_table(self._first_rows(limit)[0])
 
     def to_pandas(self, **options: Any) -> pandas.DataFrame:
         """As a pandas DataFrame; `options` are those of `pyarrow.Table.to_pandas`."""
@@ -72,23 +81,9 @@ class SqlResult(Result):
         """As a Spark DataFrame."""
 
     @abstractmethod
-    def to_reader(self) -> pa.RecordBatchReader:
-        """The rows as a streaming Arrow reader."""
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return self.to_reader().__arrow_c_stream__(requested_schema)
-
-    def _first_rows(self, limit: int) -> tuple[pa.Table, bool]:
-        return first_rows(self.to_reader(), limit)
-
-    @abstractmethod
     def explain(self) -> str:
         """Who answers and why, how many files are read of each table, by which filter, and the engine's plan. Lists the
         tables."""
-
-    @abstractmethod
-    def show(self, limit: int = 20) -> None:
-        """Prints the first rows."""
 
 
 class SparkResult(SqlResult):
@@ -108,37 +103,26 @@ class SparkResult(SqlResult):
 
     @property
     def columns(self) -> list[str]:
-        """Their names."""
         return list(self._frame.columns)
 
     @property
     def engine(self) -> str:
-        """`spark`."""
         return "spark"
 
     @property
     def why(self) -> str:
-        """The reason."""
         return self._why
 
     def to_spark(self) -> DataFrame:
-        """As a Spark DataFrame."""
         return self._frame
 
     def to_arrow(self) -> pa.Table:
         """As an Arrow table; intervals of years and months as texts. StorageError when files were cleaned meanwhile,
         InputError and EngineError where Spark fails."""
-        from skep_writer import collect_answer
-
         with self._errors():
-            return collect_answer(self._frame)
-
-    def to_reader(self) -> pa.RecordBatchReader:
-        """All rows, which Spark hands over as a whole, as an Arrow reader."""
-        return self.to_arrow().to_reader()
+            return skep_writer.collect_answer(self._frame)
 
     def explain(self) -> str:
-        """How many files are read of each table, the filter that chose them, and Spark's plan. Lists the tables."""
         lines = [engine_line("spark", self._why), *(str(rows.files_chosen()) for rows in self._scans)]
         with self._errors():
             return "\n".join([*lines, "", str(self._frame._jdf.queryExecution().toString())])
@@ -147,8 +131,7 @@ class SparkResult(SqlResult):
         some = SparkResult(self._frame.limit(limit + 1), (), self._why, self._errors)
         return first_rows(some.to_reader(), limit)
 
-    def show(self, limit: int = 20) -> None:
-        """Prints the first rows."""
+    def show(self, limit: int = ROWS_SHOWN) -> None:
         with self._errors():
             self._frame.show(limit, truncate=False)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+import skep_writer
 from skep.base.display import ROWS_SHOWN, first_rows, print_table, rows_html
 from skep.query.spark import SparkHolder
 from skep_format.basefile.row_groups import share_of_columns
@@ -211,6 +212,4 @@ class Rows(ReadResult):
 
     def to_spark(self) -> DataFrame:
         """A lazy frame of the lake's session; files are read by its tasks."""
-        from skep_writer import to_spark
-
-        return to_spark(self._table, self._request, self._spark.session)
+        return skep_writer.to_spark(self._table, self._request, self._spark.session)

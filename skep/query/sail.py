@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
 from tempfile import mkdtemp
-from threading import Event, Lock
+from threading import Event
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 from sqlglot import exp
 
-from skep.base.display import print_table
+from skep.base.shared_calls import Recent
 from skep.query.reads import bytes_read, is_whole, reads, reads_needed, rows_needed, why_big
 from skep.query.result import SqlResult, engine_line
 from skep.query.rows import Rows
 from skep.query.sail_server import SERVER, SailMissingError, run, started
 from skep.query.shared import SHARED, SharedView, removed_at_exit
+from skep.query.spark import held_by
 from skep_format.errors import InputError, SkepError, UnsupportedError
 from skep_format.schema.types import quoted
 from skep_format.schema.untyped import untyped
@@ -52,14 +52,9 @@ _NOT_TO_MICROSECONDS: Final = re.compile(r"timestamp\[(?!us)")
 _STOP: Final[ContextVar[Event | None]] = ContextVar("stop", default=None)
 
 
-@contextmanager
-def stoppable(stop: Event) -> Iterator[None]:
+def stoppable(stop: Event) -> AbstractContextManager[None]:
     """Queries of Sail that begin in here end with QueryStoppedError once the event is set."""
-    token = _STOP.set(stop)
-    try:
-        yield
-    finally:
-        _STOP.reset(token)
+    return held_by(_STOP, stop)
 
 
 def _go_on(stop: Event | None) -> None:
@@ -211,12 +206,10 @@ class SailResult(SqlResult):
 
     @property
     def columns(self) -> list[str]:
-        """Their names."""
         return list(self._plan.query.schema.names)
 
     @property
     def engine(self) -> str:
-        """`sail` or `spark`. Lists the tables."""
         return "sail" if self.why is None else "spark"
 
     @property
@@ -244,7 +237,6 @@ class SailResult(SqlResult):
         return self._moved
 
     def to_spark(self) -> DataFrame:
-        """As a Spark DataFrame; a session is started for it."""
         frame: DataFrame = (self._moved or self._on_spark("a Spark frame is asked for")).to_spark()
         return frame
 
@@ -261,7 +253,6 @@ class SailResult(SqlResult):
         return pa.RecordBatchReader.from_batches(self._plan.query.schema, _all(first, batches))
 
     def to_arrow(self) -> pa.Table:
-        """As an Arrow table."""
         moved = self._spark_if_big()
         try:
             return self._plan.rows() if moved is None else moved.to_arrow()
@@ -269,16 +260,11 @@ class SailResult(SqlResult):
             return self._moved_to_spark(str(error)).to_arrow()
 
     def explain(self) -> str:
-        """How many files are read of each table, by which filter, and the engine's plan. Lists the tables."""
         moved = self._spark_if_big()
         if moved is not None:
             return moved.explain()
         engine = engine_line("sail", None)
         return "\n".join([engine, *self._plan.scans(), "", "== Sail ==", self._plan.explained()])
-
-    def show(self, limit: int = 20) -> None:
-        """Prints the first rows."""
-        print_table(self._first_rows(limit)[0])
 
 
 def _all(first: pa.RecordBatch | None, others: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -302,38 +288,17 @@ def _translated(query: exp.Query, names: Mapping[str, str], schemas: Mapping[str
     key = text, *(schemas[names[name]] for name in marks)
     found = _TRANSLATIONS.get(key)
     if found is None:
-        found = engine_query(_renamed(query, marks), {marks[name]: schemas[names[name]] for name in names})
-        _TRANSLATIONS.put(key, found)
+        marked = {marks[name]: schemas[names[name]] for name in names}
+        found = _TRANSLATIONS.put(key, engine_query(_renamed(query, marks), marked))
     made = found.text
     for name, mark in marks.items():
         made = made.replace(quoted(mark), quoted(names[name]))
     return replace(found, text=made)
 
 
-class _Translations:
-    """The translations that were used last."""
-
-    def __init__(self) -> None:
-        self._guard = Lock()
-        self._kept: OrderedDict[tuple[object, ...], EngineQuery] = OrderedDict()
-
-    def get(self, key: tuple[object, ...]) -> EngineQuery | None:
-        with self._guard:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-            return self._kept.get(key)
-
-    def put(self, key: tuple[object, ...], found: EngineQuery) -> None:
-        with self._guard:
-            self._kept[key] = found
-            if len(self._kept) > _MOST_TRANSLATIONS:
-                self._kept.popitem(last=False)
-
-
 _OF_ONE_QUERY: Final = re.compile(r"skep_\d+_[0-9a-f]{8}")  # names of relations that no other query has
 _MARK: Final = "skep_rows_"  # of names that are replaced in a translation
-_MOST_TRANSLATIONS: Final = 512
-_TRANSLATIONS: Final = _Translations()
+_TRANSLATIONS: Final[Recent[tuple[object, ...], EngineQuery]] = Recent(512)
 
 
 def _renamed(query: exp.Query, names: Mapping[str, str]) -> exp.Query:

@@ -10,6 +10,7 @@ import os
 import shutil
 import weakref
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,18 +18,14 @@ from itertools import count
 from pathlib import Path
 from tempfile import mkdtemp
 from threading import Lock
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 
 from skep.query.rows import SHARED_BYTES, Rows
 from skep.query.sail_server import SERVER, SailMissingError, run
 from skep_format.schema.types import quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from skep_format.timeline.instant import Instant
+from skep_format.timeline.instant import Instant
 
 _MOST_VIEWS: Final = 32
 _MOST_BYTES: Final = 512 << 20  # of the files of all views

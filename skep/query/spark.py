@@ -6,13 +6,14 @@ import sys
 import threading
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from skep_format.errors import InputError, UnsupportedError
 from skep_sql.protocols import TIME_ZONE
 from skep_table.events import NO_EVENTS, Events
+from skep_writer.session import active_spark, check_session, forget_ended, make_spark
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -36,6 +37,7 @@ def register_source(spark: SparkSession) -> None:
     spark.dataSource.register(SkepSource)
 
 
+T = TypeVar("T")
 UTC: Final = "UTC"  # of sessions that are started here, as of Sail and of skep's own reader
 _STARTING: Final = threading.Lock()  # of several threads that need the session one starts it
 
@@ -71,27 +73,29 @@ _JOBS: Final[ContextVar[SparkJobs | None]] = ContextVar("jobs", default=None)
 
 
 @contextmanager
-def gathered(jobs: SparkJobs) -> Iterator[None]:
-    """The jobs of all sessions that are asked for in here are of these."""
-    token = _JOBS.set(jobs)
+def held_by(variable: ContextVar[T], value: T) -> Iterator[None]:
+    """A variable has the value within the block."""
+    token = variable.set(value)
     try:
         yield
     finally:
-        _JOBS.reset(token)
-        jobs.leave()
+        variable.reset(token)
+
+
+@contextmanager
+def gathered(jobs: SparkJobs) -> Iterator[None]:
+    """The jobs of all sessions that are asked for in here are of these."""
+    with held_by(_JOBS, jobs), ExitStack() as stack:
+        stack.callback(jobs.leave)
+        yield
 
 
 _WHY: Final[ContextVar[str | None]] = ContextVar("why", default=None)
 
 
-@contextmanager
-def needed_because(why: str) -> Iterator[None]:
+def needed_because(why: str) -> AbstractContextManager[None]:
     """Events of a session that is started in here have the reason."""
-    token = _WHY.set(why)
-    try:
-        yield
-    finally:
-        _WHY.reset(token)
+    return held_by(_WHY, why)
 
 
 class SparkHolder:
@@ -101,8 +105,6 @@ class SparkHolder:
         self, given: SparkSession | None = None, conf: Mapping[str, str] | None = None, events: Events = NO_EVENTS
     ) -> None:
         if given is not None:
-            from skep_writer.session import check_session
-
             check_session(given)
         self.given = given
         self.conf = dict(conf or {})
@@ -123,7 +125,6 @@ class SparkHolder:
         if self.given is not None:
             return self.given
         from skep_writer.failures import has_ended
-        from skep_writer.session import forget_ended
 
         if self._stopped:
             raise InputError("the lake is closed, and its Spark session with it", hint="connect again: skep.connect(…)")
@@ -135,7 +136,6 @@ class SparkHolder:
 
     def _start(self) -> SparkSession:
         from skep_catalog.class_archive import spark_environment
-        from skep_writer.session import active_spark, make_spark
 
         active = active_spark()
         if active is not None:
@@ -166,7 +166,6 @@ class SparkHolder:
         if made is None:
             return
         from skep_writer.failures import has_ended
-        from skep_writer.session import forget_ended
 
         if has_ended():
             forget_ended()
@@ -178,6 +177,4 @@ def _running_elsewhere() -> SparkSession | None:
     """A session that others have started in this process."""
     if "pyspark" not in sys.modules:
         return None
-    from skep_writer.session import active_spark
-
     return active_spark()

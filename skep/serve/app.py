@@ -10,11 +10,10 @@ A callback is answered with 202 when it is in the durable queue, and not before.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from typing import Final
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -23,6 +22,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from skep.serve.bodies import RefusedError, body_of
+from skep.serve.hive.users import digest
 from skep.serve.metrics import CONTENT_TYPE, Metrics
 from skep_format.errors import SkepError
 from skep_sync.following.allowed import AllowedPaths, PathNotAllowedError
@@ -31,38 +31,31 @@ from skep_sync.following.service import SyncService
 from skep_table.events import Events
 
 log = logging.getLogger("skep.serve")
+_READ_SECONDS: Final = 30.0  # in which a callback has to arrive
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-@dataclass(frozen=True, slots=True)
-class AppSettings:
-    """`token` None: callers are not asked. `body_bytes` bounds a callback, `read_seconds` the time to send it."""
-
-    token: str | None
-    body_bytes: int = 32 << 20
-    read_seconds: float = 30.0
-
-
 def make_app(
-    service: SyncService, allowed: AllowedPaths, metrics: Metrics, settings: AppSettings, events: Events
+    service: SyncService, allowed: AllowedPaths, metrics: Metrics, events: Events, *, token: str | None, body_bytes: int
 ) -> Starlette:
-    """The ASGI application around a service that the caller starts and stops."""
+    """The ASGI application around a service that the caller starts and stops. Without a `token` callers are not asked;
+    `body_bytes` bounds a callback."""
 
     def check_token(request: Request) -> None:
-        if settings.token is None:
+        if token is None:
             return
         given = request.headers.get("hudi-callback-key")
         if given is None:
             scheme, _, value = request.headers.get("authorization", "").partition(" ")
             given = value.strip() if scheme.lower() == "bearer" else ""
-        if not hmac.compare_digest(_digest(given), _digest(settings.token)):
+        if not hmac.compare_digest(digest(given), digest(token)):
             raise RefusedError(401, "a token is needed", "unauthorized")
 
     async def callback(request: Request) -> Response:
         try:
             check_token(request)
-            body = await body_of(request, settings.body_bytes, settings.read_seconds)
+            body = await body_of(request, body_bytes, _READ_SECONDS)
             await run_in_threadpool(take, body)
         except RefusedError as refused:
             heard(refused.result)
@@ -116,10 +109,6 @@ def make_app(
             Route("/healthz", health),
         ]
     )
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
 
 
 def _error(status: int, reason: str) -> Response:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from skep_format.errors import InputError, SkepError, needs
 from skep_sync.following.allowed import AllowedPaths
@@ -34,41 +34,15 @@ class KafkaSettings:
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
-class Message(Protocol):
-    """What is used of a Kafka message."""
-
-    def error(self) -> Any:
-        """The broker's error, or None."""
-
-    def value(self) -> bytes | None:
-        """The payload; None for a tombstone."""
-
-
-class Consumer(Protocol):
-    """What is used of confluent_kafka.Consumer."""
-
-    def subscribe(self, topics: list[str]) -> None:
-        """Starts reading the topics."""
-
-    def consume(self, num_messages: int, timeout: float) -> Sequence[Message]:
-        """Up to so many messages, or those that arrived in time."""
-
-    def commit(self, *, asynchronous: bool) -> Any:
-        """Commits the offset after a message."""
-
-    def close(self) -> None:
-        """Leaves the consumer group."""
-
-
 Submit = Callable[[str, str, str | None], None]
 """Base path, table, instant; returns when they are in the queue."""
 
 
-def connect(settings: KafkaSettings) -> Consumer:
-    """A consumer of the topic. EnvironmentMissingError without the package."""
+def connect(settings: KafkaSettings) -> Any:
+    """A confluent_kafka.Consumer of the topic. EnvironmentMissingError without the package."""
     with needs("kafka", "callbacks from Kafka need the package confluent-kafka"):
         import confluent_kafka
-    consumer: Consumer = confluent_kafka.Consumer(
+    consumer = confluent_kafka.Consumer(
         {
             "auto.offset.reset": "earliest",
             **settings.properties,
@@ -81,7 +55,7 @@ def connect(settings: KafkaSettings) -> Consumer:
     return consumer
 
 
-def consume(consumer: Consumer, allowed: AllowedPaths, submit: Submit, events: Events, ended: threading.Event) -> None:
+def consume(consumer: Any, allowed: AllowedPaths, submit: Submit, events: Events, ended: threading.Event) -> None:
     """Takes callbacks until `ended` is set. What is none, or names a path that is not allowed, is passed over."""
     try:
         while not ended.is_set():
@@ -122,7 +96,7 @@ def _take(body: bytes, allowed: AllowedPaths, submit: Submit, events: Events, en
             return True
 
 
-def _commit(consumer: Consumer) -> None:
+def _commit(consumer: Any) -> None:
     """A commit that fails (in a rebalance, for example) makes the messages arrive once more."""
     try:
         consumer.commit(asynchronous=False)

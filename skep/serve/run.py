@@ -159,11 +159,11 @@ def _kafka(service: SyncService, settings: ServiceSettings, events: Events) -> c
 def _http(service: SyncService, settings: HttpSettings, allowed: AllowedPaths, events: Events) -> Iterator[str]:
     """The HTTP side in a thread; yields its address. Requests that were taken are answered before it ends."""
     with needs("serve", "the service needs the package %s"):
-        from skep.serve.app import AppSettings, make_app
+        from skep.serve.app import make_app
         from skep.serve.metrics import Metrics
     metrics = Metrics(service.pending)
     events.listen(metrics)
-    app = make_app(service, allowed, metrics, AppSettings(settings.token, settings.body_bytes), events)
+    app = make_app(service, allowed, metrics, events, token=settings.token, body_bytes=settings.body_bytes)
     listening = listen(settings.host, settings.port)
     address = address_of(listening)
     certificates = {"ssl_certfile": settings.certificate, "ssl_keyfile": settings.key}

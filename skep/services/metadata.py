@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from skep.base.arguments import checks_arguments
 from skep.base.keywords import takes_options
 from skep.base.specs import Text, texts
-from skep.services.runner import Services
-from skep_table.table import HudiTable
+from skep.services.handle import TableHandle
 
 if TYPE_CHECKING:
     from skep_table.services.metadata.admin import MetadataStatistics, MetadataSummary, Rebuilt
@@ -18,14 +17,8 @@ if TYPE_CHECKING:
 
 
 @checks_arguments
-class MetadataMethods:
+class MetadataMethods(TableHandle):
     """Mixed into `Table`; see docs/metadata.md."""
-
-    _hudi: HudiTable
-
-    def services(self) -> Services:
-        """How the services of this table run."""
-        raise NotImplementedError
 
     def show_metadata(self) -> MetadataSummary:
         """The partitions of the metadata table, and how far it has come."""
@@ -43,15 +36,14 @@ class MetadataMethods:
         """Compares the metadata table, or these partitions of it, with the files. Changes nothing."""
         from skep_table.services.metadata_check import check_metadata_table
 
-        table = self.services().on(self._hudi).reload()
-        return check_metadata_table(table, None if indexes is None else texts(indexes))
+        return check_metadata_table(self._locked({}).reload(), None if indexes is None else texts(indexes))
 
     @takes_options
     def rebuild_metadata(self, **options: object) -> Rebuilt:
         """Makes the metadata table again, or for the first time."""
         from skep_table.services.metadata.admin import rebuild_metadata_table
 
-        return rebuild_metadata_table(self.services().on(self._hudi.with_options(options)))
+        return rebuild_metadata_table(self._locked(options))
 
     def indexes(self) -> list[TableIndex]:
         """The indexes that the metadata table has, by name; see docs/metadata.md."""
@@ -79,7 +71,7 @@ class MetadataMethods:
         from skep_table.services.metadata.indexing import build_index, index_named, indexes_of
 
         definition = index_named(kind, name, () if columns is None else texts(columns), expression)
-        made = build_index(self.services().on(self._hudi.with_options(options)), definition)
+        made = build_index(self._locked(options), definition)
         return next(each for each in indexes_of(made) if each.partition == definition.name)
 
     @takes_options
@@ -87,12 +79,11 @@ class MetadataMethods:
         """Drops an index, and with the record index secondary ones; returns the names of what was dropped."""
         from skep_table.services.metadata.indexing import drop_index
 
-        return drop_index(self.services().on(self._hudi.with_options(options)), name)
+        return drop_index(self._locked(options), name)
 
     @takes_options
     def drop_metadata(self, *, index: Text | None = None, **options: object) -> tuple[str, ...]:
         """Drops the metadata table, or only indexes of it; returns the names of what was dropped."""
         from skep_table.services.metadata.admin import drop_metadata
 
-        table = self.services().on(self._hudi.with_options(options))
-        return drop_metadata(table, None if index is None else texts(index))
+        return drop_metadata(self._locked(options), None if index is None else texts(index))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from skep.base.arguments import checks_arguments
 from skep.base.keywords import takes_options
+from skep.base.specs import Text
 from skep.base.times import Moment, instant_of
-from skep.services.runner import Services
+from skep.services.handle import TableHandle
 from skep_format.errors import InputError
 from skep_format.instant_time import InstantTime
 from skep_table.table import HudiTable
@@ -27,22 +28,14 @@ if TYPE_CHECKING:
     from skep_table.upgrade import VersionPlan
 
 _PLAN = "hoodie.clustering.plan.strategy."
-Text = str | Sequence[str]
 
 
 @checks_arguments
-class ServiceMethods:
+class ServiceMethods(TableHandle):
     """Mixed into `Table`. Options are Hudi's: `**{"hoodie.…": …}`; they apply to the one call.
 
     `dry_run` returns what a call would do, and changes nothing; services that have plans know it as `plan`, too.
     """
-
-    _hudi: HudiTable
-    _sync: Callable[[], Any] | None
-
-    def services(self) -> Services:
-        """How the services of this table run."""
-        raise NotImplementedError
 
     @takes_options
     def compact(
@@ -113,7 +106,7 @@ class ServiceMethods:
         from skep_table.services.cleaning.archive import archive
         from skep_table.services.cleaning.archive_plan import plan_archive
 
-        table = self.services().on(self._hudi.with_options(options))
+        table = self._locked(options)
         return plan_archive(table.reload()) if plan or dry_run else archive(table)
 
     @takes_options
@@ -141,7 +134,7 @@ class ServiceMethods:
         time = instant_of(self._hudi, instant, "instant")
         if dry_run:
             return preview_rollback(self._on_services(options), time)
-        done = roll_back_instant(self.services().on(self._hudi.with_options(options)), time)
+        done = roll_back_instant(self._locked(options), time)
         self.sync_changed()
         return done
 
@@ -150,7 +143,7 @@ class ServiceMethods:
         from skep_table.services.undo.savepoint import create_savepoint
 
         time = None if instant is None else instant_of(self._hudi, instant, "instant")
-        return create_savepoint(self.services().on(self._hudi), time, user=user, comments=comments)
+        return create_savepoint(self._locked({}), time, user=user, comments=comments)
 
     def savepoints(self) -> dict[InstantTime, SavepointMetadata]:
         """The files that each savepoint keeps, by its instant."""
@@ -160,7 +153,7 @@ class ServiceMethods:
         """Deletes a savepoint: the commit may be cleaned and archived again."""
         from skep_table.services.undo.savepoint import delete_savepoint
 
-        delete_savepoint(self.services().on(self._hudi), instant_of(self._hudi, instant, "instant"))
+        delete_savepoint(self._locked({}), instant_of(self._hudi, instant, "instant"))
 
     @overload
     def restore(
@@ -183,7 +176,7 @@ class ServiceMethods:
         time = instant_of(self._hudi, savepoint, "savepoint")
         if dry_run:
             return plan_restore(self._on_services(options), time)
-        done = restore(self.services().on(self._hudi.with_options(options)), time)
+        done = restore(self._locked(options), time)
         self.sync_changed()
         return done
 
@@ -196,11 +189,10 @@ class ServiceMethods:
         """
         from skep_table.services.automatic import maintain, preview_maintenance
 
-        services = self.services()
-        table = services.on(self._hudi.with_options(options)).reload()
+        table = self._on_services(options)
         if plan or dry_run:
             return list(preview_maintenance(table))
-        done = services.run(table, maintain(table))
+        done = self._services.run(table, maintain(table))
         for each in done:
             if each.error is not None:
                 raise each.error
@@ -241,7 +233,7 @@ class ServiceMethods:
 
     def _on_services(self, options: Mapping[str, object]) -> HudiTable:
         """A new snapshot, with the options, lock and runner of one call."""
-        return self.services().on(self._hudi.with_options(options)).reload()
+        return self._locked(options).reload()
 
     def _run(
         self,
@@ -257,13 +249,8 @@ class ServiceMethods:
         mode = Mode.of(plan=plan, schedule=schedule, execute=chosen)
         table = self._on_services(options)
         done = service(table, mode)
-        self.services().call_hooks(table, done)
+        self._services.call_hooks(table, done)
         return done
-
-    def sync_changed(self) -> None:
-        """Syncs after a rollback or restore. Nothing, for a table that belongs to no lake."""
-        if self._sync is not None:
-            self._sync()
 
 
 def _joined(names: Text | None) -> str | None:

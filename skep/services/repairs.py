@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 from skep.base.arguments import checks_arguments
 from skep.base.keywords import takes_options
 from skep.base.times import Moment, instant_of
-from skep.services.runner import Services
+from skep.services.handle import TableHandle
 from skep_format.errors import InputError
 from skep_format.names import FileGroupId
 from skep_format.table_config import TableType
-from skep_table.table import HudiTable
 
 if TYPE_CHECKING:
     from skep_table.services.compaction.planned import PlannedSlice
@@ -26,23 +25,13 @@ if TYPE_CHECKING:
 
 
 @checks_arguments
-class RepairMethods:
+class RepairMethods(TableHandle):
     """Mixed into `Table`; see docs/hudi-cli.md. With `dry_run` a call changes nothing, and returns what it would do."""
-
-    _hudi: HudiTable
-
-    def services(self) -> Services:
-        """How the services of this table run."""
-        raise NotImplementedError
 
     def commit(
         self, write: Callable[[TableWriter], WriteResult], options: Mapping[str, object], frame: object = None
     ) -> WriteResult:
         """See `Table.commit`."""
-        raise NotImplementedError
-
-    def sync_changed(self) -> None:
-        """See `ServiceMethods.sync_changed`."""
         raise NotImplementedError
 
     @takes_options
@@ -189,10 +178,6 @@ class RepairMethods:
         time = instant_of(self._hudi, instant, "instant")
         group = None if file_id is None else FileGroupId(partition, file_id)
         return unschedule_compaction(self._locked(options), time, group, plan=dry_run)
-
-    def _locked(self, options: Mapping[str, object]) -> HudiTable:
-        """With the options, lock and runner of one call."""
-        return self.services().on(self._hudi.with_options(options))
 
     def _reloaded(self, done: Any, dry_run: bool) -> Any:
         if not dry_run:

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from benchmarks.peers.jvm import HudiRefused, Jvm
-from skep.handles.destination import create_at
 from skep_format.properties import parse_properties
 from skep_table.table import HudiTable
+from tests.tables_at import create_at
 
 FILE = Path(__file__).parents[1] / "format" / "timeline" / "new_tables.json"
 HUDI: dict[str, Any] = json.loads(FILE.read_text())

@@ -14,7 +14,6 @@ from counting_storage import Calls
 from sql_lakes import NoSession
 
 import skep
-from skep.handles.destination import create_at
 from skep.handles.table import Table
 from skep.lake import Lake
 from skep.query.sail_server import SERVER
@@ -22,6 +21,7 @@ from skep_catalog.client import Metastore
 from skep_catalog.embedded import EmbeddedMetastore
 from skep_format.errors import InputError
 from skep_format.options import Options
+from tests.tables_at import create_at
 
 SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int64()), ("note", pa.string())])
 ROWS = pa.table({"id": [1, 2, 3], "n": [0, 0, 0], "note": ["a", "b", "c"]}, schema=SCHEMA)

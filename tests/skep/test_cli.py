@@ -90,7 +90,7 @@ def test_each_command_is_where_the_table_lists() -> None:
     for modules in COMMANDS.values():
         for module, names in modules.items():
             own = App()
-            import_module(f"skep.cli.{module}").register(own)
+            own.add(import_module(f"skep.cli.{module}"), *names)
             assert tuple(typer.main.get_group(own).commands) == names
 
 

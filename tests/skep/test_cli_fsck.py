@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from skep.cli.main import app
 from skep.handles.by_path import open_table
-from skep.handles.destination import create_at
+from tests.tables_at import create_at
 
 pytestmark = pytest.mark.parametrize("table_version", [6, 9], indirect=True)
 ROWS = pa.table({"id": ["a", "b"], "part": ["p", "q"], "v": [1, 2]})

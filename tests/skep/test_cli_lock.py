@@ -28,7 +28,7 @@ pytestmark = pytest.mark.metastore
 
 def run(*arguments: str) -> Result:
     app = App()
-    lock_commands.register(app)
+    app.add(lock_commands, "lock")
     return CliRunner().invoke(app, ["lock", *arguments])
 
 

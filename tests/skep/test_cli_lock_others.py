@@ -26,7 +26,7 @@ from skep_table.locks.zookeeper import ZooKeeperLock
 
 def run(*arguments: str) -> Result:
     app = App()
-    lock_commands.register(app)
+    app.add(lock_commands, "lock")
     return CliRunner().invoke(app, ["lock", *arguments])
 
 

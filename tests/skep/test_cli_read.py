@@ -26,8 +26,8 @@ ORDERS = ("1.1.1", "mor_upsert")
 def run(golden: Path) -> Any:
     """Runs a command on a golden table."""
     app = App()
-    read.register(app)
-    inspect.register(app)
+    app.add(read, "read")
+    app.add(inspect, "schema", "timeline", "files", "properties")
 
     def command(name: str, *arguments: str, table: tuple[str, str] = ORDERS) -> Result:
         return CliRunner().invoke(app, [name, str(golden / table[0] / table[1] / "table"), *arguments])
@@ -154,8 +154,8 @@ def test_options_that_reading_does_not_need_are_known(run: Any, monkeypatch: pyt
 
 def test_failures_exit_with_1(tmp_path: Path) -> None:
     app = App()
-    read.register(app)
-    inspect.register(app)
+    app.add(read, "read")
+    app.add(inspect, "schema", "timeline", "files", "properties")
     for command in ("read", "schema", "timeline", "files", "properties"):
         result = CliRunner().invoke(app, [command, str(tmp_path)])
         assert result.exit_code == 1

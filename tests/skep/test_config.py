@@ -50,7 +50,8 @@ def test_the_stronger_layer_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_every_value_shows_its_origin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = project(tmp_path, 'database = "sales"\n[options]\n"hoodie.index.type" = "SIMPLE"\nhoodie.x = 3\n')
     monkeypatch.setenv("SKEP__OPTIONS", '{"hoodie.x": "4"}')
-    origins = {origin.key: (origin.value, origin.origin) for origin in loaded(tmp_path, {"output": "json"}).origins()}
+    rows = loaded(tmp_path, {"output": "json"}).origins()
+    origins = {row["key"]: (row["value"], row["origin"]) for row in rows}
     assert origins["database"] == ("sales", str(file))
     assert origins["options.hoodie.index.type"] == ("SIMPLE", str(file))
     assert origins["options.hoodie.x"] == ("4", "environment")
@@ -64,7 +65,7 @@ def test_a_profile_replaces_values_of_its_file(tmp_path: Path, monkeypatch: pyte
     assert loaded(tmp_path).settings.metastore == "thrift://a:1"
     prod = loaded(tmp_path, profile="prod")
     assert (prod.settings.metastore, prod.settings.database) == ("thrift://b:2", "d")
-    assert prod.origins()[0].origin == f"{file} [profiles.prod]"
+    assert prod.origins()[0]["origin"] == f"{file} [profiles.prod]"
     monkeypatch.setenv("SKEP__PROFILE", "prod")
     assert loaded(tmp_path).settings.metastore == "thrift://b:2"
     with pytest.raises(OptionError, match="no file has a profile test; there are: prod"):
@@ -144,6 +145,6 @@ def test_the_metastore_of_hudis_sync_is_the_metastore_where_none_is_named(tmp_pa
     project(tmp_path, '[options]\n"hoodie.datasource.hive_sync.metastore.uris" = "thrift://hms:9083"\n')
     found = loaded(tmp_path)
     assert found.settings.metastore == "thrift://hms:9083"
-    assert [shown.origin for shown in found.origins() if shown.key == "metastore"] == ["options"]
+    assert [shown["origin"] for shown in found.origins() if shown["key"] == "metastore"] == ["options"]
     project(tmp_path, 'metastore = "thrift://own:9083"\n[options]\n"hive.metastore.uris" = "thrift://hms:9083"\n')
     assert loaded(tmp_path).settings.metastore == "thrift://own:9083"

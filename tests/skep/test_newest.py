@@ -18,7 +18,6 @@ from typer.testing import CliRunner
 import skep
 from skep.cli.main import app
 from skep.flows.pipelines import PipelineSpec
-from skep.handles.destination import create_at
 from skep.lake import Lake
 from skep_catalog.client import Metastore
 from skep_format.errors import InputError, SkepError, TableMismatchError
@@ -30,6 +29,7 @@ from skep_table.query import ReadRequest, read
 from skep_table.services.metadata_check import check_metadata_table
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
+from tests.tables_at import create_at
 
 Orders = Callable[..., pa.Table]
 KEY = "hoodie.write.table.version"

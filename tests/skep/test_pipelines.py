@@ -19,12 +19,12 @@ from typer.testing import CliRunner
 
 import skep
 from skep.cli.main import app
-from skep.handles.destination import create_at
 from skep.lake import Lake
 from skep_format.errors import ChangesCleanedError, InputError, OptionError
 from skep_stream.checkpoints import entries
 from skep_stream.sources.hudi import SkippedChangesWarning
 from skep_table.table import HudiTable
+from tests.tables_at import create_at
 
 CLEAN = "SELECT id, ts, lower(trim(city)) AS city, amount FROM <SRC> WHERE amount IS NOT NULL"
 TOTALS = (

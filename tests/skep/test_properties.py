@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from skep.handles.destination import create_at
 from skep.handles.table import Table
 from skep.lake import Lake
 from skep_format.errors import InputError, OptionError, TableMismatchError
 from skep_format.names import BaseFormat
 from skep_format.options import UnknownOptionWarning
+from tests.tables_at import create_at
 
 SCHEMA = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("day", pa.string())])
 ROWS = pa.table([[1], [1700000000000], ["a b/c"]], schema=SCHEMA)

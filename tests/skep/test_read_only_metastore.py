@@ -30,8 +30,8 @@ def rows(*ids: int, day: str = "a") -> pa.Table:
 
 def run(*arguments: str) -> Result:
     app = App()
-    for module in (sync_commands, lock_commands):
-        module.register(app)
+    app.add(sync_commands, "sync")
+    app.add(lock_commands, "lock")
     return CliRunner().invoke(app, list(arguments))
 
 

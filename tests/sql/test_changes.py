@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from skep.handles.destination import create_at
 from skep.handles.table import Table
 from skep_format.errors import CommitConflictError, InputError, UnsupportedError
 from skep_sql.execution import merge
+from tests.tables_at import create_at
 
 COLUMNS = ["id", "name", "price", "ts", "day"]
 SCHEMA = pa.schema(

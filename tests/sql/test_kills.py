@@ -14,7 +14,6 @@ import pytest
 from faulty_storage import FaultyStorage
 
 from skep.handles.by_path import open_table
-from skep.handles.destination import create_at
 from skep.handles.table import Table
 from skep.services.runner import Services
 from skep_format.errors import SkepError
@@ -25,6 +24,7 @@ from skep_table.table import HudiTable
 from skep_table.write.joint import ChangePart
 from skep_table.write.local import LocalWriter
 from skep_table.write.result import WriteResult
+from tests.tables_at import create_at
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("value", pa.int64())])
 Content = list[tuple[str, str, int, int]]

@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sql_lakes import NoSession
 
-from skep.handles.destination import create_at
 from skep.handles.table import Table
 from skep.services.runner import Services
 from skep_format.runner import ThreadRunner
+from tests.tables_at import create_at
 
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("k", pa.string()), ("a", pa.int64()), ("b", pa.string()), ("part", pa.string())]

@@ -106,28 +106,28 @@ def test_hudis_options_of_prometheus_are_honoured_by_the_command(job: Job) -> No
 
 
 def test_a_port_that_is_taken_is_an_error(job: Job) -> None:
-    from skep.flows.stream_metrics import MetricsServers
+    from skep.flows.stream_metrics import metrics_servers
 
     ports: list[str] = []
-    with MetricsServers(ports.append) as servers:
-        assert servers.of(0) is servers.of(0)
+    with metrics_servers(ports.append) as servers:
+        assert servers(0) is servers(0)
         port = ports[0].partition("127.0.0.1:")[2].partition("/")[0]
         with pytest.raises(InputError, match=f"metrics can't be served on 127.0.0.1:{port}"):
-            servers.of(int(port))
+            servers(int(port))
         done = command(job, "--metrics-port", port)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"error: metrics can't be served on 127.0.0.1:{port}")
 
 
 def test_the_tables_of_streams_have_hudis_metrics_at_the_same_endpoint(job: Job) -> None:
-    from skep.flows.stream_metrics import MetricsServers
+    from skep.flows.stream_metrics import metrics_servers
     from skep_table.metrics.channels import end_metrics
 
     job.put("a.json", row("a", 1))
     ports: list[str] = []
     given = {"hoodie.metrics.on": "true", "hoodie.metrics.reporter.type": "PROMETHEUS"}
     try:
-        with MetricsServers(ports.append) as servers:
+        with metrics_servers(ports.append) as servers:
             list(job.streamer({**given, "hoodie.metrics.prometheus.port": "0"}, metrics=servers).run())
             found = scraped(ports[0])
     finally:
@@ -187,7 +187,7 @@ def test_the_lag_is_the_age_of_the_oldest_that_waits(monkeypatch: pytest.MonkeyP
 
 def test_a_lag_that_can_not_be_measured_fails_no_round(job: Job) -> None:
     """And one that takes for ever holds none up."""
-    from skep.flows.stream_metrics import MetricsServers
+    from skep.flows.stream_metrics import metrics_servers
 
     asked, ended = threading.Event(), threading.Event()
 
@@ -201,7 +201,7 @@ def test_a_lag_that_can_not_be_measured_fails_no_round(job: Job) -> None:
             raise StorageError("the broker is away", call="list", path="t")
 
     seen: list[Event] = []
-    with MetricsServers(lambda _: None) as servers:
+    with metrics_servers(lambda _: None) as servers:
         streamer = job.streamer(source_class=Hanging(), metrics=servers, metrics_port=0)
         streamer.stream.events.listen(seen.append)
         for done in streamer.run():

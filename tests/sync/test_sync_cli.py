@@ -38,8 +38,9 @@ pytestmark = pytest.mark.metastore
 
 def run(*arguments: str) -> Result:
     app = App()
-    for module in (metastore_commands, sync_commands, lock_commands):
-        module.register(app)
+    app.add(metastore_commands, "metastore")
+    app.add(sync_commands, "sync")
+    app.add(lock_commands, "lock")
     return CliRunner().invoke(app, list(arguments))
 
 
@@ -249,7 +250,7 @@ def test_lock_show_shows_holder_and_waiter(metastore: Metastore, database: str) 
 
 
 def test_metastore_in_the_foreground_ends_on_a_signal(tmp_path: Path) -> None:
-    program = "from skep.cli import metastore, scope; app = scope.App(); metastore.register(app); app()"
+    program = "from skep.cli import metastore, scope; app = scope.App(); app.add(metastore, 'metastore'); app()"
     process = subprocess.Popen(
         [sys.executable, "-c", program, "--warehouse", str(tmp_path)],
         stdout=subprocess.PIPE,

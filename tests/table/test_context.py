@@ -13,7 +13,6 @@ import boto3
 import pyarrow as pa
 import pytest
 
-from skep.handles.destination import create_at
 from skep_format.errors import LockError, StorageError
 from skep_format.runner import ThreadRunner
 from skep_format.storage import LocalStorage
@@ -30,6 +29,7 @@ from skep_table.table import METADATA_ENABLE, HudiTable
 from skep_table.write.indexes import registry
 from skep_table.write.indexes.bloom_lookup import BloomIndex
 from skep_table.write.local import LocalWriter
+from tests.tables_at import create_at
 
 SOURCE = "hoodie.bootstrap.base.path"
 SORTED = {"hoodie.clustering.plan.strategy.sort.columns": "ts"}

@@ -29,22 +29,8 @@ if TYPE_CHECKING:
     from skep.lake import Lake
 
 _KEYWORDS: Final = (
-    *(
-        "ADD",
-        "ALL",
-        "ALTER",
-        "AND",
-        "AS",
-        "ASC",
-        "BETWEEN",
-        "BY",
-        "CALL",
-        "CASE",
-        "COLUMNS",
-        "COUNT",
-        "CREATE",
-        "CROSS",
-    ),
+    *("ADD", "ALL", "ALTER", "AND", "AS", "ASC", "BETWEEN", "BY", "CALL", "CASE", "COLUMNS", "COUNT", "CREATE"),
+    "CROSS",
     *("DATABASE", "DATABASES", "DELETE", "DESC", "DESCRIBE", "DISTINCT", "DROP", "ELSE", "END", "EXISTS", "EXPLAIN"),
     *("FROM", "FULL", "GROUP", "HAVING", "IN", "INNER", "INSERT", "INTO", "IS", "JOIN", "LEFT", "LIKE", "LIMIT"),
     *("MATCHED", "MERGE", "NOT", "NULL", "ON", "OR", "ORDER", "OUTER", "OVERWRITE", "PARTITION", "PARTITIONED"),

@@ -22,11 +22,6 @@ _READS: Final = re.compile(r"[\s(]*(select|with|values|from|show|describe|desc|e
 """How statements begin that hardly ever write."""
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    app.command("sql")(sql)
-
-
 def sql(
     query: Annotated[
         str | None,

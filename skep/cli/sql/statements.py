@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +16,8 @@ from skep.query.result import SqlResult, engine_line
 from skep_format.errors import InputError, SkepError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from skep.lake import Lake
     from skep_sql.parsing.tokens import Cursor
     from skep_table.events import Event
@@ -68,34 +70,26 @@ def run_statement(lake: Lake, cursor: Cursor, engine: str, output: Output) -> Ra
     result = lake.sql(text, engine=engine)
     for write in getattr(result, "writes", ()):
         print(write, file=sys.stderr)
-    reader = result.to_reader() if hasattr(result, "to_reader") else result.to_arrow().to_reader()
+    reader = result.to_reader()
     if not reader.schema.names:
         return Ran(time.perf_counter() - began)
-    counter = _Counter(reader)
+    counts: list[int] = []
+    counted = _counted(reader, counts)
     named = _META in text.lower()
-    schema, batches = (reader.schema, counter) if named else without_meta_columns(reader.schema, counter, output)
+    schema, batches = (reader.schema, counted) if named else without_meta_columns(reader.schema, counted, output)
     print_batches(schema, batches, output)
     sys.stdout.flush()
     seconds = time.perf_counter() - began
     if isinstance(result, SqlResult):
-        return Ran(seconds, counter.rows, result.engine, result.why)
-    return Ran(seconds, counter.rows)
+        return Ran(seconds, sum(counts), result.engine, result.why)
+    return Ran(seconds, sum(counts))
 
 
-class _Counter:
-    """Counts the rows that pass."""
-
-    def __init__(self, batches: Any) -> None:
-        self._batches = iter(batches)
-        self.rows = 0
-
-    def __iter__(self) -> _Counter:
-        return self
-
-    def __next__(self) -> Any:
-        batch = next(self._batches)
-        self.rows += batch.num_rows
-        return batch
+def _counted(batches: Iterable[pa.RecordBatch], counts: list[int]) -> Iterator[pa.RecordBatch]:
+    """The batches as they are, with their numbers of rows in `counts`."""
+    for batch in batches:
+        counts.append(batch.num_rows)
+        yield batch
 
 
 @contextmanager

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skep.cli.output import FAILED, Output, OutputOption, print_rows
-from skep.cli.scope import App, MetastoreOption, WarehouseOption, until_signalled
+from skep.base.names import is_path
+from skep.cli.output import FAILED, Output, OutputOption, facts_of_round, print_rows
+from skep.cli.scope import App, MetastoreOption, WarehouseOption, configured, until_signalled
 from skep_format.errors import SkepError
+from skep_format.options import Options
 
 if TYPE_CHECKING:
     from skep.flows.pipelines import Pipeline
-    from skep_stream.rounds import Round
 
-app = App(no_args_is_help=True, help="What changes in one table, through a query, into another.")
+pipeline = App(no_args_is_help=True, help="What changes in one table, through a query, into another.")
 Names = Annotated[
     list[str] | None,
     typer.Argument(metavar="[NAME]…", help="Pipelines of skep.toml, else all of them.", show_default=False),
@@ -25,12 +26,7 @@ _ROUND = ("pipeline", "instant", "rows", "from", "to", "inserted", "updated", "s
 _STATUS = ("pipeline", "source", "table", "instant", "next", "waiting_commits", "newest", "held_by")
 
 
-def register(parent: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    parent.add_typer(app, name="pipeline")
-
-
-@app.command()
+@pipeline.command()
 def run(
     names: Names = None,
     every: Annotated[
@@ -53,7 +49,7 @@ def run(
             failed = False
             for name, each in found.items():
                 try:
-                    rows += [_facts(name, done) for done in each.run()]
+                    rows += [{"pipeline": name, "to": done.checkpoint, **facts_of_round(done)} for done in each.run()]
                 except SkepError as error:
                     failed = True
                     typer.echo(f"error: {name}: {error}", err=True)
@@ -65,7 +61,7 @@ def run(
         raise typer.Exit(FAILED)
 
 
-@app.command("status")
+@pipeline.command("status")
 def show(
     names: Names = None,
     metastore: MetastoreOption = None,
@@ -82,12 +78,9 @@ def _pipelines(
     names: Sequence[str] | None, metastore: str | None, warehouse: str | None
 ) -> Iterator[dict[str, Pipeline]]:
     """Those of the settings; with a lake where one of them names a table by name, not by path."""
-    from skep.base.config import load
-    from skep.base.names import is_path
     from skep.flows.pipelines import Pipeline, specs_of
-    from skep_format.options import Options
 
-    settings = load({"metastore": metastore, "warehouse": warehouse}).settings
+    settings = configured(metastore, warehouse)
     specs = specs_of(settings.pipeline, names or ())
     if all(is_path(each) for spec in specs.values() for each in (spec.source, spec.target)):
         yield {name: Pipeline(spec, None, Options(settings.options)) for name, spec in specs.items()}
@@ -96,16 +89,3 @@ def _pipelines(
 
     with connect(metastore, warehouse) as lake:
         yield {name: Pipeline(spec, lake) for name, spec in specs.items()}
-
-
-def _facts(name: str, done: Round) -> dict[str, Any]:
-    result = done.result
-    counts = {} if result is None else {**result.counts, "seconds": round(result.seconds, 3)}
-    return {
-        "pipeline": name,
-        "instant": None if result is None else str(result.instant.requested_time),
-        "rows": done.rows,
-        "from": done.last.checkpoint,
-        "to": done.checkpoint,
-        **counts,
-    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import astuple
 from typing import Annotated
 
 import typer
@@ -11,11 +12,6 @@ from skep.cli.output import Output, OutputOption, print_rows
 from skep.cli.scope import MetastoreOption, WarehouseOption
 
 _COLUMNS = ("path", "since", "until", "commits", "rows")
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    app.command("pull")(pull)
 
 
 def pull(
@@ -72,4 +68,4 @@ def pull(
         if done is None:
             typer.echo("there are no commits to pull", err=True)
             return
-        print_rows([{name: getattr(done, name) for name in _COLUMNS}], output, _COLUMNS)
+        print_rows([astuple(done)], output, _COLUMNS)

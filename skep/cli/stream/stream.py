@@ -8,20 +8,17 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
-from skep.cli.output import FAILED, WRONG_USAGE, write_no_more
+from skep.cli.output import FAILED, WRONG_USAGE, facts_of_round, write_no_more
 from skep.cli.progress import aside, listening
 from skep.cli.quick import arrow_alone
 from skep.cli.scope import until_signalled
 from skep_format.errors import SkepError
 from skep_format.options import Status
 from skep_stream.flags import FLAGS, Flag, FlagValue
-
-if TYPE_CHECKING:
-    from skep_stream.rounds import Round
 
 OwnFlags = Callable[[], dict[str, Any]]
 log = logging.getLogger("skep.stream")
@@ -32,6 +29,33 @@ class StoppedError(SkepError):
     """One of many streams was stopped before it could begin."""
 
 
+def _parameter(flag: Flag) -> inspect.Parameter:
+    panels = {Status.PLANNED: "Refused", Status.NO_EFFECT: "Without effect"}
+    panel = panels.get(flag.status, "Flags of skep" if flag.is_own else "Flags of HoodieStreamer")
+    shown = flag.doc if flag.default is None else f"{flag.doc}  [default: {flag.default}]"
+    metavar = {FlagValue.NUMBER: "N", FlagValue.LIST: "KEY=VALUE"}.get(flag.kind, "TEXT")
+    kind: Any = bool if flag.kind is FlagValue.SWITCH else list[str] | None
+    how: dict[str, Any] = {} if kind is bool else {"metavar": metavar, "show_default": False}
+    option = typer.Option(flag.name, help=shown, rich_help_panel=panel, **how)
+    return _keyword(flag.argument, kind, option, False if kind is bool else None)
+
+
+def _keyword(name: str, kind: Any, shown: Any, default: object) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, shown])
+
+
+def _with_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """One option for each flag, as the table of flags has them."""
+    name = typer.Argument(metavar="[NAME]", help="A stream of skep.toml.", show_default=False)
+    shown = typer.Option("--status", help="Print the newest checkpoint and what waits in the source; write nothing.")
+    own = (_keyword("name", str | None, name, None), _keyword("status", bool, shown, False))
+    parameters = [*own, *map(_parameter, FLAGS)]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command
+
+
+@_with_flags
 def stream(name: str | None, status: bool, **given: Any) -> None:
     """Read what is new in a source, and commit it to a Hudi table together with the checkpoint.
 
@@ -62,16 +86,16 @@ def stream(name: str | None, status: bool, **given: Any) -> None:
 
 
 def _single(flags: dict[str, Any]) -> None:
-    from skep.flows.stream_metrics import MetricsServers
+    from skep.flows.stream_metrics import metrics_servers
     from skep.flows.streams import Streamer
 
     # a continuous stream brings the round at hand to its end; else main's handler rolls it back
     stop = until_signalled() if flags.get("continuous") else None
-    with listening("stream") as listener, MetricsServers(_announce) as metrics:
+    with listening("stream") as listener, metrics_servers(_announce) as metrics:
         streamer = Streamer(stop=stop, metrics=metrics, **flags)
         streamer.stream.events.listen(listener)
         for done in streamer.run():
-            _print(_facts(done))
+            _print(facts_of_round(done))
 
 
 def _many(flags: dict[str, Any], status: bool) -> None:
@@ -101,12 +125,12 @@ def _many(flags: dict[str, Any], status: bool) -> None:
 def _at_once(tables: Mapping[str, OwnFlags], most: int, failed: Callable[[str, Exception], None]) -> None:
     """All streams in threads. SIGTERM and SIGINT end them after the rounds at hand."""
     from skep.flows.many_streams import Turns, run_at_once
-    from skep.flows.stream_metrics import MetricsServers
+    from skep.flows.stream_metrics import metrics_servers
     from skep.flows.streams import Streamer
     from skep.query.spark import SparkHolder
 
     stop, turns, spark = until_signalled(), Turns(most), SparkHolder()
-    with listening("stream") as listener, MetricsServers(_announce) as metrics:
+    with listening("stream") as listener, metrics_servers(_announce) as metrics:
 
         def run(table: str, own: OwnFlags) -> None:
             with turns.turn():  # its table is opened
@@ -115,7 +139,7 @@ def _at_once(tables: Mapping[str, OwnFlags], most: int, failed: Callable[[str, E
             had_rounds = streamer.is_continuous
             for done in streamer.run():
                 had_rounds = True
-                _print({"table": table, **_facts(done)})
+                _print({"table": table, **facts_of_round(done)})
             if not had_rounds:
                 raise StoppedError("it was stopped before its round", table=table)
 
@@ -144,17 +168,6 @@ def _announce(address: str) -> None:
         _report(f"metrics: {address}")
 
 
-def _facts(done: Round) -> dict[str, object]:
-    result = done.result
-    return {
-        "instant": None if result is None else str(result.instant.requested_time),
-        "rows": done.rows,
-        "from": done.last.checkpoint,
-        "checkpoint": done.checkpoint,
-        **({} if result is None else {**result.counts, "seconds": round(result.seconds, 3)}),
-    }
-
-
 def _one(argument: str, value: object) -> object:
     """The value of a flag that may be given once."""
     if argument == "hoodie_conf" or not isinstance(value, list):
@@ -163,39 +176,3 @@ def _one(argument: str, value: object) -> object:
         typer.echo(f"error: Can only specify option --{argument.replace('_', '-')} once.", err=True)
         raise typer.Exit(WRONG_USAGE)
     return value[0]
-
-
-def _parameter(flag: Flag) -> inspect.Parameter:
-    panels = {Status.PLANNED: "Refused", Status.NO_EFFECT: "Without effect"}
-    panel = panels.get(flag.status, "Flags of skep" if flag.is_own else "Flags of HoodieStreamer")
-    shown = flag.doc if flag.default is None else f"{flag.doc}  [default: {flag.default}]"
-    metavar = {FlagValue.NUMBER: "N", FlagValue.LIST: "KEY=VALUE"}.get(flag.kind, "TEXT")
-    kind: Any = bool if flag.kind is FlagValue.SWITCH else list[str] | None
-    names = (flag.name,)
-    option = (
-        typer.Option(*names, help=shown, rich_help_panel=panel)
-        if kind is bool
-        else typer.Option(*names, help=shown, rich_help_panel=panel, metavar=metavar, show_default=False)
-    )
-    default = False if kind is bool else None
-    return inspect.Parameter(
-        flag.argument, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
-    )
-
-
-def _with_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """One option for each flag, as the table of flags has them."""
-    name = typer.Argument(metavar="[NAME]", help="A stream of skep.toml.", show_default=False)
-    kind = inspect.Parameter.KEYWORD_ONLY
-    first = inspect.Parameter("name", kind, default=None, annotation=Annotated[str | None, name])
-    shown = typer.Option("--status", help="Print the newest checkpoint and what waits in the source; write nothing.")
-    second = inspect.Parameter("status", kind, default=False, annotation=Annotated[bool, shown])
-    parameters = [first, second, *map(_parameter, FLAGS)]
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return command
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command of this module."""
-    app.command()(_with_flags(stream))

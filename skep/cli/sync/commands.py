@@ -11,7 +11,7 @@ import typer
 from skep.base.names import TableName, is_path
 from skep.cli.output import FAILED, Output, OutputOption, print_rows
 from skep.cli.progress import listening
-from skep.cli.scope import App
+from skep.cli.scope import App, until_signalled
 from skep.cli.sync.output import check_output, print_outcomes, print_result, print_results
 from skep.cli.sync.scope import EntryScope, Many, SyncScope, SyncTable
 from skep_format.errors import InputError, SkepError
@@ -31,10 +31,10 @@ OptionalTable = Annotated[str | None, typer.Argument(metavar="[TABLE|PATH]", hel
 AllOption = Annotated[bool, typer.Option("--all", help="All Hudi tables of the metastore, or of --database.")]
 FullOption = Annotated[bool, typer.Option("--full", help="Compare all partitions, not only those after the markers.")]
 
-app = App(no_args_is_help=True, help="Keep the Hive Metastore in line with tables.")
+sync = App(no_args_is_help=True, help="Keep the Hive Metastore in line with tables.")
 
 
-@app.command()
+@sync.command()
 def plan(
     table: TableArgument,
     *,
@@ -56,7 +56,7 @@ def plan(
             raise typer.Exit(PENDING)
 
 
-@app.command()
+@sync.command()
 def apply(
     table: OptionalTable = None,
     everything: AllOption = False,
@@ -78,8 +78,7 @@ def apply(
         _sync_one(table, scope, output, full=full)
         return
     with scope.many() as many:
-        done = _pending(many) if pending else _each(many, full=full)
-        failed = print_outcomes(done, output, only_changed=True)
+        failed = print_outcomes(_synced(many, full=full, pending=pending), output, only_changed=True)
     if failed:
         raise typer.Exit(FAILED)
 
@@ -103,31 +102,24 @@ def _all_targets(opened: SyncTable, full: bool) -> list[Outcome]:
         return syncs.outcomes(opened.table, entry, full=full)
 
 
-def _each(many: Many, *, full: bool) -> Iterator[tuple[str, Outcome]]:
+def _synced(many: Many, *, full: bool, pending: bool) -> Iterator[tuple[str, Outcome]]:
+    """All tables; by `pending` first those of the queue, which may have no entry yet, then whatever is behind."""
     from skep.metastore.syncing import open_queue, queue_if_any
-    from skep_sync.following.pending import KnownTables, sync_all
-
-    queue = queue_if_any(partial(open_queue, many.options, many.warehouse))
-    tables = KnownTables(many.metastore, many.database)()
-    with listening("sync") as listener:
-        yield from sync_all(tables, many.targets, many.clients, full=full, queue=queue, events=Events(listener))
-
-
-def _pending(many: Many) -> Iterator[tuple[str, Outcome]]:
-    """First the tables of the queue, which may have no entry yet; then whatever is behind."""
-    from skep.metastore.syncing import open_queue
     from skep_sync.following.pending import KnownTables, sync_all, sync_queued
 
-    queue = open_queue(many.options, many.warehouse)
+    opened = partial(open_queue, many.options, many.warehouse)
+    queue = opened() if pending else queue_if_any(opened)
     with listening("sync") as listener:
-        if queue is not None:
-            yield from sync_queued(queue, many.targets, many.clients, events=Events(listener))
-        tables = KnownTables(many.metastore, many.database)()
         events = Events(listener)
-        yield from sync_all(tables, many.targets, many.clients, only_behind=True, queue=queue, events=events)
+        if pending and queue is not None:
+            yield from sync_queued(queue, many.targets, many.clients, events=events)
+        tables = KnownTables(many.metastore, many.database)()
+        yield from sync_all(
+            tables, many.targets, many.clients, full=full, only_behind=pending, queue=queue, events=events
+        )
 
 
-@app.command()
+@sync.command()
 def check(
     table: TableArgument,
     *,
@@ -154,7 +146,7 @@ def check(
             raise typer.Exit(DRIFT)
 
 
-@app.command()
+@sync.command()
 def repair(
     table: TableArgument,
     *,
@@ -166,7 +158,7 @@ def repair(
     _sync_one(table, scope, output, full=True)
 
 
-@app.command()
+@sync.command()
 def restore(
     table: TableArgument,
     *,
@@ -188,7 +180,7 @@ def restore(
         print_results(done, output)
 
 
-@app.command()
+@sync.command()
 def status(
     table: OptionalTable = None,
     everything: AllOption = False,
@@ -217,7 +209,7 @@ def status(
                 raise typer.Exit(FAILED)
 
 
-@app.command()
+@sync.command()
 def watch(
     tables: Annotated[
         list[str] | None, typer.Argument(metavar="[TABLE|PATH]…", help="database.table, or paths of tables.")
@@ -232,7 +224,6 @@ def watch(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Watch timelines and sync what is new, until interrupted. Failures are retried, also after a restart."""
-    from skep.cli.scope import until_signalled
     from skep.serve.run import ServiceSettings, WatchSettings, serve
 
     if bool(tables) == everything:
@@ -314,8 +305,3 @@ def _states(many: Many) -> tuple[list[dict[str, Any]], bool]:
             else:
                 found += [state.to_json() for state in states]
     return found, failed
-
-
-def register(parent: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    parent.add_typer(app, name="sync")

@@ -29,15 +29,14 @@ def check_output(output: Output) -> None:
         raise InputError(f"--output {output.value} is not for this command", expected="table, json or jsonl")
 
 
-def print_result(result: Printable, output: Output, warnings: Iterable[str] = ()) -> None:
-    """Prints one result as text or JSON on stdout, its warnings on stderr."""
+def print_result(result: Printable, output: Output, warnings: Iterable[str] = (), **more: str) -> None:
+    """Prints one result as text or JSON on stdout, in which it has `more`; its warnings on stderr."""
     if output is Output.TABLE:
         progress.make_way()
         typer.echo(str(result))
     else:
-        _print_json(result.to_json(), output)
-    for warning in warnings:
-        typer.echo(f"warning: {warning}", err=True)
+        _print_json({**more, **result.to_json()}, output)
+    _print_warnings(warnings)
 
 
 def print_results(results: Iterable[Printable], output: Output) -> None:
@@ -66,16 +65,11 @@ def print_outcomes(
         if only_changed and not result.changed:
             in_sync += 1
             continue
-        row = {"target": outcome.target, **result.to_json()}
-        if output is Output.TABLE:
-            progress.make_way()
-            typer.echo(str(result))
-        elif output is Output.JSONL or single:
-            _print_json(row, output)
+        if output is Output.JSON and not single:
+            listed.append({"target": outcome.target, **result.to_json()})
+            _print_warnings(result.plan.warnings)
         else:
-            listed.append(row)
-        for warning in result.plan.warnings:
-            typer.echo(f"warning: {warning}", err=True)
+            print_result(result, output, result.plan.warnings, target=outcome.target)
     if output is Output.JSON and not single:
         _print_json(listed, output)
     if in_sync and output is Output.TABLE:
@@ -86,3 +80,8 @@ def print_outcomes(
 def _print_json(value: Mapping[str, Any] | list[dict[str, Any]], output: Output) -> None:
     progress.make_way()
     typer.echo(json.dumps(value, indent=2 if output is Output.JSON else None, ensure_ascii=False))
+
+
+def _print_warnings(warnings: Iterable[str]) -> None:
+    for warning in warnings:
+        typer.echo(f"warning: {warning}", err=True)

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from skep.base.config import metastore_of_syncs
 from skep.base.names import TableName, is_path
 from skep.cli.scope import MetastoreOption, WarehouseOption, connected, settings_of
 from skep_format.errors import InputError
+from skep_format.options import Options
 
 if TYPE_CHECKING:
     from skep.base.config import Settings
     from skep_catalog.catalogs import EntryCatalog
-    from skep_format.options import Options
     from skep_sync.targets import Clients, Target
     from skep_table.table import HudiTable
 
@@ -90,8 +91,6 @@ class SyncScope:
     @contextmanager
     def _connected(self) -> Iterator[tuple[EntryCatalog, Settings, Options, Clients]]:
         """The metastore, the settings, the options including those of `--set`, and clients of targets."""
-        from skep.base.config import metastore_of_syncs
-        from skep_format.options import Options
         from skep_sync.targets import Clients
 
         flags = settings_of(self.settings, "--set")
@@ -144,8 +143,6 @@ class EntryScope(SyncScope):
 
 def _check(flags: dict[str, str]) -> None:
     """Warns of mistyped sync keys. Keys of other components (writers, for example) are checked there."""
-    from skep_format.options import Options
-
     Options({key: value for key, value in flags.items() if key.startswith(_SYNC_KEYS)}).check()
 
 

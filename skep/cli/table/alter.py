@@ -13,12 +13,13 @@ from skep.cli.scope import App, settings_of
 from skep.cli.table.repair import print_settings
 from skep.cli.table.services import PlanOption
 from skep_format.errors import InputError
+from skep_format.options import Options
 
 if TYPE_CHECKING:
     from skep.handles.table import Table
     from skep_table.write.result import WriteResult
 
-app = App(
+alter = App(
     no_args_is_help=True, help="Change the columns of a table, which readers find by their ids; its settings, its type."
 )
 
@@ -40,7 +41,7 @@ class ColumnPosition:
         return "" if self.first else self.after
 
 
-@app.command()
+@alter.command()
 def rename(
     table: TableTarget,
     column: Column,
@@ -51,7 +52,7 @@ def rename(
     _alter(lambda found: found.rename_column(column, name), table, given)
 
 
-@app.command()
+@alter.command()
 def drop(
     table: TableTarget,
     columns: Annotated[list[str], typer.Argument(metavar="COLUMN...", help="Their names.")],
@@ -61,13 +62,13 @@ def drop(
     _alter(lambda found: found.drop_columns(*columns), table, given)
 
 
-@app.command("type")
+@alter.command("type")
 def change_type(table: TableTarget, column: Column, type: Type, given: Given) -> None:
     """Give a column a type that holds its values: int, long, float, double, decimal, string, in this order."""
     _alter(lambda found: found.change_type(column, type), table, given)
 
 
-@app.command()
+@alter.command()
 def add(
     table: TableTarget,
     column: Column,
@@ -81,7 +82,7 @@ def add(
     _alter(lambda found: found.add_column(column, type, after=after, comment=comment), table, given)
 
 
-@app.command()
+@alter.command()
 def move(table: TableTarget, column: Column, place: ColumnPosition, given: Given) -> None:
     """Give a column another place in the order of columns."""
     after = place.of_column()
@@ -90,7 +91,7 @@ def move(table: TableTarget, column: Column, place: ColumnPosition, given: Given
     _alter(lambda found: found.move_column(column, after), table, given)
 
 
-@app.command("comment")
+@alter.command("comment")
 def comment_column(
     table: TableTarget, column: Column, text: Annotated[str, typer.Argument(metavar="TEXT")], given: Given
 ) -> None:
@@ -98,13 +99,13 @@ def comment_column(
     _alter(lambda found: found.comment_column(column, text), table, given)
 
 
-@app.command("nullable")
+@alter.command("nullable")
 def allow_null(table: TableTarget, column: Column, given: Given) -> None:
     """Allow nulls in a column that had none."""
     _alter(lambda found: found.allow_null(column), table, given)
 
 
-@app.command()
+@alter.command()
 def settings(
     table: TableTarget,
     given_pairs: Annotated[
@@ -119,7 +120,6 @@ def settings(
     given: Given,
 ) -> None:
     """Change the table's properties (.hoodie/hoodie.properties); all others stay."""
-    from skep_format.options import Options
     from skep_table.services.repairs.settings import load_properties
 
     changes: dict[str, str | None] = {}
@@ -134,7 +134,7 @@ def settings(
     print_settings(change, given)
 
 
-@app.command("table-type")
+@alter.command("table-type")
 def change_table_type(
     table: TableTarget,
     to: Annotated[str, typer.Argument(metavar="COW|MOR", help="Copy-on-write or merge-on-read.")],
@@ -156,13 +156,8 @@ def change_table_type(
     print_settings(change, given)
 
 
-def register(app_: typer.Typer) -> None:
-    """Adds `alter` and what it may change."""
-    app_.add_typer(app, name="alter")
-
-
 def _alter(change: Callable[[Table], WriteResult], table: str, given: Given) -> None:
     with given.opened(table) as found:
         result = change(found)
-        row = {"instant": str(result.instant.requested_time), "columns": ", ".join(result.schema.names())}
+        row = (str(result.instant.requested_time), ", ".join(result.schema.names()))
         given.print([row], ("instant", "columns"))

@@ -10,21 +10,11 @@ import typer
 from skep.cli.opened import TableTarget
 from skep.cli.progress import listening
 from skep.cli.scope import settings_of
-from skep.cli.table.services import PlanOption
-from skep.cli.table.write import (
-    EventsAsJson,
-    HiveStyleOption,
-    KeyOption,
-    OrderingOption,
-    TypeOption,
-    VersionOption,
-    WriteGiven,
-    described_by,
-    destinations,
-    found_or_described,
-)
+from skep.cli.table.services import DONE_COLUMNS, PlanOption
+from skep.cli.table.write import EventsAsJson, NewTable, WriteGiven, destinations, found_or_described
+from skep_format.options import Options
+from skep_table.events import Events
 
-_COLUMNS = ("service", "instant", "state", "what")
 _PLAN_COLUMNS = ("folder", "partition", "mode", "files", "rows", "bytes_read", "bytes_written")
 
 
@@ -50,17 +40,11 @@ def bootstrap(
         typer.Option(metavar="REGEX", help="--mode is that of folders whose whole path matches."),
     ] = None,
     plan: PlanOption = False,
-    key: KeyOption = None,
-    ordering: OrderingOption = None,
-    partition_by: Annotated[
-        str | None,
-        typer.Option(help="Of a new table: columns, by comma.  [default: those in names of folders]"),
-    ] = None,
-    kind: TypeOption = None,
-    hive_style: HiveStyleOption = None,
-    table_version: VersionOption = None,
-    events: EventsAsJson = False,
     *,
+    new: Annotated[
+        NewTable, {"partition_by": "Of a new table: columns, by comma.  [default: those in names of folders]"}
+    ],
+    events: EventsAsJson = False,
     given: WriteGiven,
 ) -> None:
     """Make a table of a folder of Parquet or ORC files, which stays as it is.
@@ -69,10 +53,8 @@ def bootstrap(
     """
     from skep.handles.bootstraps import bootstrap as run
     from skep.handles.bootstraps import with_mode
-    from skep_format.options import Options
-    from skep_table.events import Events
 
-    described = described_by(key, ordering, partition_by, kind, hive_style, table_version)
+    described = new.described()
     options = with_mode(Options(settings_of(given.option)), source, mode.value if mode else None, matching)
     with listening(f"bootstrap {table}", as_json=events) as listener, destinations(table, given) as describe:
         found_or_described(describe, described)
@@ -80,9 +62,4 @@ def bootstrap(
     if plan:
         given.print([dict(row) for each in done for row in each.details], _PLAN_COLUMNS)
     else:
-        given.print([{name: getattr(each, name) for name in _COLUMNS} for each in done], _COLUMNS)
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command of this module."""
-    app.command()(bootstrap)
+        given.print_fields(done, DONE_COLUMNS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,25 +14,15 @@ from skep_format.instant_time import InstantTime
 if TYPE_CHECKING:
     from skep_format.timeline.instant import Instant
 
-app = App(no_args_is_help=True, help="Commit callbacks: what a receiver did not get.")
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--option", metavar="KEY=VALUE", help="The hoodie.write.commit.callback keys of the receiver."),
-]
+callbacks = App(no_args_is_help=True, help="Commit callbacks: what a receiver did not get.")
+CallbackGiven = Annotated[Given, {"option": "The hoodie.write.commit.callback keys of the receiver."}]
 Since = Annotated[
     str | None, typer.Option(metavar="INSTANT", help="All writes after it, also those that were delivered before.")
 ]
 _COLUMNS = ("instant", "action", "state")
 
 
-@dataclass(frozen=True, slots=True)
-class CallbackGiven(Given):
-    """As of other commands, with the options of the receiver."""
-
-    option: Settings = None
-
-
-@app.command()
+@callbacks.command()
 def pending(table: TableTarget, *, given: CallbackGiven) -> None:
     """List the commits that the receiver did not get."""
     with given.opened(table) as found:
@@ -44,7 +33,7 @@ def pending(table: TableTarget, *, given: CallbackGiven) -> None:
     given.print(rows, _COLUMNS)
 
 
-@app.command()
+@callbacks.command()
 def replay(table: TableTarget, since: Since = None, *, given: CallbackGiven) -> None:
     """Send the commits that the receiver did not get, oldest first; stops at the first failure."""
     with given.opened(table) as found:
@@ -59,10 +48,5 @@ def replay(table: TableTarget, since: Since = None, *, given: CallbackGiven) -> 
         raise typer.Exit(FAILED)
 
 
-def _row(instant: Instant, state: str) -> dict[str, str]:
-    return {"instant": instant.requested_time, "action": instant.action.value, "state": state}
-
-
-def register(parent: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    parent.add_typer(app, name="callbacks")
+def _row(instant: Instant, state: str) -> tuple[str, str, str]:
+    return instant.requested_time, instant.action.value, state

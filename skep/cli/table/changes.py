@@ -4,29 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from skep.cli import progress
 from skep.cli.opened import Given, TableTarget
 
-_COLUMNS = ("instant", "changes")
-
-
-@dataclass(frozen=True, slots=True)
-class ReceiverGiven(Given):
-    """As of other commands, with settings of the receiver."""
-
-    option: Annotated[
-        list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="A setting of the receiver; repeatable.")
-    ] = None
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    app.command("changes")(changes)
+ReceiverGiven = Annotated[Given, {"option": "A setting of the receiver; repeatable."}]
 
 
 def changes(
@@ -58,14 +43,14 @@ def changes(
     while True:
         if to == "-":
             progress.make_way()
-        rows: list[dict[str, Any]] = []
+        rows: list[tuple[str, int]] = []
         try:
             for fed in feed(opened, receiver, consumer=consumer, since=since):
                 since = fed.position
-                rows.append({"instant": fed.instant, "changes": fed.changes})
+                rows.append((fed.instant, fed.changes))
         finally:
             if to != "-" and (rows or every is None):
-                given.print(rows, _COLUMNS)
+                given.print(rows, ("instant", "changes"))
         if every is None:
             return
         time.sleep(every)

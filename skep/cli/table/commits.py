@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from skep_table.reports.commits import CommittedFile
     from skep_table.table import HudiTable
 
-app = App(no_args_is_help=True, help="What the commits of a table wrote, file by file; exported, compared.")
-figures = App(no_args_is_help=True, help="Figures of a table: sizes of files, rows written for rows updated.")
+commits = App(no_args_is_help=True, help="What the commits of a table wrote, file by file; exported, compared.")
+stats = App(no_args_is_help=True, help="Figures of a table: sizes of files, rows written for rows updated.")
 
 Limit = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Only the newest N.")]
 _FILE_COLUMNS = (
@@ -30,17 +30,10 @@ _PARTITION_COLUMNS = (
     *("requested_time", "action", "partition", "files_added", "files_updated", "inserts", "updates"),
     *("bytes", "errors"),
 )
-_RESTORE_COLUMNS = ("instant", "rolled_back", "milliseconds", "state")
 _SIZE_COLUMNS = ("commit", "files", "smallest", "at_10", "at_50", "average", "at_95", "greatest", "deviation")
 
 
-def register(parent: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    parent.add_typer(app, name="commits")
-    parent.add_typer(figures, name="stats")
-
-
-@app.command()
+@commits.command()
 def files(
     table: TableTarget,
     instant: Annotated[str | None, typer.Option(metavar="INSTANT", help="Only what this commit wrote.")] = None,
@@ -72,7 +65,7 @@ def files(
     given.print([_of_file(each) for each in islice(found, limit)], _FILE_COLUMNS)
 
 
-@app.command()
+@commits.command()
 def partitions(
     table: TableTarget,
     instant: Annotated[str, typer.Argument(metavar="INSTANT", help="The requested time of the commit.")],
@@ -92,14 +85,13 @@ def partitions(
     for path, found in sorted(by_partition.items()):
         stats = [each.stat for each in found]
         total = write_totals(stats)
-        row = {"partition": path, "files_added": total["added"], "files_updated": total["updated"]}
-        row |= {"inserts": sum(stat.num_inserts for stat in stats), "updates": total["updates"]}
-        row |= {"bytes": total["bytes"], "errors": total["errors"]}
-        rows.append(_of_instant(found[0]) | row)
+        inserts = sum(stat.num_inserts for stat in stats)
+        counts = (total["added"], total["updated"], inserts, total["updates"], total["bytes"], total["errors"])
+        rows.append((*_of_instant(found[0]), path, *counts))
     given.print(rows, _PARTITION_COLUMNS)
 
 
-@app.command()
+@commits.command()
 def compare(
     table: TableTarget,
     other: Annotated[str, typer.Argument(metavar="OTHER", help="The other table: its path, or [database.]table.")],
@@ -111,15 +103,12 @@ def compare(
 
     compared = compare_commits(given.read_only(table)[0], given.read_only(other)[0])
     state = "ahead" if compared.is_ahead else "behind"
-    rows = [
-        {"state": state, "requested_time": each.requested_time, "action": each.action.value}
-        for each in compared.instants
-    ]
+    rows = [(state, each.requested_time, each.action.value) for each in compared.instants]
     given.print(rows, ("state", "requested_time", "action"))
     typer.echo(str(compared), err=True)
 
 
-@app.command()
+@commits.command()
 def restores(
     table: TableTarget,
     instant: Annotated[
@@ -136,18 +125,13 @@ def restores(
     opened, _ = given.read_only(table)
     found = restored_instants(opened, _time(opened, instant), pending=inflight)
     rows = [
-        {
-            "instant": each.restore.requested_time,
-            "rolled_back": each.rolled_back,
-            "milliseconds": each.milliseconds,
-            "state": each.restore.state.name.lower(),
-        }
+        (each.restore.requested_time, each.rolled_back, each.milliseconds, each.restore.state.name.lower())
         for each in islice(found, limit)
     ]
-    given.print(rows, _RESTORE_COLUMNS)
+    given.print(rows, ("instant", "rolled_back", "milliseconds", "state"))
 
 
-@app.command()
+@commits.command()
 def export(
     table: TableTarget,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of this machine that is there.")],
@@ -168,14 +152,11 @@ def export(
     written = export_instants(
         opened, folder, actions=wanted, limit=limit or -1, newest_first=newest_first, archived=archived
     )
-    rows = [
-        {"requested_time": each.requested_time, "action": each.action.value, "file": str(path)}
-        for each, path in written
-    ]
+    rows = [(each.requested_time, each.action.value, str(path)) for each, path in written]
     given.print(rows, ("requested_time", "action", "file"))
 
 
-@figures.command()
+@stats.command()
 def sizes(
     table: TableTarget,
     partition: Annotated[
@@ -190,17 +171,16 @@ def sizes(
 
     opened, _ = given.read_only(table)
     found = file_sizes(opened, lambda path: partition is None or fnmatchcase(path, partition), limit or -1)
-    given.print([{name: getattr(each, name) for name in _SIZE_COLUMNS} for each in found], _SIZE_COLUMNS)
+    given.print_fields(found, _SIZE_COLUMNS)
 
 
-@figures.command()
+@stats.command()
 def writes(table: TableTarget, limit: Limit = None, *, given: ReadGiven) -> None:
     """Print how many rows each commit wrote for those that it updated: its write amplification."""
     from skep_table.reports.commits import write_amplification
 
-    columns = ("commit", "updated", "written", "factor")
     found = write_amplification(given.read_only(table)[0], limit or -1)
-    given.print([{name: getattr(each, name) for name in columns} for each in found], columns)
+    given.print_fields(found, ("commit", "updated", "written", "factor"))
 
 
 def _time(table: HudiTable, text: str | None) -> InstantTime | None:
@@ -209,22 +189,13 @@ def _time(table: HudiTable, text: str | None) -> InstantTime | None:
     return None if text is None else instant_text(text, table.config.timezone.value)
 
 
-def _of_instant(found: CommittedFile) -> dict[str, Any]:
-    return {"requested_time": found.instant.requested_time, "action": found.instant.action.value}
+def _of_instant(found: CommittedFile) -> tuple[str, str]:
+    return found.instant.requested_time, found.instant.action.value
 
 
-def _of_file(found: CommittedFile) -> dict[str, Any]:
+def _of_file(found: CommittedFile) -> tuple[Any, ...]:
     stat = found.stat
-    return _of_instant(found) | {
-        "partition": stat.partition_path,
-        "file_id": stat.file_id,
-        "file": (stat.path or "").rpartition("/")[2] or None,
-        "previous": stat.prev_commit,
-        "writes": stat.num_writes,
-        "inserts": stat.num_inserts,
-        "updates": stat.num_update_writes,
-        "deletes": stat.num_deletes,
-        "errors": stat.total_write_errors,
-        "bytes": stat.total_write_bytes,
-        "file_bytes": stat.file_size_in_bytes,
-    }
+    file = (stat.path or "").rpartition("/")[2] or None
+    rows = (stat.num_writes, stat.num_inserts, stat.num_update_writes, stat.num_deletes, stat.total_write_errors)
+    sizes = (stat.total_write_bytes, stat.file_size_in_bytes)
+    return (*_of_instant(found), stat.partition_path, stat.file_id, file, stat.prev_commit, *rows, *sizes)

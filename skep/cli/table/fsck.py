@@ -13,16 +13,12 @@ from skep.cli.output import FAILED
 from skep.cli.scope import settings_of
 from skep.cli.table.read import ReadGiven
 from skep_format.errors import FormatError, NotATableError, TableVersionError
+from skep_format.options import Options
 
 if TYPE_CHECKING:
     from skep_table.context import TableContext
 
 _COLUMNS: tuple[str, ...] = ("problem", "path", "instant", "detail")
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command of this module."""
-    app.command("fsck")(fsck)
 
 
 def fsck(
@@ -87,7 +83,6 @@ def context_of(table: str, given: Given) -> Iterator[TableContext]:
 
 def _context_without_settings(table: str, given: Given) -> TableContext:
     from skep.metastore.locking import lock_by_path
-    from skep_format.options import Options
     from skep_format.storage import open_storage
     from skep_table.context import TableContext
     from skep_table.services.fsck.settings import open_damaged

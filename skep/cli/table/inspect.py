@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,20 +12,16 @@ from skep.cli.opened import TableTarget
 from skep.cli.table.read import NoMetadata, ReadGiven
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from skep_format.timeline.instant import Instant
+    from skep_table.table import HudiTable
     from skep_table.view import FileSlice
 
 _INSTANT_COLUMNS = ("requested_time", "completion_time", "action", "state")
 _DETAIL_COLUMNS = ("operation", "partitions", "files", "rows_written", "rows_deleted", "bytes_written")
 _LOG_COLUMNS = ("logs", "pending_compaction")
 _FILE_COLUMNS = ("partition", "file_id", "base_instant", "base_file", "base_bytes", "log_files", "log_bytes")
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    app.command("schema")(schema)
-    app.command("timeline")(timeline)
-    app.command("files")(files)
-    app.command("properties")(properties)
 
 
 def schema(
@@ -47,15 +43,7 @@ def schema(
         typer.echo(json.dumps(to_avro(found), indent=2))
         return
     types = to_arrow(found)
-    rows = [
-        {
-            "column": field.name,
-            "type": str(types.field(field.name).type),
-            "nullable": field.nullable,
-            "comment": field.doc or "",
-        }
-        for field in found.fields
-    ]
+    rows = [(field.name, str(types.field(field.name).type), field.nullable, field.doc or "") for field in found.fields]
     given.print(rows, ("column", "type", "nullable", "comment"))
 
 
@@ -72,33 +60,26 @@ def timeline(
     opened, _ = given.read_only(table)
     past = opened.timeline.archived() if archived else ()
     instants = [each for each in (*past, *opened.timeline.instants) if not (pending and each.is_completed)]
-    rows = []
-    for instant in instants[-limit:] if limit else instants:
-        row: dict[str, Any] = {
-            "requested_time": instant.requested_time,
-            "completion_time": instant.completion_time,
-            "action": instant.action.value,
-            "state": instant.state.name.lower(),
-        }
-        rows.append(row | (_details(opened, instant) if details else {}))
+    rows = [
+        (
+            *(instant.requested_time, instant.completion_time, instant.action.value, instant.state.name.lower()),
+            *(_details(opened, instant) if details else ()),
+        )
+        for instant in (instants[-limit:] if limit else instants)
+    ]
     given.print(rows, _INSTANT_COLUMNS + (_DETAIL_COLUMNS if details else ()))
 
 
-def _details(table: Any, instant: Any) -> dict[str, Any]:
+def _details(table: HudiTable, instant: Instant) -> Sequence[object]:
     from skep_format.timeline.instant import DATA_ACTIONS
 
     if not instant.is_completed or instant.action not in DATA_ACTIONS:
-        return {}
+        return [None] * len(_DETAIL_COLUMNS)
     metadata = table.commit_metadata(instant)
-    stats = metadata.stats
-    return {
-        "operation": metadata.operation_type and metadata.operation_type.value,
-        "partitions": len(metadata.partitions),
-        "files": len(stats),
-        "rows_written": sum(stat.num_writes for stat in stats),
-        "rows_deleted": sum(stat.num_deletes for stat in stats),
-        "bytes_written": sum(stat.total_write_bytes for stat in stats),
-    }
+    counts = [(stat.num_writes, stat.num_deletes, stat.total_write_bytes) for stat in metadata.stats]
+    sums = [sum(each) for each in zip(*counts, strict=True)] or [0, 0, 0]
+    operation = metadata.operation_type and metadata.operation_type.value
+    return [operation, len(metadata.partitions), len(counts), *sums]
 
 
 def files(
@@ -129,21 +110,14 @@ def files(
     given.print(rows, _FILE_COLUMNS + (_LOG_COLUMNS if details else ()))
 
 
-def _slice(found: FileSlice, compaction: str | None, details: bool) -> dict[str, Any]:
+def _slice(found: FileSlice, compaction: str | None, details: bool) -> Sequence[object]:
     base, logs = found.base_file, found.log_files
-    row = {
-        "partition": found.partition_path,
-        "file_id": found.file_id,
-        "base_instant": found.base_instant,
-        "base_file": str(base.name) if base else None,
-        "base_bytes": base.size_bytes if base else None,
-        "log_files": len(logs),
-        "log_bytes": sum(log.size_bytes for log in logs),
-    }
+    own = (str(base.name), base.size_bytes) if base else (None, None)
+    size = sum(log.size_bytes for log in logs)
+    row = (found.partition_path, found.file_id, found.base_instant, *own, len(logs), size)
     if not details:
         return row
-    planned = None if compaction is None else str(compaction)
-    return row | {"logs": ", ".join(str(log.name) for log in logs), "pending_compaction": planned}
+    return (*row, ", ".join(str(log.name) for log in logs), None if compaction is None else str(compaction))
 
 
 def properties(table: TableTarget, *, given: ReadGiven) -> None:
@@ -152,4 +126,4 @@ def properties(table: TableTarget, *, given: ReadGiven) -> None:
     from skep_format.table_config import load_table_config
 
     config = load_table_config(open_storage(*given.located(table)))
-    given.print([{"key": key, "value": value} for key, value in sorted(config.raw.items())], ("key", "value"))
+    given.print(sorted(config.raw.items()), ("key", "value"))

@@ -15,23 +15,16 @@ from skep_format.errors import InputError
 if TYPE_CHECKING:
     from skep_table.services.metadata.indexing import TableIndex
 
-app = App(no_args_is_help=True, help="A table's metadata table: its listing of files and its indexes.")
-indexes = App(no_args_is_help=True, help="The indexes of a table, which its metadata table has.")
+metadata = App(no_args_is_help=True, help="A table's metadata table: its listing of files and its indexes.")
+index = App(no_args_is_help=True, help="The indexes of a table, which its metadata table has.")
 _PARTITION_COLUMNS = ("partition", "state", "file_groups", "base_files", "log_files", "base_bytes", "log_bytes")
 _RECORD_COLUMNS = ("partition", "file_groups", "records", "fewest", "most")
 _LISTED_COLUMNS = ("path", "files", "bytes")
 _STATE_COLUMNS = ("partition", "state")
 _DIFFERENCE_COLUMNS = ("problem", "partition", "path", "subject", "found", "expected", "detail")
-_INDEX_COLUMNS = ("name", "kind", "columns", "state")
 
 
-def register(parent: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    parent.add_typer(app, name="metadata")
-    parent.add_typer(indexes, name="index")
-
-
-@app.command()
+@metadata.command()
 def show(table: TableTarget, *, given: Given) -> None:
     """List the partitions of the metadata table with their file groups and sizes; how current it is goes to stderr."""
     with given.opened(table) as found:
@@ -45,7 +38,7 @@ def show(table: TableTarget, *, given: Given) -> None:
         typer.echo(f"pending: {', '.join(summary.pending)}", err=True)
 
 
-@app.command()
+@metadata.command()
 def stats(
     table: TableTarget,
     partitions: Annotated[
@@ -61,7 +54,7 @@ def stats(
     given.print(_rows_by(counted.partitions if partitions else counted.indexes, columns), columns)
 
 
-@app.command()
+@metadata.command()
 def validate(
     table: TableTarget,
     index: Annotated[
@@ -90,7 +83,7 @@ def validate(
         raise typer.Exit(FAILED)
 
 
-@app.command()
+@metadata.command()
 def rebuild(table: TableTarget, *, given: Given) -> None:
     """Make the metadata table again with its indexes, or for the first time; --option may enable further indexes."""
     with given.running(table) as found:
@@ -98,7 +91,7 @@ def rebuild(table: TableTarget, *, given: Given) -> None:
     given.print([*_states(rebuilt.kept, "made"), *_states(rebuilt.lost, "dropped")], _STATE_COLUMNS)
 
 
-@app.command()
+@metadata.command()
 def drop(
     table: TableTarget,
     index: Annotated[
@@ -113,14 +106,14 @@ def drop(
     given.print(_states(dropped, "dropped"), _STATE_COLUMNS)
 
 
-@indexes.command("show")
+@index.command("show")
 def show_indexes(table: TableTarget, *, given: Given) -> None:
     """List the indexes with the columns that they are defined of."""
     with given.opened(table) as found:
         _print_indexes(found.indexes(), "ready", given)
 
 
-@indexes.command("build")
+@index.command("build")
 def build_index(
     table: TableTarget,
     kind: Annotated[
@@ -163,7 +156,7 @@ def build_index(
         _print_indexes([each for each in found.indexes() if each.partition not in before], "made", given)
 
 
-@indexes.command("drop")
+@index.command("drop")
 def drop_index(
     table: TableTarget,
     name: Annotated[str, typer.Option(metavar="N", help="The index; its kind where there is one of that.")],
@@ -181,10 +174,10 @@ def _rows_by(found: Iterable[object], columns: Iterable[str], name: str = "parti
     return [{column: getattr(each, "name" if column == name else column) for column in columns} for each in found]
 
 
-def _states(names: Iterable[str], state: str) -> list[dict[str, Any]]:
-    return [{"partition": name, "state": state} for name in names]
+def _states(names: Iterable[str], state: str) -> list[tuple[str, str]]:
+    return [(name, state) for name in names]
 
 
 def _print_indexes(found: Iterable[TableIndex], state: str, given: Given) -> None:
-    rows = [{"name": each.name, "kind": each.kind, "columns": ",".join(each.columns), "state": state} for each in found]
-    given.print(rows, _INDEX_COLUMNS)
+    rows = [(each.name, each.kind, ",".join(each.columns), state) for each in found]
+    given.print(rows, ("name", "kind", "columns", "state"))

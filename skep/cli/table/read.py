@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,6 +9,7 @@ import typer
 from skep.cli.opened import Given, TableTarget
 from skep.cli.output import Output, print_batches, print_rows, with_json, without_meta_columns
 from skep.cli.scope import settings_of
+from skep_format.options import Options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,22 +20,7 @@ if TYPE_CHECKING:
     from skep_table.table import HudiTable
 
 NoMetadata = Annotated[bool, typer.Option("--no-metadata", help="List storage, not the metadata table.")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--option", metavar="KEY=VALUE", help="A Hudi read key or a storage setting; repeatable."),
-]
-
-
-@dataclass(frozen=True, slots=True)
-class ReadGiven(Given):
-    """As of other commands, with options of reading."""
-
-    option: Settings = None
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    app.command("read")(read)
+ReadGiven = Annotated[Given, {"option": "A Hudi read key or a storage setting; repeatable."}]
 
 
 def read(
@@ -72,7 +57,6 @@ def read(
     """
     # Arrow is loaded when a table is read, not when help is printed.
     from skep_catalog.entries import View
-    from skep_format.options import Options
     from skep_table.query import ReadRequest, read
     from skep_table.query.options import QUERY_TYPE, QueryType
 

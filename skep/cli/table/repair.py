@@ -14,6 +14,7 @@ from skep.cli.table.fsck import context_of
 from skep.cli.table.read import ReadGiven
 from skep.cli.table.services import InstantArgument, PlanOption
 from skep_format.errors import InputError
+from skep_format.instant_time import InstantTime
 
 if TYPE_CHECKING:
     from skep_table.services.compaction.planned import PlannedSlice
@@ -21,24 +22,13 @@ if TYPE_CHECKING:
     from skep_table.services.repairs.partitions import MovedPartition
     from skep_table.services.repairs.settings import SettingsChange
 
-app = App(no_args_is_help=True, help="Repairs by the names of Hudi's shell; skep fsck finds what needs one.")
+repair = App(no_args_is_help=True, help="Repairs by the names of Hudi's shell; skep fsck finds what needs one.")
 compaction = App(no_args_is_help=True, help="Planned compactions: shown, compared with the files, taken back.")
 
-_METAFILE_COLUMNS = ("partition", "text", "base_format", "action")
-_SETTING_COLUMNS = ("property", "before", "after")
-_DUPLICATE_COLUMNS = ("key", "commit_time", "partition", "file_id", "action")
-_CLEAN_COLUMNS = ("requested_time", "state", "problem", "action")
-_MOVED_COLUMNS = ("partition", "to", "rows", "action")
 _SLICE_COLUMNS = ("partition", "file_id", "base_instant", "base_file", "log_files")
 
 
-def register(parent: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    parent.add_typer(compaction, name="compaction")
-    parent.add_typer(app, name="repair")
-
-
-@app.command("add-partition-meta")
+@repair.command("add-partition-meta")
 def add_partition_meta(table: TableTarget, plan: PlanOption = False, *, given: Given) -> None:
     """Write the metafiles of partitions that have none: without them readers do not find their rows."""
     with given.running(table) as found:
@@ -46,7 +36,7 @@ def add_partition_meta(table: TableTarget, plan: PlanOption = False, *, given: G
     _print_metafiles(done, "write" if plan else "written", lambda each: each.changed or not each.is_there, given)
 
 
-@app.command("migrate-partition-meta")
+@repair.command("migrate-partition-meta")
 def migrate_partition_meta(table: TableTarget, plan: PlanOption = False, *, given: Given) -> None:
     """Bring all partition metafiles from properties to the format of base files, and the table to write these."""
     with given.running(table) as found:
@@ -54,7 +44,7 @@ def migrate_partition_meta(table: TableTarget, plan: PlanOption = False, *, give
     _print_metafiles(done, "migrate" if plan else "migrated", lambda each: each.as_text, given)
 
 
-@app.command()
+@repair.command()
 def deduplicate(
     table: TableTarget,
     partition: Annotated[str, typer.Argument(metavar="PARTITION", help="Its path; '' of a table without partitions.")],
@@ -75,20 +65,12 @@ def deduplicate(
     with given.running(table) as found:
         done = found.deduplicate(partition, keep=keep, copy_to=copy_to, dry_run=plan)
     goes = "delete" if plan else "deleted"
-    rows = [
-        {
-            "key": row["_hoodie_record_key"],
-            "commit_time": row["_hoodie_commit_time"],
-            "partition": row["_hoodie_partition_path"],
-            "file_id": row["_hoodie_file_name"],
-            "action": "stays" if row["kept"] else goes,
-        }
-        for row in done.rows.to_pylist()
-    ]
-    given.print(rows, _DUPLICATE_COLUMNS)
+    names = [f"_hoodie_{name}" for name in ("record_key", "commit_time", "partition_path", "file_name")]
+    rows = [(*map(row.get, names), "stays" if row["kept"] else goes) for row in done.rows.to_pylist()]
+    given.print(rows, ("key", "commit_time", "partition", "file_id", "action"))
 
 
-@app.command("rename-partition")
+@repair.command("rename-partition")
 def rename_partition(
     table: TableTarget,
     partition: Annotated[str, typer.Argument(metavar="PARTITION", help="Its path.")],
@@ -103,7 +85,7 @@ def rename_partition(
     _print_moved([done], given)
 
 
-@app.command("deprecated-partition")
+@repair.command("deprecated-partition")
 def deprecated_partition(table: TableTarget, plan: PlanOption = False, *, given: Given) -> None:
     """Bring rows of partitions named default, where Hudi before 0.12 put nulls, to where these are now."""
     with given.running(table) as found:
@@ -111,24 +93,24 @@ def deprecated_partition(table: TableTarget, plan: PlanOption = False, *, given:
     _print_moved(done, given)
 
 
-@app.command("corrupted-clean-files")
+@repair.command("corrupted-clean-files")
 def corrupted_clean_files(table: TableTarget, plan: PlanOption = False, *, given: Given) -> None:
     """Delete pending cleans whose plan can't be read: they keep every later clean from running."""
     with given.running(table) as found:
         done = found.delete_unreadable_cleans(dry_run=plan)
     rows = [
-        {
-            "requested_time": each.instant.requested_time,
-            "state": each.instant.state.name.lower(),
-            "problem": each.problem,
-            "action": "deleted" if each.deleted else "delete",
-        }
+        (
+            each.instant.requested_time,
+            each.instant.state.name.lower(),
+            each.problem,
+            "deleted" if each.deleted else "delete",
+        )
         for each in done
     ]
-    given.print(rows, _CLEAN_COLUMNS)
+    given.print(rows, ("requested_time", "state", "problem", "action"))
 
 
-@app.command("overwrite-hoodie-props")
+@repair.command("overwrite-hoodie-props")
 def overwrite_hoodie_props(
     table: TableTarget,
     file: Annotated[str, typer.Argument(metavar="FILE", help="The new properties, all of them.")],
@@ -144,7 +126,7 @@ def overwrite_hoodie_props(
     print_settings(change, given)
 
 
-@app.command("recover-configs")
+@repair.command("recover-configs")
 def recover_configs(table: TableTarget, plan: PlanOption = False, *, given: Given) -> None:
     """Finish a change of the table's settings that was interrupted, by their backup."""
     with context_of(table, given) as context:
@@ -157,7 +139,6 @@ def recover_configs(table: TableTarget, plan: PlanOption = False, *, given: Give
 @compaction.command("show")
 def show_compaction(table: TableTarget, instant: InstantArgument, *, given: ReadGiven) -> None:
     """Print the file slices that a compaction names."""
-    from skep_format.instant_time import InstantTime
     from skep_table.services.compaction.planned import planned_slices
 
     _print_slices(planned_slices(given.read_only(table)[0], InstantTime(instant)), given)
@@ -195,42 +176,22 @@ def unschedule_compaction(
 
 def print_settings(change: SettingsChange, given: Given) -> None:
     """The properties that a change sets, changes or removes."""
-    rows = [
-        {"property": key, "before": before, "after": after}
-        for key, before, after in change.properties()
-        if before != after
-    ]
-    given.print(rows, _SETTING_COLUMNS)
+    rows = [each for each in change.properties() if each[1] != each[2]]
+    given.print(rows, ("property", "before", "after"))
 
 
 def _print_moved(done: Sequence[MovedPartition], given: Given) -> None:
-    rows = [
-        {
-            "partition": each.before,
-            "to": each.after,
-            "rows": each.rows,
-            "action": "moved" if each.moved else "move",
-        }
-        for each in done
-    ]
-    given.print(rows, _MOVED_COLUMNS)
+    rows = [(each.before, each.after, each.rows, "moved" if each.moved else "move") for each in done]
+    given.print(rows, ("partition", "to", "rows", "action"))
 
 
 def _print_metafiles(
     done: Sequence[PartitionMetafile], action: str, acts: Callable[[PartitionMetafile], bool], given: Given
 ) -> None:
-    rows = [
-        {
-            "partition": each.partition,
-            "text": each.as_text,
-            "base_format": each.as_base_file,
-            "action": action if acts(each) else "none",
-        }
-        for each in done
-    ]
-    given.print(rows, _METAFILE_COLUMNS)
+    rows = [(each.partition, each.as_text, each.as_base_file, action if acts(each) else "none") for each in done]
+    given.print(rows, ("partition", "text", "base_format", "action"))
 
 
 def _print_slices(slices: Sequence[PlannedSlice], given: Given, *more: str) -> None:
     columns = (*_SLICE_COLUMNS, *more)
-    given.print([{name: getattr(each, name) for name in columns} for each in slices], columns)
+    given.print_fields(slices, columns)

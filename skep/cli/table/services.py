@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 PlanOption = Annotated[bool, typer.Option("--plan", help="Print what would be done; change nothing.")]
 InstantArgument = Annotated[str, typer.Argument(metavar="INSTANT", help="The requested time of the instant.")]
 Row = dict[str, Any]
+FileRow = tuple[str | None, str, str, str, str]
 
-_DONE_COLUMNS = ("service", "instant", "state", "what")
+DONE_COLUMNS = ("service", "instant", "state", "what")
 _COMPACT_COLUMNS = ("partition", "file_id", "base_instant", "log_files", "log_bytes")
 _CLUSTER_COLUMNS = ("group", "partition", "file_id", "log_files", "becomes")
 _INSTANT_COLUMNS = ("requested_time", "action", "state")
@@ -57,14 +58,6 @@ class ServiceMode:
         return found
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    commands: list[Callable[..., None]] = [compact, cluster, expire, maintain, clean, archive, rollback, savepoint]
-    commands += [restore, upgrade, downgrade]
-    for command in commands:
-        app.command()(command)
-
-
 def compact(
     table: OptionalTarget = None,
     logs: Annotated[bool, typer.Option("--logs", help="Only merge the log files of each slice into one.")] = False,
@@ -84,7 +77,7 @@ def compact(
             return []
         return _rows(found.compact(logs=logs, **arguments), mode.plan)
 
-    given.print_each(table, one, _COMPACT_COLUMNS if mode.plan else _DONE_COLUMNS, spark=spark and not mode.plan)
+    given.print_each(table, one, _COMPACT_COLUMNS if mode.plan else DONE_COLUMNS, spark=spark and not mode.plan)
 
 
 def cluster(
@@ -103,7 +96,7 @@ def cluster(
     considered.
     """
     arguments = {"sort_by": sort_by, "curve": curve, "partitions": partitions, **mode.arguments()}
-    columns = _CLUSTER_COLUMNS if mode.plan else _DONE_COLUMNS
+    columns = _CLUSTER_COLUMNS if mode.plan else DONE_COLUMNS
     given.print_each(
         table, lambda one: _rows(one.cluster(**arguments), mode.plan), columns, spark=spark and not mode.plan
     )
@@ -117,7 +110,7 @@ def expire(
     given: ManyGiven,
 ) -> None:
     """Drop expired partitions; the next clean deletes their files."""
-    columns = ("partition",) if plan else _DONE_COLUMNS
+    columns = ("partition",) if plan else DONE_COLUMNS
     given.print_each(table, lambda one: _rows(one.expire(days, plan=plan), plan), columns)
 
 
@@ -144,7 +137,7 @@ def maintain(
                 typer.echo(f"error: {found.name}: {each.service}: {each.error}", err=True)
         return _rows(each for each in done if each.error is None)
 
-    given.print_each(table, one, _DONE_COLUMNS, spark=spark and not plan)
+    given.print_each(table, one, DONE_COLUMNS, spark=spark and not plan)
     if failed:
         raise typer.Exit(FAILED)
 
@@ -211,7 +204,7 @@ def savepoint(
             time = check_savepoint(hudi, time).requested_time
             kept = plan_savepoint(hudi, time) if plan else one.savepoint(time, user=user, comments=comments)
     rows = [
-        {"savepoint": time, "partition": partition, "file": name}
+        (time, partition, name)
         for partition, found in (kept.partition_metadata if kept else {}).items()
         for name in found.savepoint_data_file
     ]
@@ -268,31 +261,25 @@ def downgrade(
 def _rows(done: Iterable[Done], details: bool = False) -> Iterator[Row]:
     if details:
         return (dict(row) for each in done for row in each.details)
-    return ({name: getattr(each, name) for name in _DONE_COLUMNS} for each in done)
+    return ({name: getattr(each, name) for name in DONE_COLUMNS} for each in done)
 
 
 def _instant(time: str, action: str, plan: bool, done: str = "") -> Row:
     return {"requested_time": time, "action": action, "state": "planned" if plan else done}
 
 
-def _to_roll_back(instant: str, plan: RollbackPlan) -> list[Row]:
+def _to_roll_back(instant: str, plan: RollbackPlan) -> list[FileRow]:
     return [
-        {"rolled_back": instant, "partition": request.partition_path, "what": what, "file": uri.rpartition("/")[2]}
+        (None, instant, request.partition_path, what, uri.rpartition("/")[2])
         for request in plan.rollback_requests
         for what, uris in (("delete", request.files_to_be_deleted), ("command", request.log_blocks_to_be_deleted or {}))
         for uri in uris
     ]
 
 
-def _undone(*rollbacks: RollbackMetadata) -> list[Row]:
+def _undone(*rollbacks: RollbackMetadata) -> list[FileRow]:
     return [
-        {
-            "instant": rollback.start_rollback_time,
-            "rolled_back": rollback.commits_rollback[0],
-            "partition": partition,
-            "what": what,
-            "file": uri.rpartition("/")[2],
-        }
+        (rollback.start_rollback_time, rollback.commits_rollback[0], partition, what, uri.rpartition("/")[2])
         for rollback in rollbacks
         for partition, found in rollback.partition_metadata.items()
         for what, uris in (("deleted", found.success_delete_files), ("command", found.rollback_log_files or {}))

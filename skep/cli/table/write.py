@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,12 +17,12 @@ from skep.cli.progress import listening
 from skep.cli.scope import settings_of
 from skep_format.errors import InputError
 from skep_format.options import comma_list
+from skep_table.events import Event
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from skep.handles.destination import Destination
-    from skep.handles.table import Table
     from skep_format.rowfiles.inferred import Input
     from skep_table.events import Listener
     from skep_table.write.input.row_input import RowInput
@@ -51,37 +50,48 @@ class FileOperation(str, Enum):
     INSERT_OVERWRITE_TABLE = "insert_overwrite_table"
 
 
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--option", metavar="KEY=VALUE", help="A Hudi write key or a storage setting; repeatable."),
-]
+WriteGiven = Annotated[Given, {"option": "A Hudi write key or a storage setting; repeatable."}]
 BatchId = Annotated[str | None, typer.Option(help="A batch that was committed is not written again.")]
 EventsAsJson = Annotated[
     bool, typer.Option("--events", help="Every step with its numbers as a JSON line on stderr; -v prints them as text.")
-]
-KeyOption = Annotated[str | None, typer.Option(help="Makes the table when it is missing: key columns, by comma.")]
-OrderingOption = Annotated[
-    str | None, typer.Option(help="Of a new table: the greater value of this column wins. Columns, by comma.")
-]
-TypeOption = Annotated[str | None, typer.Option("--type", metavar="cow|mor", help="Of a new table.  [default: cow]")]
-HiveStyleOption = Annotated[
-    bool | None, typer.Option(help="Of a new table: folders named column=value.", show_default=False)
-]
-VersionOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="6|8|9|newest",
-        help="Of a new table: Hudi's table version; newest: with a metadata table, too.  [default: 6]",
-    ),
 ]
 _COLUMNS = ("instant", "operation", "inserted", "updated", "deleted", "files", "bytes", "replaced_groups", "seconds")
 
 
 @dataclass(frozen=True, slots=True)
-class WriteGiven(Given):
-    """As of other commands, with options of writing."""
+class NewTable:
+    """A new table by the options of a command."""
 
-    option: Settings = None
+    key: Annotated[str | None, typer.Option(help="Makes the table when it is missing: key columns, by comma.")] = None
+    ordering: Annotated[
+        str | None, typer.Option(help="Of a new table: the greater value of this column wins. Columns, by comma.")
+    ] = None
+    partition_by: Annotated[str | None, typer.Option(help="Of a new table: columns, by comma.")] = None
+    kind: Annotated[str | None, typer.Option("--type", metavar="cow|mor", help="Of a new table.  [default: cow]")] = (
+        None
+    )
+    hive_style: Annotated[
+        bool | None, typer.Option(help="Of a new table: folders named column=value.", show_default=False)
+    ] = None
+    table_version: Annotated[
+        str | None,
+        typer.Option(
+            metavar="6|8|9|newest",
+            help="Of a new table: Hudi's table version; newest: with a metadata table, too.  [default: 6]",
+        ),
+    ] = None
+
+    def described(self, **more: object) -> dict[str, Any]:
+        """As `Lake.create_table` takes it."""
+        return {
+            "key": None if self.key is None else comma_list(self.key),
+            "ordering": None if self.ordering is None else comma_list(self.ordering),
+            "partition_by": comma_list(self.partition_by or ""),
+            "type": self.kind,
+            "hive_style": self.hive_style,
+            "table_version": self.table_version,
+            **more,
+        }
 
 
 def write(
@@ -99,12 +109,8 @@ def write(
             help="What becomes of the rows.  [default: upsert; insert without record key]",
         ),
     ] = None,
-    key: KeyOption = None,
-    ordering: OrderingOption = None,
-    partition_by: Annotated[str | None, typer.Option(help="Of a new table: columns, by comma.")] = None,
-    kind: TypeOption = None,
-    hive_style: HiveStyleOption = None,
-    table_version: VersionOption = None,
+    *,
+    new: NewTable,
     changes: Annotated[
         str | None,
         typer.Option(metavar="data_before_after|data_before|op_key_only", help="Of a new table: kept for CDC queries."),
@@ -118,7 +124,6 @@ def write(
     ] = None,
     batch_id: BatchId = None,
     events: EventsAsJson = False,
-    *,
     given: WriteGiven,
 ) -> None:
     """Write files into a table as one commit; with --key the table is made when it is not there.
@@ -135,10 +140,10 @@ def write(
     from skep_format.schema.arrow import to_arrow
 
     with listening(f"write {table}", as_json=events) as listener:
-        described = described_by(key, ordering, partition_by, kind, hive_style, table_version, changes=changes)
         inputs = inputs_of(files, format.value if format else None)
         given_types = schema_text(schema) if schema is not None else None
-        with _destination(table, described, given) as there:
+        with destinations(table, given) as describe:
+            there = found_or_described(describe, new.described(changes=changes))
             columns = None if there.known is None else to_arrow(there.known.schema)
             rows = _rows(inputs, columns, given_types, listener)
             with there.for_rows(rows.schema) as target:
@@ -175,7 +180,6 @@ def delete(
 
 def _rows(inputs: Sequence[Input], columns: pa.Schema | None, schema: pa.Schema | None, listener: Listener) -> RowInput:
     from skep.files.inputs import read_files
-    from skep_table.events import Event
 
     read: list[str] = []
 
@@ -184,34 +188,6 @@ def _rows(inputs: Sequence[Input], columns: pa.Schema | None, schema: pa.Schema 
         listener(Event("read.file", {"path": name}, done=len(read), total=len(inputs)))
 
     return read_files(inputs, columns, schema, done)
-
-
-def described_by(
-    key: str | None,
-    ordering: str | None,
-    partition_by: str | None,
-    kind: str | None,
-    hive_style: bool | None,
-    table_version: str | None,
-    **more: object,
-) -> dict[str, Any]:
-    """A new table by the options of a command, as `Lake.create_table` takes it."""
-    return {
-        "key": None if key is None else comma_list(key),
-        "ordering": None if ordering is None else comma_list(ordering),
-        "partition_by": comma_list(partition_by or ""),
-        "type": kind,
-        "hive_style": hive_style,
-        "table_version": table_version,
-        **more,
-    }
-
-
-@contextmanager
-def _destination(target: str, described: Mapping[str, Any], given: Given) -> Iterator[Destination]:
-    """TableMismatchError when the table is there and differs from what is described; without a key none is made."""
-    with destinations(target, given) as describe:
-        yield found_or_described(describe, described)
 
 
 @contextmanager
@@ -223,8 +199,9 @@ def destinations(target: str, given: Given) -> Iterator[Callable[[Mapping[str, A
     options = settings_of(given.option)
     with ExitStack() as stack:
         if is_path(target):
-            opened = partial(_entered, stack, given, target)
-            yield lambda described: Destination.at_path(target, options, described, opened)
+            yield lambda described: Destination.at_path(
+                target, options, described, lambda: stack.enter_context(given.opened(target))
+            )
         else:
             lake = stack.enter_context(connect(given.metastore, given.warehouse, options=options))
             yield lambda described: lake.destination(target, **described)
@@ -233,7 +210,7 @@ def destinations(target: str, given: Given) -> Iterator[Callable[[Mapping[str, A
 def found_or_described(
     describe: Callable[[Mapping[str, Any]], Destination], described: Mapping[str, Any]
 ) -> Destination:
-    """The table of a description that has a key, or that is there."""
+    """The table of a description that has a key, or that is there. TableMismatchError where that one differs."""
     there = describe(described)
     if there.table() is None and described["key"] is None:
         missing = there.missing
@@ -241,10 +218,6 @@ def found_or_described(
         hint = "--key makes it; --key '' makes one without record key"
         raise type(missing)(missing.message, hint=hint, **missing.fields) from missing
     return there
-
-
-def _entered(stack: ExitStack, given: Given, target: str) -> Table:
-    return stack.enter_context(given.opened(target))
 
 
 def _print(result: WriteResult, given: Given) -> None:
@@ -260,9 +233,3 @@ def _print(result: WriteResult, given: Given) -> None:
         "seconds": round(result.seconds, 2),
     }
     given.print([fact], _COLUMNS)
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    app.command()(write)
-    app.command()(delete)

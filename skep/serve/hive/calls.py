@@ -247,7 +247,7 @@ class HiveCalls:
         _KIND.GET_TABLES,
         lambda session, asked: metadata.tables(session, asked.schemaName, asked.tableName, asked.tableTypes),
     )
-    GetTableTypes = _listing(ttypes.TGetTableTypesResp, _KIND.GET_TABLE_TYPES, lambda *_: metadata.table_types())
+    GetTableTypes = _listing(ttypes.TGetTableTypesResp, _KIND.GET_TABLE_TYPES, lambda *_: metadata.TABLE_TYPES)
     GetColumns = _listing(
         ttypes.TGetColumnsResp,
         _KIND.GET_COLUMNS,
@@ -274,16 +274,18 @@ class HiveCalls:
     # -- handles
 
     def _session(self, request: Any) -> SqlSession:
-        given = request.sessionHandle
-        if given is None or given.sessionId is None:
-            raise CallError("Invalid SessionHandle: none is given")
-        return self._hub.session(self._client, given.sessionId.guid or b"", given.sessionId.secret or b"")
+        return self._hub.session(self._client, *_named(request.sessionHandle, "session"))
 
     def _operation(self, request: Any) -> tuple[SqlSession, HiveOperation]:
-        given = request.operationHandle
-        if given is None or given.operationId is None:
-            raise CallError("Invalid OperationHandle: none is given")
-        return self._hub.operation(self._client, given.operationId.guid or b"", given.operationId.secret or b"")
+        return self._hub.operation(self._client, *_named(request.operationHandle, "operation"))
+
+
+def _named(handle: Any, what: str) -> tuple[bytes, bytes]:
+    """The parts of a handle that a client gives. CallError where it gives none."""
+    found = getattr(handle, f"{what}Id", None)
+    if found is None:
+        raise CallError(f"Invalid {what.capitalize()}Handle: none is given")
+    return found.guid or b"", found.secret or b""
 
 
 def _results(operation: HiveOperation) -> Results:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_catalog.partition_names import partition_name
-from skep_format.errors import FormatError, NoSuchTableError
+from skep_format.errors import FormatError, NoSuchTableError, SkepError
 from skep_sql.parsing.statements import Describe, DescribeQuery, Show, Statement
 from skep_sql.protocols import TableCatalog
 from skep_sync.values import Extractor, partition_values
-
-if TYPE_CHECKING:
-    from skep_format.errors import SkepError
 
 _LISTS: Final = ("tables", "views")
 

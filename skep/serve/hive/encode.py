@@ -17,6 +17,7 @@ from skep_format.json_text import ROWS, Spelling, decimal_text, json_values
 
 COLUMNAR: Final = ttypes.TProtocolVersion.HIVE_CLI_SERVICE_PROTOCOL_V6
 _TYPE: Final = ttypes.TTypeId
+_t: Final = pa.types
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Encoding:
 
 def kind_of(kind: pa.DataType) -> Encoding:
     """Types that Hive has none for travel as text, unsigned numbers as the next wider ones."""
-    if pa.types.is_dictionary(kind):
+    if _t.is_dictionary(kind):
         return kind_of(kind.value_type)
     for fits, found in _KINDS:
         if fits(kind):
@@ -57,7 +58,7 @@ def table_schema(schema: pa.Schema) -> Any:
 def _qualifiers(kind: pa.DataType) -> Any:
     if kind == pa.uint64():
         precision, scale = 20, 0
-    elif pa.types.is_decimal(kind):
+    elif _t.is_decimal(kind):
         precision, scale = kind.precision, kind.scale
     else:
         return None
@@ -78,7 +79,7 @@ def _values(column: pa.ChunkedArray) -> tuple[str, pa.Array]:
     array = column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):  # of a column without chunks, in some releases
         array = array.chunk(0) if array.num_chunks else pa.array([], array.type)
-    if pa.types.is_dictionary(array.type):
+    if _t.is_dictionary(array.type):
         array = array.dictionary_decode()
     kind = kind_of(array.type)
     return kind.member, kind.values(array)
@@ -87,7 +88,8 @@ def _values(column: pa.ChunkedArray) -> tuple[str, pa.Array]:
 def _rows(columns: list[tuple[str, pa.Array]], count: int) -> list[Any]:
     cells = []
     for column, values in columns:
-        member, make = _CELLS[column]
+        make = _MEMBERS[column].cell
+        member = "stringVal" if column == "binaryVal" else column
         plain = values.to_pylist()
         if column == "binaryVal":
             plain = [None if value is None else value.decode("utf-8", "replace") for value in plain]
@@ -95,31 +97,19 @@ def _rows(columns: list[tuple[str, pa.Array]], count: int) -> list[Any]:
     return [ttypes.TRow(list(row)) for row in zip(*cells, strict=True)] if cells else [ttypes.TRow([])] * count
 
 
-# The cells of rows, by the member of columns.
-_CELLS: Final = {
-    "boolVal": ("boolVal", ttypes.TBoolValue),
-    "byteVal": ("byteVal", ttypes.TByteValue),
-    "i16Val": ("i16Val", ttypes.TI16Value),
-    "i32Val": ("i32Val", ttypes.TI32Value),
-    "i64Val": ("i64Val", ttypes.TI64Value),
-    "doubleVal": ("doubleVal", ttypes.TDoubleValue),
-    "stringVal": ("stringVal", ttypes.TStringValue),
-    "binaryVal": ("stringVal", ttypes.TStringValue),
-}
-
-
 class Packed:
     """A column as its bytes in Thrift's binary protocol, in the place of the generated struct of its member: a list of
     values, with a filler where they are null, and the bits of the nulls, lowest first."""
 
     def __init__(self, member: str, values: pa.Array) -> None:
-        self._element, filler, pack = _PACKS[member]
+        found = _MEMBERS[member]
+        self._element = found.element
         self._size = len(values)
         self._nulls = b""
         if values.null_count:
             self._nulls = np.packbits(np.asarray(values.is_null(), dtype=bool), bitorder="little").tobytes()
-            values = pc.fill_null(values, pa.scalar(filler, values.type))
-        self._data = pack(values)
+            values = pc.fill_null(values, pa.scalar(found.filler, values.type))
+        self._data = found.pack(values)
 
     def write(self, protocol: Any) -> None:
         """As generated code is called for its members."""
@@ -148,16 +138,25 @@ def _with_lengths(values: pa.Array) -> bytes:
     return out.tobytes()
 
 
-# Thrift's type of an element, the filler, and how values become bytes; by the member of columns.
-_PACKS: Final[dict[str, tuple[int, Any, Callable[[pa.Array], bytes]]]] = {
-    "boolVal": (TType.BOOL, False, lambda values: _numbers("u1")(values.cast(pa.uint8()))),
-    "byteVal": (TType.BYTE, 0, _numbers("i1")),
-    "i16Val": (TType.I16, 0, _numbers(">i2")),
-    "i32Val": (TType.I32, 0, _numbers(">i4")),
-    "i64Val": (TType.I64, 0, _numbers(">i8")),
-    "doubleVal": (TType.DOUBLE, 0.0, _numbers(">f8")),
-    "stringVal": (TType.STRING, "", _with_lengths),
-    "binaryVal": (TType.STRING, b"", _with_lengths),
+@dataclass(frozen=True, slots=True)
+class WireKind:
+    """A member of TColumn: the cell of rows, Thrift's type of an element, the filler, and how values become bytes."""
+
+    cell: Callable[..., Any]
+    element: int
+    filler: object
+    pack: Callable[[pa.Array], bytes]
+
+
+_MEMBERS: Final = {
+    "boolVal": WireKind(ttypes.TBoolValue, TType.BOOL, False, lambda values: _numbers("u1")(values.cast(pa.uint8()))),
+    "byteVal": WireKind(ttypes.TByteValue, TType.BYTE, 0, _numbers("i1")),
+    "i16Val": WireKind(ttypes.TI16Value, TType.I16, 0, _numbers(">i2")),
+    "i32Val": WireKind(ttypes.TI32Value, TType.I32, 0, _numbers(">i4")),
+    "i64Val": WireKind(ttypes.TI64Value, TType.I64, 0, _numbers(">i8")),
+    "doubleVal": WireKind(ttypes.TDoubleValue, TType.DOUBLE, 0.0, _numbers(">f8")),
+    "stringVal": WireKind(ttypes.TStringValue, TType.STRING, "", _with_lengths),
+    "binaryVal": WireKind(ttypes.TStringValue, TType.STRING, b"", _with_lengths),
 }
 
 
@@ -192,19 +191,15 @@ def timestamp_text(array: pa.Array) -> pa.Array:
 def _interval(array: pa.Array) -> pa.Array:
     """`d hh:mm:ss.nnnnnnnnn`, as Hive and Spark print intervals of days and times."""
     micros = pc.abs(array.cast(pa.duration("us")).cast(pa.int64()))
-    days, rest = _divided(micros, 86_400_000_000)
-    hours, rest = _divided(rest, 3_600_000_000)
-    minutes, rest = _divided(rest, 60_000_000)
-    seconds, rest = _divided(rest, 1_000_000)
+    parts, rest = [], micros
+    for unit in (86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000):
+        parts.append(pc.divide(rest, unit))
+        rest = pc.subtract(rest, pc.multiply(parts[-1], unit))
+    days, *others = parts
     sign = pc.if_else(pc.less(array.cast(pa.int64()), 0), "-", "")
-    clock = pc.binary_join_element_wise(*(_digits(part, 2) for part in (hours, minutes, seconds)), ":")
+    clock = pc.binary_join_element_wise(*(_digits(part, 2) for part in others), ":")
     whole = pc.binary_join_element_wise(sign, days.cast(pa.string()), "")
     return pc.binary_join_element_wise(whole, " ", clock, ".", _digits(rest, 6), "000", "")
-
-
-def _divided(values: pa.Array, by: int) -> tuple[pa.Array, pa.Array]:
-    quotient = pc.divide(values, by)
-    return quotient, pc.subtract(values, pc.multiply(quotient, by))
 
 
 def _digits(values: pa.Array, width: int) -> pa.Array:
@@ -237,25 +232,8 @@ def _nested(array: pa.Array) -> pa.Array:
     return json_values(array, _NESTED)
 
 
-def _nulls(array: pa.Array) -> pa.Array:
-    return pa.nulls(len(array), pa.large_string())
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_fixed_size_binary(kind)
-        or pa.types.is_binary_view(kind)
-    )
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+def _any(*tests: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType], bool]:
+    return lambda kind: any(test(kind) for test in tests)
 
 
 def _is(*kinds: pa.DataType) -> Callable[[pa.DataType], bool]:
@@ -271,8 +249,9 @@ def _number(type_id: int, member: str, kind: pa.DataType) -> Encoding:
 
 
 _STRING: Final = _as_text(_TYPE.STRING_TYPE, _text)
+_BINARY: Final = Encoding(_TYPE.BINARY_TYPE, "binaryVal", _cast(pa.large_binary()))
 _KINDS: Final[tuple[tuple[Callable[[pa.DataType], bool], Encoding], ...]] = (
-    (_is_text, _STRING),
+    (_any(_t.is_string, _t.is_large_string, _t.is_string_view), _STRING),
     (_is(pa.bool_()), _number(_TYPE.BOOLEAN_TYPE, "boolVal", pa.bool_())),
     (_is(pa.int8()), _number(_TYPE.TINYINT_TYPE, "byteVal", pa.int8())),
     (_is(pa.int16(), pa.uint8()), _number(_TYPE.SMALLINT_TYPE, "i16Val", pa.int16())),
@@ -281,13 +260,13 @@ _KINDS: Final[tuple[tuple[Callable[[pa.DataType], bool], Encoding], ...]] = (
     (_is(pa.uint64()), _as_text(_TYPE.DECIMAL_TYPE, _text)),
     (_is(pa.float64()), _number(_TYPE.DOUBLE_TYPE, "doubleVal", pa.float64())),
     (_is(pa.float16(), pa.float32()), Encoding(_TYPE.FLOAT_TYPE, "doubleVal", _floats)),
-    (_is_binary, Encoding(_TYPE.BINARY_TYPE, "binaryVal", _cast(pa.large_binary()))),
-    (pa.types.is_decimal, _as_text(_TYPE.DECIMAL_TYPE, decimal_text)),
-    (pa.types.is_date, _as_text(_TYPE.DATE_TYPE, _date)),
-    (pa.types.is_timestamp, _as_text(_TYPE.TIMESTAMP_TYPE, timestamp_text)),
-    (pa.types.is_duration, _as_text(_TYPE.STRING_TYPE, _interval)),
-    (_is_list, _as_text(_TYPE.ARRAY_TYPE, _nested)),
-    (pa.types.is_map, _as_text(_TYPE.MAP_TYPE, _nested)),
-    (pa.types.is_struct, _as_text(_TYPE.STRUCT_TYPE, _nested)),
-    (pa.types.is_null, _as_text(_TYPE.NULL_TYPE, _nulls)),
+    (_any(_t.is_binary, _t.is_large_binary, _t.is_fixed_size_binary, _t.is_binary_view), _BINARY),
+    (_t.is_decimal, _as_text(_TYPE.DECIMAL_TYPE, decimal_text)),
+    (_t.is_date, _as_text(_TYPE.DATE_TYPE, _date)),
+    (_t.is_timestamp, _as_text(_TYPE.TIMESTAMP_TYPE, timestamp_text)),
+    (_t.is_duration, _as_text(_TYPE.STRING_TYPE, _interval)),
+    (_any(_t.is_list, _t.is_large_list, _t.is_fixed_size_list), _as_text(_TYPE.ARRAY_TYPE, _nested)),
+    (_t.is_map, _as_text(_TYPE.MAP_TYPE, _nested)),
+    (_t.is_struct, _as_text(_TYPE.STRUCT_TYPE, _nested)),
+    (_t.is_null, _as_text(_TYPE.NULL_TYPE, _text)),
 )

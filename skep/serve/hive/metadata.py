@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from skep.serve.hive.sessions import SqlSession
     from skep_catalog.entities import TableEntry as Entry
 
-_TEXT, _INT, _SHORT, _BOOL = pa.string(), pa.int32(), pa.int16(), pa.bool_()
 _NULLABLE: Final = 1
 
 
@@ -58,70 +57,40 @@ _TYPES: Final = (
 _BY_NAME: Final = {kind.name: kind for kind in _TYPES}
 _OTHER: Final = SqlType("OTHER", 1111)
 
-CATALOGS: Final = pa.schema([("TABLE_CAT", _TEXT)])
-SCHEMAS: Final = pa.schema([("TABLE_SCHEM", _TEXT), ("TABLE_CATALOG", _TEXT)])
-TABLE_TYPES: Final = pa.schema([("TABLE_TYPE", _TEXT)])
-TABLES: Final = pa.schema(
-    [
-        *((name, _TEXT) for name in ("TABLE_CAT", "TABLE_SCHEM", "TABLE_NAME", "TABLE_TYPE", "REMARKS", "TYPE_CAT")),
-        *((name, _TEXT) for name in ("TYPE_SCHEM", "TYPE_NAME", "SELF_REFERENCING_COL_NAME", "REF_GENERATION")),
-    ]
-)
-COLUMNS: Final = pa.schema(
-    [
-        *((name, _TEXT) for name in ("TABLE_CAT", "TABLE_SCHEM", "TABLE_NAME", "COLUMN_NAME")),
-        ("DATA_TYPE", _INT),
-        ("TYPE_NAME", _TEXT),
-        *((name, _INT) for name in ("COLUMN_SIZE", "BUFFER_LENGTH", "DECIMAL_DIGITS", "NUM_PREC_RADIX", "NULLABLE")),
-        ("REMARKS", _TEXT),
-        ("COLUMN_DEF", _TEXT),
-        *((name, _INT) for name in ("SQL_DATA_TYPE", "SQL_DATETIME_SUB", "CHAR_OCTET_LENGTH", "ORDINAL_POSITION")),
-        *((name, _TEXT) for name in ("IS_NULLABLE", "SCOPE_CATALOG", "SCOPE_SCHEMA", "SCOPE_TABLE")),
-        ("SOURCE_DATA_TYPE", _SHORT),
-        ("IS_AUTO_INCREMENT", _TEXT),
-    ]
-)
-TYPE_INFO: Final = pa.schema(
-    [
-        ("TYPE_NAME", _TEXT),
-        ("DATA_TYPE", _INT),
-        ("PRECISION", _INT),
-        *((name, _TEXT) for name in ("LITERAL_PREFIX", "LITERAL_SUFFIX", "CREATE_PARAMS")),
-        ("NULLABLE", _SHORT),
-        ("CASE_SENSITIVE", _BOOL),
-        ("SEARCHABLE", _SHORT),
-        *((name, _BOOL) for name in ("UNSIGNED_ATTRIBUTE", "FIXED_PREC_SCALE", "AUTO_INCREMENT")),
-        ("LOCAL_TYPE_NAME", _TEXT),
-        ("MINIMUM_SCALE", _SHORT),
-        ("MAXIMUM_SCALE", _SHORT),
-        *((name, _INT) for name in ("SQL_DATA_TYPE", "SQL_DATETIME_SUB", "NUM_PREC_RADIX")),
-    ]
-)
-FUNCTION_ROWS: Final = pa.schema(
-    [
-        *((name, _TEXT) for name in ("FUNCTION_CAT", "FUNCTION_SCHEM", "FUNCTION_NAME", "REMARKS")),
-        ("FUNCTION_TYPE", _INT),
-        ("SPECIFIC_NAME", _TEXT),
-    ]
-)
-PRIMARY_KEYS: Final = pa.schema(
-    [
-        *((name, _TEXT) for name in ("TABLE_CAT", "TABLE_SCHEM", "TABLE_NAME", "COLUMN_NAME")),
-        ("KEQ_SEQ", _INT),
-        ("PK_NAME", _TEXT),
-    ]
-)
-CROSS_REFERENCE: Final = pa.schema(
-    [
-        *((name, _TEXT) for name in ("PKTABLE_CAT", "PKTABLE_SCHEM", "PKTABLE_NAME", "PKCOLUMN_NAME")),
-        *((name, _TEXT) for name in ("FKTABLE_CAT", "FKTABLE_SCHEM", "FKTABLE_NAME", "FKCOLUMN_NAME")),
-        *((name, _INT) for name in ("KEQ_SEQ", "UPDATE_RULE", "DELETE_RULE")),
-        *((name, _TEXT) for name in ("FK_NAME", "PK_NAME")),
-        ("DEFERRABILITY", _INT),
-    ]
-)
+
+def _columns_named(text: str) -> pa.Schema:
+    """Columns by name; those with a type behind a colon are of that one, the others texts."""
+    parts = (word.partition(":") for word in text.split())
+    return pa.schema([(name, kind or "string") for name, _, kind in parts])
 
 
+CATALOGS: Final = _columns_named("TABLE_CAT")
+SCHEMAS: Final = _columns_named("TABLE_SCHEM TABLE_CATALOG")
+TABLE_TYPES: Final = pa.table({"TABLE_TYPE": ["TABLE", "VIEW"]})
+TABLES: Final = _columns_named(
+    "TABLE_CAT TABLE_SCHEM TABLE_NAME TABLE_TYPE REMARKS TYPE_CAT TYPE_SCHEM TYPE_NAME SELF_REFERENCING_COL_NAME"
+    " REF_GENERATION"
+)
+COLUMNS: Final = _columns_named(
+    "TABLE_CAT TABLE_SCHEM TABLE_NAME COLUMN_NAME DATA_TYPE:int32 TYPE_NAME COLUMN_SIZE:int32 BUFFER_LENGTH:int32"
+    " DECIMAL_DIGITS:int32 NUM_PREC_RADIX:int32 NULLABLE:int32 REMARKS COLUMN_DEF SQL_DATA_TYPE:int32"
+    " SQL_DATETIME_SUB:int32 CHAR_OCTET_LENGTH:int32 ORDINAL_POSITION:int32 IS_NULLABLE SCOPE_CATALOG SCOPE_SCHEMA"
+    " SCOPE_TABLE SOURCE_DATA_TYPE:int16 IS_AUTO_INCREMENT"
+)
+TYPE_INFO: Final = _columns_named(
+    "TYPE_NAME DATA_TYPE:int32 PRECISION:int32 LITERAL_PREFIX LITERAL_SUFFIX CREATE_PARAMS NULLABLE:int16"
+    " CASE_SENSITIVE:bool SEARCHABLE:int16 UNSIGNED_ATTRIBUTE:bool FIXED_PREC_SCALE:bool AUTO_INCREMENT:bool"
+    " LOCAL_TYPE_NAME MINIMUM_SCALE:int16 MAXIMUM_SCALE:int16 SQL_DATA_TYPE:int32 SQL_DATETIME_SUB:int32"
+    " NUM_PREC_RADIX:int32"
+)
+FUNCTION_ROWS: Final = _columns_named(
+    "FUNCTION_CAT FUNCTION_SCHEM FUNCTION_NAME REMARKS FUNCTION_TYPE:int32 SPECIFIC_NAME"
+)
+PRIMARY_KEYS: Final = _columns_named("TABLE_CAT TABLE_SCHEM TABLE_NAME COLUMN_NAME KEQ_SEQ:int32 PK_NAME")
+CROSS_REFERENCE: Final = _columns_named(
+    "PKTABLE_CAT PKTABLE_SCHEM PKTABLE_NAME PKCOLUMN_NAME FKTABLE_CAT FKTABLE_SCHEM FKTABLE_NAME FKCOLUMN_NAME"
+    " KEQ_SEQ:int32 UPDATE_RULE:int32 DELETE_RULE:int32 FK_NAME PK_NAME DEFERRABILITY:int32"
+)
 _WILD: Final = {"%": ".*", "*": ".*", ".*": ".*", "_": "."}
 
 
@@ -153,16 +122,11 @@ def _databases(session: SqlSession, pattern: str | None) -> list[str]:
     return [name for name in session.lake.metastore.databases() if fits(name)]
 
 
-def _entries(session: SqlSession, schema: str | None, table: str | None) -> Iterator[Entry]:
-    fits = matcher(table)
+def _entries(session: SqlSession, schema: str | None, table: str | None, *, views: bool = False) -> Iterator[Entry]:
+    fits, metastore = matcher(table), session.lake.metastore
     for database in _databases(session, schema):
-        yield from (entry for entry in session.lake.entries(database) if fits(entry.name))
-
-
-def _views(session: SqlSession, schema: str | None, table: str | None) -> Iterator[Entry]:
-    fits = matcher(table)
-    for database in _databases(session, schema):
-        yield from (entry for entry in view_entries(session.lake.metastore, database) if fits(entry.name))
+        found = view_entries(metastore, database) if views else session.lake.entries(database)
+        yield from (entry for entry in found if fits(entry.name))
 
 
 def schemas(session: SqlSession, pattern: str | None) -> pa.Table:
@@ -180,15 +144,10 @@ def tables(session: SqlSession, schema: str | None, table: str | None, types: Se
             for entry in _entries(session, schema, table)
         ]
     if "VIEW" in wanted:
-        rows += [["", view.database, view.name, "VIEW", ""] for view in _views(session, schema, table)]
+        rows += [["", view.database, view.name, "VIEW", ""] for view in _entries(session, schema, table, views=True)]
     if "VIEW" in wanted and matcher(schema)(""):
         rows += [["", "", name, "VIEW", ""] for name in session.views if matcher(table)(name)]
     return made(TABLES, rows)
-
-
-def table_types() -> pa.Table:
-    """What there is."""
-    return made(TABLE_TYPES, [["TABLE"], ["VIEW"]])
 
 
 def columns(session: SqlSession, schema: str | None, table: str | None, column: str | None) -> pa.Table:
@@ -196,7 +155,7 @@ def columns(session: SqlSession, schema: str | None, table: str | None, column: 
     fits = matcher(column)
     rows = (
         _column_row(entry, number, name, kind, comment)
-        for entry in chain(_entries(session, schema, table), _views(session, schema, table))
+        for entry in chain(_entries(session, schema, table), _entries(session, schema, table, views=True))
         for number, (name, kind, comment) in enumerate(_columns_of(entry), 1)
         if fits(name)
     )

@@ -11,26 +11,11 @@ from sqlglot import exp
 
 from skep_format.errors import InputError, SkepError
 from skep_format.options import mask
+from skep_sql.parsing import statements as sql
 from skep_sql.parsing.paths import path_of
-from skep_sql.parsing.statements import (
-    Call,
-    CreateView,
-    Describe,
-    DescribeQuery,
-    Drop,
-    Explain,
-    Query,
-    ResetOption,
-    SetOption,
-    Show,
-    Statement,
-    Uncache,
-    Use,
-    words_of_kind,
-)
 
-_READS: Final = (Query, Show, Describe, DescribeQuery, Explain, Use, SetOption, ResetOption, CreateView, Uncache)
-_ANSWERS_ROWS: Final = (Query, Show, Describe, DescribeQuery, Explain, SetOption, Call)
+_ANSWERS_ROWS: Final = (sql.Query, sql.Show, sql.Describe, sql.DescribeQuery, sql.Explain, sql.SetOption, sql.Call)
+_READS: Final = (*_ANSWERS_ROWS, sql.Use, sql.ResetOption, sql.CreateView, sql.Uncache)  # of calls those that show
 _JAVA: Final = frozenset({"reflect", "java_method", "try_reflect"})
 _TEXT: Final = re.compile(r"'(?:[^'\\]|\\.)*'?|\"(?:[^\"\\]|\\.)*\"?", re.DOTALL)
 _LONGEST: Final = 2000
@@ -40,27 +25,27 @@ class RightMissingError(SkepError):
     """The user may not do this."""
 
 
-def changes_nothing(statement: Statement, views: Collection[str] = ()) -> bool:
+def changes_nothing(statement: sql.Statement, views: Collection[str] = ()) -> bool:
     """Whether it leaves tables, files and the metastore as they are. Settings and `views` are those of the session."""
-    if isinstance(statement, Drop):
+    if isinstance(statement, sql.Drop):
         return statement.kind == "view" and str(statement.name).lower() in views
-    if isinstance(statement, CreateView):
+    if isinstance(statement, sql.CreateView):
         return statement.temporary
-    if isinstance(statement, Call):
+    if isinstance(statement, sql.Call):
         return statement.name.startswith("show_")
     return isinstance(statement, _READS)
 
 
-def answers_rows(statement: Statement) -> bool:
+def answers_rows(statement: sql.Statement) -> bool:
     """Whether there is a result set, an empty one too."""
     return isinstance(statement, _ANSWERS_ROWS)
 
 
-def check_right(statement: Statement, user: str, may_write: bool, views: Collection[str] = ()) -> None:
+def check_right(statement: sql.Statement, user: str, may_write: bool, views: Collection[str] = ()) -> None:
     """RightMissingError for what the user may not do; InputError for functions that reach beyond SQL."""
     if not may_write and not changes_nothing(statement, views):
         raise RightMissingError(
-            f"{user or 'anonymous'} may read, and not write: {words_of_kind(statement)} is refused",
+            f"{user or 'anonymous'} may read, and not write: {sql.words_of_kind(statement)} is refused",
             hint="users with the right `write` may; without users the server's option --anonymous-writes",
         )
     for node in _expressions(statement):
@@ -87,9 +72,9 @@ def _expressions(value: Any) -> Iterator[Any]:
             yield from _expressions(each)
 
 
-def shown(text: str, statement: Statement | None = None) -> str:
+def shown(text: str, statement: sql.Statement | None = None) -> str:
     """A statement as logs may show it: without the texts in it, which may be secrets, and not too long."""
-    if isinstance(statement, SetOption) and statement.key is not None and statement.value is not None:
+    if isinstance(statement, sql.SetOption) and statement.key is not None and statement.value is not None:
         return f"SET {statement.key}={mask(statement.key, statement.value)}"
     if statement is None and text.lstrip()[:4].lower() == "set ":
         return "SET …"

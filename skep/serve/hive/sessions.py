@@ -195,15 +195,16 @@ class SqlSession:
     @property
     def is_busy(self) -> bool:
         """Whether a statement runs or waits."""
+        return any(not operation.state.is_final for operation in self._listed())
+
+    def _listed(self) -> list[HiveOperation]:
         with self._guard:
-            return any(not operation.state.is_final for operation in self.operations.values())
+            return list(self.operations.values())
 
     def sweep(self, idle_operation_seconds: float) -> None:
         """Ends statements that took too long, and operations that nobody reads."""
         now = time.monotonic()
-        with self._guard:
-            listed = list(self.operations.values())
-        for operation in listed:
+        for operation in self._listed():
             if operation.is_overdue:
                 operation.cancel(OperationState.TIMED_OUT)
             if operation.state.is_final and now - operation.last_used > idle_operation_seconds:
@@ -213,9 +214,8 @@ class SqlSession:
         """Cancels and frees all operations."""
         with self._guard:
             self._closed = True
-            listed = list(self.operations.values())
-            self.operations.clear()
-        for operation in listed:
+            listed, self.operations = self.operations, {}
+        for operation in listed.values():
             operation.close()
 
 

@@ -41,17 +41,12 @@ def kept_password(password: str) -> str:
 
 def kept_token(token: str) -> str:
     """The same of a long random token: its digest, which is looked up at no cost."""
-    return f"sha256${_digest(token)}"
+    return f"sha256${digest(token)}"
 
 
-def _digest(text: str) -> str:
+def digest(text: str) -> str:
+    """By which tokens are compared and looked up: the time taken shows nothing of them."""
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    user: User
-    kept: str
 
 
 class Users:
@@ -103,19 +98,18 @@ class _FileUsers:
         entries = list(_entries(lines, str(path)))
         if not entries:
             raise InputError(f"the file of users {path} names no user", option="--users-file")
-        self._entries = {entry.user.name: entry for entry in entries}
-        self._tokens = {entry.kept: entry.user for entry in entries if entry.kept.startswith("sha256$")}
+        self._entries = {user.name: (user, kept) for user, kept in entries}
+        self._tokens = {kept: user for user, kept in entries if kept.startswith("sha256$")}
         self._nobody = kept_password(secrets.token_hex(16))
 
     def __call__(self, name: str, password: str) -> User | None:
         if not name:
             return self._tokens.get(kept_token(password))  # by a digest: the time taken shows nothing of the token
-        entry = self._entries.get(name)
-        kept = entry.kept if entry is not None else self._nobody  # an unknown name takes as long as a wrong password
-        return entry.user if _fits(password, kept) and entry is not None else None
+        user, kept = self._entries.get(name, (None, self._nobody))  # an unknown name takes as long as a wrong password
+        return user if _fits(password, kept) else None
 
 
-def _entries(lines: Iterable[str], path: str) -> Iterable[_Entry]:
+def _entries(lines: Iterable[str], path: str) -> Iterable[tuple[User, str]]:
     seen: set[str] = set()
     for number, line in enumerate(lines, 1):
         text = line.partition("#")[0].strip()
@@ -131,7 +125,7 @@ def _entries(lines: Iterable[str], path: str) -> Iterable[_Entry]:
         if found["name"] in seen:
             raise InputError(f"{path}, line {number}: user {found['name']} occurs twice", found=found["name"])
         seen.add(found["name"])
-        yield _Entry(User(found["name"], found["right"] == "write"), found["kept"])
+        yield User(found["name"], found["right"] == "write"), found["kept"]
 
 
 _KEPT: Final = re.compile(r"scrypt\$[0-9a-f]{32}\$[0-9a-f]{128}|sha256\$[0-9a-f]{64}")
@@ -140,7 +134,7 @@ _KEPT: Final = re.compile(r"scrypt\$[0-9a-f]{32}\$[0-9a-f]{128}|sha256\$[0-9a-f]
 def _fits(password: str, kept: str) -> bool:
     kind, _, rest = kept.partition("$")
     if kind == "sha256":
-        return hmac.compare_digest(_digest(password), rest)
+        return hmac.compare_digest(digest(password), rest)
     salt, _, wanted = rest.partition("$")
     given = hashlib.scrypt(password.encode("utf-8", "surrogateescape"), salt=bytes.fromhex(salt), **_SCRYPT)
     return hmac.compare_digest(given.hex(), wanted)
