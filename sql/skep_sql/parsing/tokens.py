@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
 
 import sqlglot
 from sqlglot import exp
@@ -16,6 +16,7 @@ from skep_sql.parsing.written import as_written
 from skep_sql.protocols import SPARK_CATALOG
 from skep_table.query.filters.text import SqlDialect, parse_reason
 
+T = TypeVar("T")
 _OPEN: Final = {"(": 1, "[": 1, ")": -1, "]": -1}
 
 
@@ -113,7 +114,7 @@ class Cursor:
         if self.token is not None:
             raise self.fail("the end of the statement")
 
-    # -- names and literals
+    # -- names
 
     def identifier(self, expected: str = "a name") -> str:
         """One name, in backticks or bare."""
@@ -138,14 +139,39 @@ class Cursor:
             parts = parts[1:]
         return Name(parts, line, column)
 
-    def names(self) -> tuple[str, ...]:
-        """Names in parentheses, commas between them."""
-        self.need("(")
-        found = [self.identifier("a column")]
+    def dotted(self, expected: str) -> str:
+        """A path as one text."""
+        return ".".join(self.path(expected))
+
+    def column_name(self) -> str:
+        """The name of a column."""
+        return self.identifier("a column")
+
+    def column_path(self) -> str:
+        """The name of a column, which may be within structs."""
+        return self.dotted("a column")
+
+    # -- lists
+
+    def listed(self, read: Callable[[], T]) -> tuple[T, ...]:
+        """What `read` reads, once or more often, with commas between."""
+        found = [read()]
         while self.take(","):
-            found.append(self.identifier("a column"))
-        self.need(")")
+            found.append(read())
         return tuple(found)
+
+    def enclosed(self, read: Callable[[], T]) -> tuple[T, ...]:
+        """The same in parentheses."""
+        self.need("(")
+        found = self.listed(read)
+        self.need(")")
+        return found
+
+    def listed_or_enclosed(self, read: Callable[[], T]) -> tuple[T, ...]:
+        """The same with parentheses or without."""
+        return self.enclosed(read) if self.peek("(") else self.listed(read)
+
+    # -- literals
 
     def string(self, expected: str = "a text in quotes") -> str:
         """A text in quotes."""
