@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-import pyarrow as pa
 from sqlglot import exp
 
 from skep_format.errors import UnsupportedError
@@ -25,7 +24,6 @@ from skep_sql.session import Session
 from skep_table.query.filters.text import SqlDialect
 from skep_table.write.result import WriteResult
 
-_TEXT: Final = pa.string()
 _CHANGES: Final = (st.Insert, st.Update, st.Delete, st.Merge, st.AlterTable, st.Truncate)
 
 
@@ -37,26 +35,23 @@ def run(session: Session, statement: st.Statement) -> Answer:
     if isinstance(statement, st.Unsupported):
         raise UnsupportedError(f"{statement.what} is not supported", hint=statement.hint)
     found = _EFFECTS[type(statement)](session, statement)
-    return found or Answer()
+    return Answer(writes=(found,)) if isinstance(found, WriteResult) else found or Answer()
 
 
 def _drop(session: Session, statement: st.Drop) -> None:
-    if statement.kind == "view":
-        drop_view(session, statement)
-    else:
-        drop(statement, session.scope)
+    (drop_view if statement.kind == "view" else drop)(session, statement)
 
 
 def _set(session: Session, statement: st.SetOption) -> Answer:
-    columns, settings = [("key", _TEXT), ("value", _TEXT)], session.settings
+    settings = session.settings
     if statement.key is None:
-        return answer(columns, settings.items())
+        return answer("key, value", settings.items())
     if statement.value is None:
         value = settings.get(statement.key)
-        return answer(columns, [(statement.key, "<undefined>" if value is None else value)])
+        return answer("key, value", [(statement.key, "<undefined>" if value is None else value)])
     settings.set(statement.key, statement.value)
     settings.policy  # noqa: B018 - a wrong policy is refused now
-    return answer(columns, [(statement.key, statement.value)])
+    return answer("key, value", [(statement.key, statement.value)])
 
 
 def _refresh(session: Session, statement: st.Refresh) -> None:
@@ -82,7 +77,7 @@ def _explain(session: Session, statement: st.Explain) -> Answer:
     if query is not None:
         bound = session.bound(query)
         lines.append(session.engine.explained(bound.query, bound.relations))
-    return answer([("plan", _TEXT)], [("\n".join(lines),)])
+    return answer("plan", [("\n".join(lines),)])
 
 
 def _query_of(statement: st.Statement) -> exp.Query | None:
@@ -101,33 +96,29 @@ def _query_of(statement: st.Statement) -> exp.Query | None:
     return None
 
 
-def _written(result: WriteResult | None) -> Answer:
-    return Answer(writes=() if result is None else (result,))
-
-
-_EFFECTS: Final[Mapping[type, Callable[[Session, Any], Answer | None]]] = {
-    st.CreateTable: lambda s, x: Answer(writes=create_table(x, s.scope, s.engine, s.settings)),
-    st.CreateDatabase: lambda s, x: create_database(x, s.catalog),
+_EFFECTS: Final[Mapping[type, Callable[[Session, Any], Answer | WriteResult | None]]] = {
+    st.CreateTable: create_table,
+    st.CreateDatabase: create_database,
     st.CreateView: create_view,
     st.CreateFilesView: create_files_view,
     st.Drop: _drop,
-    st.Truncate: lambda s, x: _written(truncate(x, s.scope, s.settings)),
-    st.Show: lambda s, x: show(x, s),
-    st.Describe: lambda s, x: describe(x, s),
-    st.DescribeQuery: lambda s, x: describe_query(x, s),
-    st.Use: lambda s, x: use(x, s.catalog),
+    st.Truncate: truncate,
+    st.Show: show,
+    st.Describe: describe,
+    st.DescribeQuery: describe_query,
+    st.Use: use,
     st.SetOption: _set,
     st.ResetOption: lambda s, x: s.settings.reset(x.key),
-    st.Insert: lambda s, x: _written(run_insert(x, s.scope, s.engine, s.settings)),
-    st.Update: lambda s, x: _written(run_update(x, s.scope, s.engine, s.settings.hoodie)),
-    st.Delete: lambda s, x: _written(run_delete(x, s.scope, s.engine, s.settings.hoodie)),
-    st.Merge: lambda s, x: _written(run_merge(x, s.scope, s.engine, s.settings.hoodie)),
-    st.AlterTable: lambda s, x: alter(x, s.scope, s.settings),
-    st.Call: lambda s, x: call(x, s.scope, s.settings),
+    st.Insert: run_insert,
+    st.Update: lambda s, x: run_update(x, s.scope, s.engine, s.settings.hoodie),
+    st.Delete: lambda s, x: run_delete(x, s.scope, s.engine, s.settings.hoodie),
+    st.Merge: lambda s, x: run_merge(x, s.scope, s.engine, s.settings.hoodie),
+    st.AlterTable: alter,
+    st.Call: call,
     st.Explain: _explain,
     st.Refresh: _refresh,
     st.Uncache: _uncache,
-    st.CreateIndex: lambda s, x: create_index(x, s.scope, s.settings),
-    st.DropIndex: lambda s, x: drop_index(x, s.scope, s.settings),
-    st.RefreshIndex: lambda s, x: refresh_index(x, s.scope),
+    st.CreateIndex: create_index,
+    st.DropIndex: drop_index,
+    st.RefreshIndex: refresh_index,
 }

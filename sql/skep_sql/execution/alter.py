@@ -23,10 +23,11 @@ from skep_format.schema.policy import SCHEMA_ON_READ
 from skep_format.schema.types import Field, Schema, parse_type, type_text
 from skep_format.timeline.metadata import WriteOperation
 from skep_sql.answer import Answer
-from skep_sql.bind import Scope, look_up, table_to_change
+from skep_sql.bind import look_up, table_to_change
 from skep_sql.execution.tables import drop_partitions, partition_paths
 from skep_sql.parsing.statements import AlterTable, ColumnSpec
-from skep_sql.protocols import TargetTable
+from skep_sql.protocols import TableCatalog, TargetTable
+from skep_sql.session import Session
 from skep_sql.settings import SessionSettings
 from skep_sql.types import arrow_field
 from skep_table.write.planning.options import EMPTY_COMMITS
@@ -34,30 +35,31 @@ from skep_table.write.planning.settings import path_settings
 from skep_table.write.result import WriteResult
 
 
-def alter(statement: AlterTable, scope: Scope, settings: SessionSettings) -> Answer:
+def alter(session: Session, statement: AlterTable) -> Answer | None:
     """UnsupportedError for changes that are not built."""
-    catalog = scope.catalog
-    table_to_change(scope, statement.name)
+    catalog = session.catalog
+    table_to_change(session.scope, statement.name)
     full = look_up(catalog, statement.name)
     if statement.action == "rename":
         new = statement.new_name
         assert new is not None
         database = full.partition(".")[0]
         catalog.rename_table(full, str(new) if len(new.parts) > 1 else f"{database}.{new}")
-        return Answer()
-    if statement.action in ("set properties", "unset properties"):
-        _properties(statement, scope, full)
-        return Answer()
-    if statement.action == "drop partition":
+    elif statement.action in ("set properties", "unset properties"):
+        _properties(statement, catalog, full)
+    elif statement.action == "drop partition":
         target = catalog.table(full)
-        dropped = (drop_partitions(partition, target, settings) for partition in statement.partitions)
+        dropped = (drop_partitions(session, partition, target) for partition in statement.partitions)
         return Answer(writes=tuple(write for write in dropped if write is not None))
-    if statement.action in ("add columns", "rename column", "drop column", "alter column"):
-        return Answer(writes=_columns(statement, scope.catalog.table(full), settings, full))
-    if statement.action == "add partition":
-        _check_partitions(statement, scope, full)
-        return Answer()
-    raise UnsupportedError(f"ALTER TABLE … {statement.action.upper()} is not supported", table=full)
+    elif statement.action in ("add columns", "rename column", "drop column", "alter column"):
+        return Answer(writes=_columns(statement, catalog.table(full), session.settings, full))
+    elif statement.action == "add partition":  # comes with its first row: until then nothing needs to be there
+        table = catalog.table(full).hudi
+        for partition in statement.partitions:
+            partition_paths(partition, table, full)
+    else:
+        raise UnsupportedError(f"ALTER TABLE … {statement.action.upper()} is not supported", table=full)
+    return None
 
 
 def _columns(
@@ -135,8 +137,7 @@ def _refuse_required(column: ColumnSpec, full: str) -> None:
         )
 
 
-def _properties(statement: AlterTable, scope: Scope, full: str) -> None:
-    catalog = scope.catalog
+def _properties(statement: AlterTable, catalog: TableCatalog, full: str) -> None:
     paths = path_settings(statement.properties)
     hoodie = [key for key in statement.properties if key.startswith("hoodie.") and key not in paths]
     fixed = [
@@ -184,10 +185,3 @@ def _add_columns(statement: AlterTable, target: TargetTable, settings: SessionSe
         fields.append(arrow_field(column))
     options = {**settings.hoodie, EMPTY_COMMITS.key: "true"}
     return target.write(WriteOperation.INSERT, pa.schema([*schema, *fields]).empty_table(), options)
-
-
-def _check_partitions(statement: AlterTable, scope: Scope, full: str) -> None:
-    """A partition of a Hudi table comes with its first row; until then nothing needs to be there."""
-    table = scope.catalog.table(full).hudi
-    for partition in statement.partitions:
-        partition_paths(partition, table, full)

@@ -8,12 +8,11 @@ from typing import Any, Final
 from skep_format.errors import InputError, UnsupportedError
 from skep_format.nearest import did_you_mean
 from skep_sql.answer import Answer, answer
-from skep_sql.bind import Scope
 from skep_sql.parsing.statements import Call
 from skep_sql.procedures import bootstraps, commits, copies, files, metadata, repairs, savepoints, services
 from skep_sql.procedures.contract import REQUIRED, Argument, Context, Procedure, Rows, procedure
 from skep_sql.procedures.refused import REFUSED
-from skep_sql.settings import SessionSettings
+from skep_sql.session import Session
 
 
 @procedure("help(cmd?) -> result")
@@ -44,7 +43,7 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
 } | {"help": _help}
 
 
-def call(statement: Call, scope: Scope, settings: SessionSettings) -> Answer:
+def call(session: Session, statement: Call) -> Answer:
     """UnsupportedError for procedures of Hudi's that are not built, InputError for unknown ones and wrong arguments."""
     found = PROCEDURES.get(statement.name)
     if found is None:
@@ -56,7 +55,7 @@ def call(statement: Call, scope: Scope, settings: SessionSettings) -> Answer:
             hint=meant or f"there are: {', '.join(sorted(PROCEDURES))}",
             found=statement.name,
         )
-    context = Context(scope, settings, _arguments(statement, found))
+    context = Context(session, _arguments(statement, found))
     return answer(found.columns, found.run(context))
 
 

@@ -57,5 +57,5 @@ def _run_bootstrap(context: Context) -> Rows:
         "location": str(context["base_path"]),
         "properties": properties,
     }
-    context.scope.catalog.bootstrap(str(context["table"]), str(context["bootstrap_path"]), options, **described)
+    context.session.catalog.bootstrap(str(context["table"]), str(context["bootstrap_path"]), options, **described)
     return [[0]]

@@ -9,23 +9,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
-import pyarrow as pa
-
 from skep_format.errors import InputError
 from skep_format.instant_time import CompletionTime, InstantTime
 from skep_format.timeline.instant import Instant
 from skep_format.timeline.metadata import CommitMetadata
 from skep_format.timeline.timeline import completion_times
-from skep_sql.bind import Scope, look_up
+from skep_sql.answer import Column, columns_of
+from skep_sql.bind import look_up
 from skep_sql.parsing.statements import Name
 from skep_sql.protocols import TargetTable
-from skep_sql.settings import SessionSettings
+from skep_sql.session import Session
 from skep_table.table import HudiTable
 
 T = TypeVar("T")
 REQUIRED: Final = object()
 
-Column = tuple[str, pa.DataType]
 Rows = Sequence[Sequence[object]]
 
 
@@ -46,8 +44,7 @@ class Argument:
 class Context:
     """What a procedure works with."""
 
-    scope: Scope
-    settings: SessionSettings
+    session: Session
     given: Mapping[str, Any]
 
     def __getitem__(self, name: str) -> Any:
@@ -56,7 +53,7 @@ class Context:
     @property
     def target(self) -> TargetTable:
         """The table that the argument names."""
-        return self.scope.catalog.table(self.full_name)
+        return self.session.catalog.table(self.full_name)
 
     @property
     def table(self) -> HudiTable:
@@ -71,7 +68,7 @@ class Context:
     @property
     def full_name(self) -> str:
         """Of the table that the argument names. NoSuchTableError where there is none."""
-        return look_up(self.scope.catalog, Name.of(str(self["table"])))
+        return look_up(self.session.catalog, Name.of(str(self["table"])))
 
     def limited(self, rows: Sequence[T]) -> Sequence[T]:
         """As many as the argument `limit` allows; a negative one allows all."""
@@ -80,7 +77,7 @@ class Context:
     def options(self, named: Mapping[str, str] | None = None) -> dict[str, str]:
         """The session's options, those of arguments that stand for one (argument → option), and those of the argument
         `options`, texts as `key=value,key=value`. InputError for one without a value."""
-        found = dict(self.settings.hoodie)
+        found = dict(self.session.settings.hoodie)
         found |= {key: str(self[name]) for name, key in (named or {}).items() if self[name] is not None}
         for pair in str(self.given.get("options") or "").split(","):
             key, separator, value = pair.partition("=")
@@ -109,9 +106,7 @@ def procedure(signature: str) -> Callable[[Callable[[Context], Rows]], Procedure
     What has no type is a text. `?`: null by default. `!`: known, and refused with any other value than the default.
     """
     name, arguments, columns = re.fullmatch(r"(\w+)\((.*?)\) -> (.*)", " ".join(signature.split())).groups()  # type: ignore[union-attr]
-    return partial(
-        Procedure, name, tuple(map(_argument, arguments.split(", "))), tuple(map(_column, columns.split(", ")))
-    )
+    return partial(Procedure, name, tuple(map(_argument, arguments.split(", "))), columns_of(columns))
 
 
 def _argument(text: str) -> Argument:
@@ -120,20 +115,8 @@ def _argument(text: str) -> Argument:
     return Argument(name, type(default) if given else _ARGUMENT_KINDS[kind], default, not is_refused)
 
 
-def _column(text: str) -> Column:
-    name, _, kind = text.partition(":")
-    return name, _COLUMN_KINDS[kind]
-
-
 _ARGUMENT: Final = re.compile(r"(\w+)(?::(\w+))?(?:=(.*?))?(\?)?(!)?")
 _ARGUMENT_KINDS: Final = {None: str, "int": int}
-_COLUMN_KINDS: Final = {
-    "": pa.string(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "boolean": pa.bool_(),
-    "double": pa.float64(),
-}
 
 
 def completed_times(table: HudiTable) -> dict[InstantTime, CompletionTime]:

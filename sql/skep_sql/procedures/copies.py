@@ -42,7 +42,7 @@ def _copy_to_table(context: Context) -> Rows:
     rows = context.target.rows(**_request(context)).to_arrow()
     chosen = [part.strip() for part in str(context["columns"] or "").split(",") if part.strip()]
     data = rows.select(chosen or [each for each in rows.schema.names if not each.startswith("_hoodie_")])
-    catalog = context.scope.catalog
+    catalog = context.session.catalog
     if catalog.facts(name) is None:
         with catalog.new_table(name, data.schema, managed=True) as made:
             made.write(WriteOperation.BULK_INSERT, data, context.options())
@@ -58,7 +58,7 @@ def _copy_to_table(context: Context) -> Rows:
     end_instance_time='', as_of_instant='', replace=False, global=False!) -> status:int""")
 def _copy_to_view(context: Context) -> Rows:
     """A temporary view of the read; it reads the table again with each query, as a view does."""
-    views: Any = context.scope.views
+    views = context.session.views
     name = str(context["view_name"]).lower()
     if name in views and not context["replace"]:
         raise EntryExistsError(f"temporary view {name} already exists", hint="replace => true")

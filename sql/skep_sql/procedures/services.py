@@ -93,7 +93,7 @@ def _truncate(context: Context) -> Rows:
         paths = str(context["partitions"]).split(",")
         target.commit(lambda writer: writer.delete_partitions(paths), context.options())
         return [["SUCCESS", "0"]]
-    truncate(Truncate(Name(tuple(target.name.split(".")))), context.scope, context.settings)
+    truncate(context.session, Truncate(Name(tuple(target.name.split(".")))))
     return [["SUCCESS", "0"]]
 
 

@@ -317,26 +317,17 @@ class Translator:
     def _like(self, node: Node) -> EngineValue:
         check_only(node, "this", "expression", "negate")
         value, pattern = self.value(node.this), self.value(node.expression)
-        if (
-            value.type != pa.string()
-            or pattern.literal is None
-            or pattern.type != pa.string()
-            or "\\" in pattern.literal
-        ):
-            raise differs(node)
-        text, name = f"({value.text} LIKE {pattern.text})", "{} LIKE {}"
+        is_text = value.type == pa.string()
+        if isinstance(node, exp.RegexpLike):
+            if not is_text or pattern.literal is None or not is_plain_pattern(pattern.literal):
+                raise differs(node, "a pattern")
+            text, name = f"rlike({value.text}, {pattern.text})", "RLIKE({}, {})"
+        else:
+            if not is_text or pattern.literal is None or pattern.type != pa.string() or "\\" in pattern.literal:
+                raise differs(node)
+            text, name = f"({value.text} LIKE {pattern.text})", "{} LIKE {}"
         if node.args.get("negate"):
-            text, name = f"(NOT {text})", "(NOT {} LIKE {})"
-        return made(text, pa.bool_(), name, value, pattern)
-
-    def _matches(self, node: Node) -> EngineValue:
-        check_only(node, "this", "expression", "negate")
-        value, pattern = self.value(node.this), self.value(node.expression)
-        if value.type != pa.string() or pattern.literal is None or not is_plain_pattern(pattern.literal):
-            raise differs(node, "a pattern")
-        text, name = f"rlike({value.text}, {pattern.text})", "RLIKE({}, {})"
-        if node.args.get("negate"):
-            text, name = f"(NOT {text})", "(NOT RLIKE({}, {}))"
+            text, name = f"(NOT {text})", f"(NOT {name})"
         return made(text, pa.bool_(), name, value, pattern)
 
     # -- choices
@@ -578,25 +569,17 @@ _ROUNDING: Final = ("round", "floor", "ceil", "ceiling")
 _OF_UNITS: Final = ("extract", "dateadd", "date_add", "datediff", "date_diff")
 _OF_DAYS: Final = ("year", "quarter", "month", "week", "day")
 _TRANSLATIONS: Final[Mapping[type, Callable[[Translator, Any], EngineValue]]] = {
-    exp.Anonymous: Translator._call,
+    **dict.fromkeys((exp.Anonymous, exp.Substring, exp.Trim, exp.Overlay, exp.Extract), Translator._call),
     **dict.fromkeys(SIGNS_OF_CALLS, Translator._call),
-    exp.Add: Translator._moved,
-    exp.Sub: Translator._moved,
-    exp.Substring: Translator._call,
-    exp.Trim: Translator._call,
-    exp.Overlay: Translator._call,
-    exp.Extract: Translator._call,
-    exp.Column: Translator._column,
-    exp.Identifier: Translator._column,
-    exp.Dot: Translator._column,
+    **dict.fromkeys((exp.Add, exp.Sub), Translator._moved),
+    **dict.fromkeys((exp.Column, exp.Identifier, exp.Dot), Translator._column),
     exp.Paren: Translator._paren,
     exp.Literal: Translator._literal,
     exp.HexString: Translator._bytes,
     exp.Boolean: Translator._boolean,
     exp.Null: Translator._null,
     exp.Neg: Translator._neg,
-    exp.And: Translator._logic,
-    exp.Or: Translator._logic,
+    **dict.fromkeys((exp.And, exp.Or), Translator._logic),
     exp.Not: Translator._not,
     **dict.fromkeys(_COMPARISONS, Translator.comparison),
     exp.Is: Translator._is,
@@ -604,12 +587,10 @@ _TRANSLATIONS: Final[Mapping[type, Callable[[Translator, Any], EngineValue]]] = 
     exp.In: Translator._in,
     exp.Exists: Translator._exists,
     exp.Subquery: Translator._scalar,
-    exp.Like: Translator._like,
-    exp.RegexpLike: Translator._matches,
+    **dict.fromkeys((exp.Like, exp.RegexpLike), Translator._like),
     exp.Case: Translator._case,
     exp.If: Translator._if,
-    exp.Cast: Translator._cast,
-    exp.TryCast: Translator._cast,
+    **dict.fromkeys((exp.Cast, exp.TryCast), Translator._cast),
     exp.Bracket: Translator._element,
     exp.Filter: Translator._filter,
     exp.Window: Translator._window,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,7 +32,7 @@ from skep_table.write.tags import NEW_KEY
 from skep_writer.edge import collect_arrow, map_frame, slots, small_batches
 from skep_writer.writing.estimate import few_rows, fitting_batches, is_small
 from skep_writer.writing.tagging import tag
-from skep_writer.writing.tasks import PREPARED, RESULTS, ROUTED, Prepare, RouteTask, Write, collect_results
+from skep_writer.writing.tasks import PREPARED, RESULTS, ROUTED, collect_results, prepare, route, write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -71,7 +72,7 @@ class SparkRows:
         self._runner = runner
         try:
             with fitting_batches(frame, settings.rows_per_batch):
-                self._prepared = self._hold(map_frame(frame, Prepare(keyer), PREPARED))
+                self._prepared = self._hold(map_frame(frame, partial(prepare, keyer), PREPARED))
                 self._partitions, self.size, self.all_named = _counted(self._prepared, keyer)
         except BaseException:
             self.release()
@@ -141,9 +142,9 @@ class SparkRows:
             source = (
                 self.numbered if self._tagged is None else self._tagged.select("id", "payload", "tags", "positions")
             )
-            routed = map_frame(source, RouteTask(plan, slot_of), ROUTED)
+            routed = map_frame(source, partial(route, plan, slot_of), ROUTED)
             sorted_rows = routed.repartition(len(tasks), "slot").sortWithinPartitions("bucket", "arrival")
-            written = map_frame(sorted_rows.select("bucket", "payload"), Write(context, plan.buckets), RESULTS)
+            written = map_frame(sorted_rows.select("bucket", "payload"), partial(write, context, plan.buckets), RESULTS)
             return collect_results(written)
 
     @property

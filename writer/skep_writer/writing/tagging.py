@@ -13,6 +13,9 @@ import pickle
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -39,7 +42,7 @@ from skep_table.write.planning.candidates import CandidateFiles
 from skep_table.write.planning.profile import pack as pack_tasks
 from skep_table.write.tags import NEW_KEY, Located
 from skep_writer.edge import Batches, map_frame, pack, slots, unpack
-from skep_writer.writing.tasks import ROUTED, arrivals, buffer_of, cut_by_code, payloads_of, pieces, row_of
+from skep_writer.writing.tasks import ROUTED, arrivals, buffer_of, cut_by_code, payloads_of, pieces, row_of, rows_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -86,13 +89,13 @@ def tag(
     parallelism = payloads.sparkSession.sparkContext.defaultParallelism
     if tagging.relocation is not None:  # the rows of one key meet in one task, from whatever partitions of the table
         count = max(1, min(2 * parallelism, -(-rows // _ROWS_A_TASK)))
-        cut = map_frame(payloads, ByKey(slots(count)), ROUTED)
+        cut = map_frame(payloads, partial(_cut_by_key, np.array(slots(count), np.int32)), ROUTED)
         by_key = cut.repartition(count, "slot").sortWithinPartitions("slot", "arrival").select("payload")
         if not tagging.look_up.confirms:
-            return map_frame(by_key, TagCombined(tagging), TAGGED)
-        payloads = hold(map_frame(by_key, Combine(tagging), PAYLOADS))
+            return map_frame(by_key, partial(_tag_combined, tagging), TAGGED)
+        payloads = hold(map_frame(by_key, partial(_combine, tagging), PAYLOADS))
     elif not tagging.look_up.confirms:
-        return map_frame(payloads, Tag(tagging), TAGGED)
+        return map_frame(payloads, partial(_tag_known, tagging), TAGGED)
     hits = hold(_hits(payloads, tagging, rows, runner, parallelism))
     size = (
         hits.selectExpr("coalesce(sum(length(rows) + length(files) + coalesce(length(positions), 0)), 0) as size")
@@ -101,7 +104,7 @@ def tag(
     )
     few = hits.hint("broadcast" if size <= _BROADCAST_BYTES else "merge")
     joined = payloads.join(few, "id", "left").select("id", "payload", "checksum", "rows", "files", "positions")
-    return map_frame(joined, Settle(tagging), TAGGED)
+    return map_frame(joined, partial(_settle, tagging), TAGGED)
 
 
 def _hits(payloads: DataFrame, tagging: Tagging, rows: int, runner: Runner, parallelism: int) -> DataFrame:
@@ -110,17 +113,17 @@ def _hits(payloads: DataFrame, tagging: Tagging, rows: int, runner: Runner, para
     by_file = _Tasks.of([file.size_bytes for of_path in files.values() for file in of_path], parallelism)
     if look_up.shard_bytes:
         by_shard = _Tasks.of(look_up.shard_bytes, parallelism)
-        shards = map_frame(payloads, Ask(look_up, by_shard), _ASKED).repartition(len(by_shard.slots), "slot")
-        asked = map_frame(shards.select("id", "share"), LookIntoShards(look_up, by_file), _ASKED)
+        shards = map_frame(payloads, partial(_ask, look_up, by_shard), _ASKED).repartition(len(by_shard.slots), "slot")
+        asked = map_frame(shards.select("id", "share"), partial(_look_into_shards, look_up, by_file), _ASKED)
     else:
         # Without ranges each key goes to every task that has files of its partition.
         copies = min(len(by_file.slots), max((len(of_path) for of_path in _groups(tagging)), default=0))
         if rows * _KEY_BYTES * (copies - 1) > len(by_file.slot_of) * _FOOTER_BYTES:
             look_up = look_up.with_ranges(runner)
-        asked = map_frame(payloads, Ask(look_up, by_file), _ASKED)
+        asked = map_frame(payloads, partial(_ask, look_up, by_file), _ASKED)
     shares = asked.repartition(len(by_file.slots), "slot").select("id", "share")
-    confirmed = map_frame(shares, Confirm(look_up), _HITS)
-    return map_frame(confirmed.repartition(len(by_file.slots), "id").sortWithinPartitions("id"), MergeHits(), _HITS)
+    confirmed = map_frame(shares, partial(_confirm, look_up), _HITS)
+    return map_frame(confirmed.repartition(len(by_file.slots), "id").sortWithinPartitions("id"), _merge_hits, _HITS)
 
 
 @dataclass(frozen=True)
@@ -161,201 +164,136 @@ def _groups(tagging: Tagging) -> list[Any]:
     return list(files.values())
 
 
-class ByKey:
+def _cut_by_key(slot_of: np.ndarray[Any, np.dtype[np.int32]], batches: Batches) -> Iterator[pa.Table]:
     """Payloads are cut up by the hash of their keys."""
-
-    def __init__(self, slot_of: Sequence[int]) -> None:
-        self._slot_of = np.array(slot_of, np.int32)
-
-    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
-        for arrival, table in _payloads(batches):
-            parts = key_hashes(table.column(RECORD_KEY).combine_chunks()) % np.uint64(len(self._slot_of))
-            yield cut_by_code(table, parts.astype(np.int32), self._slot_of, arrival)
+    for id_, payload in rows_in(batches):
+        table = unpack(payload)
+        parts = key_hashes(table.column(RECORD_KEY).combine_chunks()) % np.uint64(len(slot_of))
+        yield cut_by_code(table, parts.astype(np.int32), slot_of, id_.as_py())
 
 
-class Combine:
+def _combine(tagging: Tagging, batches: Batches) -> Iterator[pa.Table]:
     """All rows of a task's keys: those that are looked up, as new payloads."""
-
-    def __init__(self, tagging: Tagging) -> None:
-        self._tagging = tagging
-
-    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
-        tables = [unpack(value) for value in payloads_of(batches)]
-        if tables:
-            for number, table in zip(arrivals(), pieces(self._rows(tables)), strict=False):
-                yield row_of(PAYLOADS, id=number, payload=pack(table))
-
-    def _rows(self, tables: list[pa.Table]) -> pa.Table:
-        return self._tagging.combined(pa.concat_tables(tables).combine_chunks())
+    tables = [unpack(value) for value in payloads_of(batches)]
+    if tables:
+        rows = tagging.combined(pa.concat_tables(tables).combine_chunks())
+        for number, table in zip(arrivals(), pieces(rows), strict=False):
+            yield row_of(PAYLOADS, id=number, payload=pack(table))
 
 
-class TagCombined(Combine):
+def _tag_combined(tagging: Tagging, batches: Batches) -> Iterator[pa.Table]:
     """The same where no file has to be read: tagged at once."""
-
-    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
-        tables = [unpack(value) for value in payloads_of(batches)]
-        if tables:
-            rows = self._rows(tables)
-            yield from _tagged_rows(*self._tagging.settled(rows, _known(self._tagging.look_up, rows)))
+    tables = [unpack(value) for value in payloads_of(batches)]
+    if tables:
+        rows = tagging.combined(pa.concat_tables(tables).combine_chunks())
+        yield from _tagged_rows(*tagging.settled(rows, _known(tagging.look_up, rows)))
 
 
-class Tag:
+def _tag_known(tagging: Tagging, batches: Batches) -> Iterator[pa.Table]:
     """Payloads get their tags beside them; no file has to be read."""
-
-    def __init__(self, tagging: Tagging) -> None:
-        self._tagging = tagging
-
-    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
-        for batch in batches:
-            for at in range(batch.num_rows):
-                table = unpack(batch.column(1)[at])
-                _, located = self._tagging.settled(table, _known(self._tagging.look_up, table))
-                yield _tagged_row(batch.column(0)[at].as_py(), batch.column(1)[at].as_buffer(), table, located)
+    for id_, payload in rows_in(batches):
+        table = unpack(payload)
+        _, located = tagging.settled(table, _known(tagging.look_up, table))
+        yield _tagged_row(id_.as_py(), payload.as_buffer(), table, located)
 
 
-class Ask:
+def _ask(look_up: KeyLookUp, tasks: _Tasks, batches: Batches) -> Iterator[pa.Table]:
     """Of each payload the keys that files, or shards, may hold, for their tasks; and what is known without any."""
-
-    def __init__(self, look_up: KeyLookUp, tasks: _Tasks) -> None:
-        self._look_up = look_up
-        self._tasks = tasks
-
-    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
-        for batch in batches:
-            for at in range(batch.num_rows):
-                id_, payload = batch.column(0)[at].as_py(), batch.column(1)[at]
-                found = self._look_up.candidates(unpack(payload).select(self._look_up.columns))
-                known = np.flatnonzero(found.numbers != NEW_KEY)
-                hits = zlib.crc32(payload.as_buffer()), (known, found.numbers[known], None)
-                yield _asked_row(self._tasks.of_payload(id_), id_, hits)
-                for slot, part in self._tasks.shares(found.candidates):
-                    yield _asked_row(slot, id_, part)
+    for scalar, payload in rows_in(batches):
+        id_ = scalar.as_py()
+        found = look_up.candidates(unpack(payload).select(look_up.columns))
+        known = np.flatnonzero(found.numbers != NEW_KEY)
+        hits = zlib.crc32(payload.as_buffer()), (known, found.numbers[known], None)
+        yield _asked_row(tasks.of_payload(id_), id_, hits)
+        for slot, part in tasks.shares(found.candidates):
+            yield _asked_row(slot, id_, part)
 
 
-def _received(batches: Batches) -> Iterator[tuple[int, Any]]:
-    """What is sent to a task, each part beside the payload that it belongs to."""
-    for batch in batches:
-        for id_, value in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
-            yield id_, pickle.loads(value.as_buffer())
+def _received(batches: Batches, ids: list[int], shares: list[Candidates]) -> Iterator[tuple[int, Any]]:
+    """What is sent to a task, beside its payload, without shares of candidates: these are added to the lists."""
+    for id_, value in rows_in(batches):
+        found = pickle.loads(value.as_buffer())
+        if isinstance(found, Candidates):
+            ids.append(id_.as_py())
+            shares.append(found)
+        else:
+            yield id_.as_py(), found
 
 
-class LookIntoShards:
+def _look_into_shards(look_up: KeyLookUp, tasks: _Tasks, batches: Batches) -> Iterator[pa.Table]:
     """All keys for the shards of a task: each is looked into once. What is not sure goes on to the tasks of files."""
-
-    def __init__(self, look_up: KeyLookUp, tasks: _Tasks) -> None:
-        self._look_up = look_up
-        self._tasks = tasks
-
-    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
-        ids: list[int] = []
-        shares: list[Candidates] = []
-        for id_, found in _received(batches):
-            if isinstance(found, Candidates):
-                ids.append(id_)
-                shares.append(found)
-            else:
-                yield _asked_row(self._tasks.of_payload(id_), id_, found)
-        for at, hits, unsure in in_shards(self._look_up, shares):
-            if len(hits[0]):
-                yield _asked_row(self._tasks.of_payload(ids[at]), ids[at], (None, hits))
-            for slot, part in self._tasks.shares(unsure):
-                yield _asked_row(slot, ids[at], part)
+    ids: list[int] = []
+    shares: list[Candidates] = []
+    for id_, found in _received(batches, ids, shares):
+        yield _asked_row(tasks.of_payload(id_), id_, found)
+    for at, hits, unsure in in_shards(look_up, shares):
+        if len(hits[0]):
+            yield _asked_row(tasks.of_payload(ids[at]), ids[at], (None, hits))
+        for slot, part in tasks.shares(unsure):
+            yield _asked_row(slot, ids[at], part)
 
 
-class Confirm:
+def _confirm(look_up: KeyLookUp, batches: Batches) -> Iterator[pa.Table]:
     """All keys for the files of a task: each file is read once, and what it holds goes back to the payloads."""
+    ids: list[int] = []
+    shares: list[Candidates] = []
+    for id_, (checksum, hits) in _received(batches, ids, shares):
+        yield _hits_row(id_, checksum, hits)
+    parts = parts_by_number(shares)
 
-    def __init__(self, look_up: KeyLookUp) -> None:
-        self._look_up = look_up
+    def confirm(number: int) -> list[tuple[int, Hits]]:
+        keys = [shares[at].keys.slice(low, high - low) for at, low, high in parts[number]]
+        positions = look_up.confirm(number, pa.concat_arrays(keys))
+        ends = np.cumsum([len(each) for each in keys])[:-1]
+        return [
+            (at, hits_of(look_up, number, part, shares[at].rows[low:high]))
+            for (at, low, high), part in zip(parts[number], np.split(positions, ends), strict=True)
+        ]
 
-    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
-        ids: list[int] = []
-        shares: list[Candidates] = []
-        for id_, found in _received(batches):
-            if isinstance(found, Candidates):
-                ids.append(id_)
-                shares.append(found)
-            else:
-                checksum, hits = found
-                yield _hits_row(id_, checksum, hits)
-        parts = parts_by_number(shares)
-
-        def confirm(number: int) -> list[tuple[int, Hits]]:
-            keys = [shares[at].keys.slice(low, high - low) for at, low, high in parts[number]]
-            positions = self._look_up.confirm(number, pa.concat_arrays(keys))
-            ends = np.cumsum([len(each) for each in keys])[:-1]
-            return [
-                (at, hits_of(self._look_up, number, part, shares[at].rows[low:high]))
-                for (at, low, high), part in zip(parts[number], np.split(positions, ends), strict=True)
-            ]
-
-        of_shares: dict[int, list[Hits]] = {}
-        for found in ThreadRunner(_THREADS).map(confirm, sorted(parts)):
-            for at, hits in found:
-                if len(hits[0]):
-                    of_shares.setdefault(at, []).append(hits)
-        for at, of_share in of_shares.items():
-            yield _hits_row(ids[at], None, joined(of_share))
+    of_shares: dict[int, list[Hits]] = {}
+    for found in ThreadRunner(_THREADS).map(confirm, sorted(parts)):
+        for at, hits in found:
+            if len(hits[0]):
+                of_shares.setdefault(at, []).append(hits)
+    for at, of_share in of_shares.items():
+        yield _hits_row(ids[at], None, joined(of_share))
 
 
-class MergeHits:
+def _merge_hits(batches: Batches) -> Iterator[pa.Table]:
     """Sorted by payload: one row for each, with the hits of all tasks."""
-
-    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
-        current: int | None = None
-        checksum: int | None = None
-        hits: list[Hits] = []
-        for batch in batches:
-            for row in batch.to_pylist():
-                if current is not None and row["id"] != current:
-                    yield _hits_row(current, checksum, joined(hits))
-                    checksum, hits = None, []
-                current = row["id"]
-                checksum = row["checksum"] if row["checksum"] is not None else checksum
-                hits.append(_hits_in(row["rows"], row["files"], row["positions"]))
-        if current is not None:
-            yield _hits_row(current, checksum, joined(hits))
+    rows = (row for batch in batches for row in batch.to_pylist())
+    for id_, of_payload in groupby(rows, itemgetter("id")):
+        listed = list(of_payload)
+        checksum = next((row["checksum"] for row in reversed(listed) if row["checksum"] is not None), None)
+        yield _hits_row(
+            id_, checksum, joined([_hits_in(row["rows"], row["files"], row["positions"]) for row in listed])
+        )
 
 
-class Settle:
+def _settle(tagging: Tagging, batches: Batches) -> Iterator[pa.Table]:
     """Payloads with their hits beside them get their tags; a global index may change their rows."""
-
-    def __init__(self, tagging: Tagging) -> None:
-        self._tagging = tagging
-
-    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
-        combined: list[tuple[pa.Table, Found]] = []
-        for batch in batches:
-            for at in range(batch.num_rows):
-                id_, payload, checksum, *hits = (column[at] for column in batch.columns)
-                if checksum.as_py() != zlib.crc32(payload.as_buffer()):
-                    raise RowsChangedError(
-                        "the rows of the frame changed while they were written: Spark evaluated some of them again",
-                        hint="write a frame that gives the same rows each time, or persist it before",
-                    )
-                table = unpack(payload)
-                found = resolved(
-                    np.full(table.num_rows, NEW_KEY, np.int64), [_hits_in(*(each.as_buffer() for each in hits))]
-                )
-                if self._tagging.relocation is None:
-                    _, located = self._tagging.settled(table, found)
-                    yield _tagged_row(id_.as_py(), payload.as_buffer(), table, located)
-                else:
-                    combined.append((table, found))
-        if combined:
-            tables, of_tables = zip(*combined, strict=True)
-            whole = pa.concat_tables(tables).combine_chunks()
-            yield from _tagged_rows(*self._tagging.settled(whole, Found.joined(of_tables)))
+    combined: list[tuple[pa.Table, Found]] = []
+    for id_, payload, checksum, *hits in rows_in(batches):
+        if checksum.as_py() != zlib.crc32(payload.as_buffer()):
+            raise RowsChangedError(
+                "the rows of the frame changed while they were written: Spark evaluated some of them again",
+                hint="write a frame that gives the same rows each time, or persist it before",
+            )
+        table = unpack(payload)
+        found = resolved(np.full(table.num_rows, NEW_KEY, np.int64), [_hits_in(*(each.as_buffer() for each in hits))])
+        if tagging.relocation is None:
+            _, located = tagging.settled(table, found)
+            yield _tagged_row(id_.as_py(), payload.as_buffer(), table, located)
+        else:
+            combined.append((table, found))
+    if combined:
+        tables, of_tables = zip(*combined, strict=True)
+        whole = pa.concat_tables(tables).combine_chunks()
+        yield from _tagged_rows(*tagging.settled(whole, Found.joined(of_tables)))
 
 
 def _known(look_up: KeyLookUp, rows: pa.Table) -> Found:
     return Found(look_up.candidates(rows.select(look_up.columns)).numbers)
-
-
-def _payloads(batches: Batches) -> Iterator[tuple[int, pa.Table]]:
-    for batch in batches:
-        for id_, value in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
-            yield id_, unpack(value)
 
 
 def _asked_row(slot: int, id_: int, found: Candidates | tuple[int | None, Hits]) -> pa.Table:
