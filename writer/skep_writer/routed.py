@@ -111,6 +111,7 @@ class _WithOptions:
     """Keeps options beside PySpark's class, which comes next among the bases."""
 
     _asked: JobSettings
+    _spark: SparkSession
 
     def option(self, key: str, value: Any) -> Any:
         self._asked.set({key: value})
@@ -130,6 +131,21 @@ class _OfFormat(_WithOptions):
         self._asked.source = source
         super().format(source)  # type: ignore[misc]
         return self
+
+    def _is_hudi(self, options: Mapping[str, Any], **given: Any) -> bool:
+        """Sets what the last call of a chain is given, by the methods of these names, and decides by the format."""
+        self.options(**options)
+        for method, value in given.items():
+            if value is not None:
+                getattr(self, method)(value)
+        if not is_hudi_format(self._spark, self._asked.source):
+            return False
+        if self._asked.in_buckets:
+            raise UnsupportedError(
+                "bucketBy and sortBy are not for Hudi's format",
+                hint="hoodie.index.type=BUCKET makes a table in buckets",
+            )
+        return True
 
 
 class _Writer(_OfFormat, DataFrameWriter):
@@ -162,14 +178,14 @@ class _Writer(_OfFormat, DataFrameWriter):
     def save(
         self, path: Any = None, format: Any = None, mode: Any = None, partitionBy: Any = None, **options: Any
     ) -> None:
-        if not self._is_hudi(format, mode, partitionBy, options):
+        if not self._is_hudi(options, mode=mode, partitionBy=partitionBy, format=format):
             return super().save(path)
         return self._routes.save(self._frame, self._asked, self._asked.path(path))
 
     def saveAsTable(
         self, name: str, format: Any = None, mode: Any = None, partitionBy: Any = None, **options: Any
     ) -> None:
-        if not self._is_hudi(format, mode, partitionBy, options):
+        if not self._is_hudi(options, mode=mode, partitionBy=partitionBy, format=format):
             if self._routes.is_hudi(self._spark, name):
                 raise _other_format(name, self._asked.source)
             return super().saveAsTable(name)
@@ -185,22 +201,6 @@ class _Writer(_OfFormat, DataFrameWriter):
         if overwrite is not None:
             self.mode("overwrite" if overwrite else "append")
         return self._routes.insert_into(self._frame, self._asked, tableName)
-
-    def _is_hudi(self, source: Any, mode: Any, partition_by: Any, options: Mapping[str, Any]) -> bool:
-        """Sets what `save` is given, and decides by the format."""
-        self.mode(mode).options(**options)
-        if partition_by is not None:
-            self.partitionBy(partition_by)
-        if source is not None:
-            self.format(source)
-        if not is_hudi_format(self._spark, self._asked.source):
-            return False
-        if self._asked.in_buckets:
-            raise UnsupportedError(
-                "bucketBy and sortBy are not for Hudi's format",
-                hint="hoodie.index.type=BUCKET makes a table in buckets",
-            )
-        return True
 
 
 class _WriterV2(_WithOptions, DataFrameWriterV2):
@@ -278,12 +278,7 @@ class _OfTable(_OfFormat):
         return self
 
     def load(self, path: Any = None, format: Any = None, schema: Any = None, **options: Any) -> DataFrame:
-        if format is not None:
-            self.format(format)
-        if schema is not None:
-            self.schema(schema)
-        self.options(**options)
-        if not is_hudi_format(self._spark, self._asked.source):
+        if not self._is_hudi(options, format=format, schema=schema):
             found: DataFrame = super().load(path)  # type: ignore[misc]
             return found
         return self._of_path(self._asked.path(path))
@@ -338,7 +333,8 @@ class _StreamWriter(_OfFormat, DataStreamWriter):
         queryName: Any = None,
         **options: Any,
     ) -> StreamingQuery:
-        if not self._is_hudi(format, outputMode, partitionBy, queryName, options):
+        given = {"outputMode": outputMode, "partitionBy": partitionBy, "format": format, "queryName": queryName}
+        if not self._is_hudi(options, **given):
             return super().start(path)
         routes, asked, place = self._routes, self._asked, self._asked.path(path)
         return self._started(lambda frame, batch: routes.save(frame, asked, place, batch))
@@ -352,28 +348,19 @@ class _StreamWriter(_OfFormat, DataStreamWriter):
         queryName: Any = None,
         **options: Any,
     ) -> StreamingQuery:
-        if not self._is_hudi(format, outputMode, partitionBy, queryName, options):
+        given = {"outputMode": outputMode, "partitionBy": partitionBy, "format": format, "queryName": queryName}
+        if not self._is_hudi(options, **given):
             if self._routes.is_hudi(self._spark, tableName):
                 raise _other_format(tableName, self._asked.source)
             return super().toTable(tableName)
         routes, asked = self._routes, self._asked
         return self._started(lambda frame, batch: routes.save_as_table(frame, asked, tableName, batch))
 
-    def _is_hudi(self, source: Any, output_mode: Any, partition_by: Any, name: Any, options: Mapping[str, Any]) -> bool:
-        self.options(**options)
-        if output_mode is not None:
-            self.outputMode(output_mode)
-        if partition_by is not None:
-            self.partitionBy(partition_by)
-        if source is not None:
-            self.format(source)
-        if name is not None:
-            self.queryName(name)
-        if is_hudi_format(self._spark, self._asked.source):
-            return True
-        if self._asked.partition_by:
+    def _is_hudi(self, options: Mapping[str, Any], **given: Any) -> bool:
+        found = super()._is_hudi(options, **given)
+        if not found and self._asked.partition_by:
             super().partitionBy(*self._asked.partition_by)
-        return False
+        return found
 
     def _started(self, write: Callable[[DataFrame, str], None]) -> StreamingQuery:
         modes = {None: "append", "append": "append", "complete": "overwrite"}

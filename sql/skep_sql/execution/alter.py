@@ -6,19 +6,8 @@ import pyarrow as pa
 
 from skep_format.errors import InputError, UnsupportedError
 from skep_format.options import Options
+from skep_format.schema import change as schema_change
 from skep_format.schema.arrow import to_arrow
-from skep_format.schema.change import (
-    AddColumn,
-    AllowNull,
-    ChangeType,
-    ColumnChange,
-    CommentColumn,
-    DropColumn,
-    MoveColumn,
-    RenameColumn,
-    column_at,
-    has_column,
-)
 from skep_format.schema.policy import SCHEMA_ON_READ
 from skep_format.schema.types import Field, Schema, parse_type, type_text
 from skep_format.timeline.metadata import WriteOperation
@@ -72,7 +61,7 @@ def _columns(
     if statement.action == "add columns" and not on:
         return (_add_columns(statement, target, settings, full),)
     changes = _changes(statement, target.hudi.schema(), full)
-    if not on and not all(isinstance(change, CommentColumn) for change in changes):
+    if not on and not all(isinstance(change, schema_change.CommentColumn) for change in changes):
         raise UnsupportedError(
             f"table {full}: ALTER TABLE … {statement.action.upper()} needs schema on read, by which readers find"
             " columns by their ids",
@@ -83,49 +72,49 @@ def _columns(
     return (target.commit(lambda writer: writer.alter(changes), settings.hoodie),) if changes else ()
 
 
-def _changes(statement: AlterTable, schema: Schema, full: str) -> list[ColumnChange]:
+def _changes(statement: AlterTable, schema: Schema, full: str) -> list[schema_change.ColumnChange]:
     match statement.action:
         case "add columns":
             for column in statement.columns:
                 _refuse_required(column, full)
             return [
-                AddColumn(column.name, parse_type(column.type, column.name), column.comment, column.after)
+                schema_change.AddColumn(column.name, parse_type(column.type, column.name), column.comment, column.after)
                 for column in statement.columns
             ]
         case "drop column":
             names = [column.name for column in statement.columns]
             if statement.if_exists:
-                names = [name for name in names if has_column(schema, name)]
-            return [DropColumn(name) for name in names]
+                names = [name for name in names if schema_change.has_column(schema, name)]
+            return [schema_change.DropColumn(name) for name in names]
     path = statement.column
     assert path is not None
-    changes: list[ColumnChange] = []
+    changes: list[schema_change.ColumnChange] = []
     if statement.action == "alter column":
-        changes = _changes_of_one(statement, path, column_at(schema, path))
+        changes = _changes_of_one(statement, path, schema_change.column_at(schema, path))
     new = statement.new_column
     if new is not None and (statement.action == "rename column" or new.lower() != path.lower()):
-        changes.append(RenameColumn(path, new))  # the last: the others name the column as it was
+        changes.append(schema_change.RenameColumn(path, new))  # the last: the others name the column as it was
     return changes
 
 
-def _changes_of_one(statement: AlterTable, path: str, column: Field) -> list[ColumnChange]:
+def _changes_of_one(statement: AlterTable, path: str, column: Field) -> list[schema_change.ColumnChange]:
     """Those of ALTER COLUMN and CHANGE COLUMN that differ from what the column is."""
-    changes: list[ColumnChange] = []
+    changes: list[schema_change.ColumnChange] = []
     if statement.type is not None:
         wanted = parse_type(statement.type, path)
         if type_text(wanted) != type_text(column.type):
-            changes.append(ChangeType(path, wanted))
+            changes.append(schema_change.ChangeType(path, wanted))
     if statement.nullable is False and column.nullable:
         raise InputError(
             f"column {path}: cannot update column Nullability: optional to required: rows may have no value for it",
             column=path,
         )
     if statement.nullable and not column.nullable:
-        changes.append(AllowNull(path))
+        changes.append(schema_change.AllowNull(path))
     if statement.comment is not None and statement.comment != column.doc:
-        changes.append(CommentColumn(path, statement.comment))
+        changes.append(schema_change.CommentColumn(path, statement.comment))
     if statement.after is not None:
-        changes.append(MoveColumn(path, statement.after))
+        changes.append(schema_change.MoveColumn(path, statement.after))
     return changes
 
 

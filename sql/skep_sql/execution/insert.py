@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from sqlglot import exp
@@ -53,9 +53,13 @@ class InsertedColumn:
 
 def columns_in_order(table: HudiTable) -> pa.Schema:
     """The data columns as a catalog has them: partition columns last."""
-    schema = to_arrow(table.schema())
-    last = [name for name in table.config.partition_fields if name in schema.names]
-    return pa.schema([*(f for f in schema if f.name not in last), *(schema.field(name) for name in last)])
+    return pa.schema(in_order(to_arrow(table.schema()), table.config.partition_fields))
+
+
+def in_order(fields: Iterable[Any], last: Sequence[str]) -> list[Any]:
+    """Columns with those of some names behind the others, in the order of the names."""
+    found = {field.name: field for field in fields}
+    return [*(found[name] for name in found if name not in last), *(found[name] for name in last if name in found)]
 
 
 def run_insert(session: Session, statement: Insert) -> WriteResult:
@@ -98,26 +102,19 @@ def put_in_order(
             given = schema.field(column.position).type
             check_assignable(given, column.type, column.name, table, policy, by_name=by_name)
     names = [f"c{at}" for at in range(len(schema))]
-    source = exp.Subquery(
-        this=bound.query,
-        alias=exp.TableAlias(this=exp.to_identifier("q"), columns=[exp.to_identifier(n) for n in names]),
-    )
-    picked = [
-        exp.alias_(
-            exp.column(names[column.position]) if column.position is not None else (column.value or exp.Null()).copy(),
-            column.name,
-            quoted=True,
-        )
-        for column in columns
-    ]
-    query = exp.select(*picked).from_(source)
-    if policy is Policy.LEGACY:
-        for each, column in zip(query.expressions, columns, strict=True):
-            if column.position is None or schema.field(column.position).type != column.type:
-                each.set("this", exp.Cast(this=each.this, to=_spark_type(column)))
-        return engine.frame(query, bound.relations)
-    same = all(column.position is not None and schema.field(column.position).type == column.type for column in columns)
-    if same:
+    alias = exp.TableAlias(this=exp.to_identifier("q"), columns=[exp.to_identifier(n) for n in names])
+    picked, is_same = [], True
+    for column in columns:
+        at = column.position
+        value = (column.value or exp.Null()).copy() if at is None else exp.column(names[at])
+        if at is None or schema.field(at).type != column.type:
+            is_same = False
+            if policy is Policy.LEGACY:
+                text = arrow_text(column.type, column.name)
+                value = exp.Cast(this=value, to=exp.DataType.build(text, dialect="spark"))
+        picked.append(exp.alias_(value, column.name, quoted=True))
+    query = exp.select(*picked).from_(exp.Subquery(this=bound.query, alias=alias))
+    if is_same or policy is Policy.LEGACY:
         return engine.frame(query, bound.relations)
     rows = engine.rows(query, bound.relations)
     return pa.table(
@@ -140,10 +137,6 @@ def constant(value: Node, column: str, table: str) -> object:
     if isinstance(inner, exp.Literal):
         return int(inner.this) if not inner.is_string and inner.this.isdigit() else inner.this
     raise InputError(f"table {table}: the value of partition column {column} is no constant", column=column)
-
-
-def _spark_type(column: InsertedColumn) -> Node:
-    return exp.DataType.build(arrow_text(column.type, column.name), dialect="spark")
 
 
 def _partition_column(name: str, table: HudiTable, target: TargetTable) -> str:

@@ -14,6 +14,7 @@ from skep_format.errors import InputError, NoSuchTableError
 from skep_format.schema.types import META_FIELDS, Field, quoted, type_text
 from skep_sql.answer import Answer, answer
 from skep_sql.bind import look_up, refuse_view
+from skep_sql.execution.insert import in_order
 from skep_sql.execution.tables import known_database, partition_paths
 from skep_sql.functions import FUNCTIONS
 from skep_sql.names import column_of
@@ -182,9 +183,7 @@ def _with_files(table: HudiTable, paths: list[str]) -> list[str]:
 def columns_of(table: HudiTable) -> list[Field]:
     """Meta columns, data columns, partition columns, as a catalog has them."""
     schema = table.schema().with_meta() if table.config.populate_meta_fields else table.schema()
-    last = table.config.partition_fields
-    fields = [field for field in schema.fields if field.name not in last]
-    return [*fields, *(field for name in last for field in schema.fields if field.name == name)]
+    return in_order(schema.fields, table.config.partition_fields)
 
 
 def _columns(session: Session, statement: Show) -> Answer:

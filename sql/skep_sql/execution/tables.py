@@ -9,22 +9,13 @@ import pyarrow as pa
 
 from skep_format.errors import InputError, NoSuchTableError, TableExistsError, UnsupportedError
 from skep_format.options import Options, comma_list
-from skep_format.schema.arrow import is_any_list, to_arrow
+from skep_format.schema.arrow import nullable, to_arrow
 from skep_format.schema.types import META_FIELDS
-from skep_format.table_config import MERGE_PROPERTY_PREFIX, TableConfig
-from skep_format.table_config.keys import (
-    CDC_ENABLED,
-    CDC_MODE,
-    LEGACY_PAYLOAD_CLASS,
-    MERGE_MODE,
-    MERGE_STRATEGY_ID,
-    PARTIAL_UPDATE_MODE,
-    PAYLOAD_CLASS,
-)
+from skep_format.table_config import MERGE_PROPERTY_PREFIX, TableConfig, keys
 from skep_format.table_config.merging import PAYLOAD_OPTION
 from skep_format.timeline.metadata import WriteOperation
 from skep_sql.bind import Bound, look_up, refuse_view, table_to_change
-from skep_sql.execution.insert import InsertedColumn, columns_in_order, constant, put_in_order
+from skep_sql.execution.insert import InsertedColumn, columns_in_order, constant, in_order, put_in_order
 from skep_sql.names import column_of
 from skep_sql.parsing.statements import CreateDatabase, CreateTable, Drop, Name, PartitionSpec, Truncate, Use
 from skep_sql.protocols import QueryEngine, TableCatalog, TargetTable
@@ -103,7 +94,7 @@ def _schema(statement: CreateTable, engine: QueryEngine, bound: Bound | None) ->
             raise InputError(f"table {name}: CREATE TABLE … AS takes its columns from the query")
         found = engine.schema(bound.query, bound.relations)
         # a literal or a count has no nulls, and later rows may: Hudi's columns may be null, too
-        fields = [pa.field(each.name, _nullable(each.type)) for each in found if each.name not in META_FIELDS]
+        fields = list(nullable(pa.schema([each.remove_metadata() for each in found if each.name not in META_FIELDS])))
         for field in fields:
             if pa.types.is_null(field.type):
                 raise InputError(
@@ -127,22 +118,11 @@ def _schema(statement: CreateTable, engine: QueryEngine, bound: Bound | None) ->
     last = [column_of(each, names, name) for each in statement.partition_by]
     if len(last) == len(fields):
         raise InputError(f"table {name}: not all columns can be partition columns", found=", ".join(last))
-    by_name = {field.name: field for field in fields}
-    return pa.schema([*(field for field in fields if field.name not in last), *(by_name[each] for each in last)])
+    return pa.schema(in_order(fields, last))
 
 
-def _nullable(kind: pa.DataType) -> pa.DataType:
-    """The type with members, elements and values that may be null."""
-    inner = [pa.field(each.name, _nullable(each.type)) for each in (kind.field(at) for at in range(kind.num_fields))]
-    if pa.types.is_struct(kind):
-        return pa.struct(inner)
-    if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, inner[1].with_name("value").type)
-    return pa.list_(inner[0].type) if is_any_list(kind) else kind
-
-
-def _property(properties: Mapping[str, str], keys: tuple[str, ...]) -> str | None:
-    found = {key: value for key, value in properties.items() if key.lower() in keys}
+def _property(properties: Mapping[str, str], names: tuple[str, ...]) -> str | None:
+    found = {key: value for key, value in properties.items() if key.lower() in names}
     if len(set(found.values())) > 1:
         raise InputError(f"{' and '.join(found)} differ: {', '.join(found.values())}", found=found)
     return next(iter(found.values()), None)
@@ -239,9 +219,9 @@ def _create_like(catalog: TableCatalog, statement: CreateTable, like: Name) -> N
 
 def _kept_like(config: TableConfig) -> dict[str, str]:
     """The properties by which a table merges rows and keeps their changes, for one that is made like it."""
-    legacy = config.raw.get(LEGACY_PAYLOAD_CLASS)  # from which the others followed
-    merging = () if legacy else (PAYLOAD_CLASS, MERGE_MODE, MERGE_STRATEGY_ID, PARTIAL_UPDATE_MODE)
-    stated = {key: config.raw[key] for key in (*merging, CDC_ENABLED, CDC_MODE) if config.raw.get(key)}
+    legacy = config.raw.get(keys.LEGACY_PAYLOAD_CLASS)  # from which the others followed
+    merging = () if legacy else (keys.PAYLOAD_CLASS, keys.MERGE_MODE, keys.MERGE_STRATEGY_ID, keys.PARTIAL_UPDATE_MODE)
+    stated = {key: config.raw[key] for key in (*merging, keys.CDC_ENABLED, keys.CDC_MODE) if config.raw.get(key)}
     own = {key: text for key, text in config.raw.items() if key.startswith(MERGE_PROPERTY_PREFIX) and not legacy}
     return {**stated, **own, **({PAYLOAD_OPTION: legacy} if legacy else {})}
 

@@ -239,7 +239,9 @@ class Cursor:
 
     def query(self) -> exp.Query:
         """A query: all that is left."""
-        return self.query_in((self._at, self._take_rest()))
+        start = self._at
+        self.skip()
+        return self.query_in((start, self._at))
 
     def query_in(self, span: tuple[int, int]) -> exp.Query:
         """The query of a span."""
@@ -248,7 +250,8 @@ class Cursor:
         try:
             if self.take("TABLE"):
                 found: Any = exp.select("*").from_(exp.to_table(str(self.name()), dialect=SqlDialect))
-                self._end_of(span)
+                if self._at != span[1]:
+                    raise self.fail("the end of the query")
                 return found
         finally:
             self._at = at
@@ -260,10 +263,6 @@ class Cursor:
         if isinstance(tree, exp.Query):
             return as_written(tree, before + text, len(before))
         raise InputError(f"line {line}, column {column}: expected a query", line=line, column=column, found=text)
-
-    def _end_of(self, span: tuple[int, int]) -> None:
-        if self._at != span[1]:
-            raise self.fail("the end of the query")
 
     def parenthesized(self) -> tuple[int, int]:
         """The span between parentheses, which are taken."""
@@ -283,14 +282,9 @@ class Cursor:
         """Takes all words that are left."""
         self._at = len(self._tokens)
 
-    def _take_rest(self) -> int:
-        self.skip()
-        return self._at
-
     def type_text(self, *ends: str) -> str:
         """A column's type as written, up to a comma, a closing parenthesis or one of some words."""
-        start = self._at
-        depth = 0
+        start, depth = self._at, 0
         while (token := self.token) is not None:
             if depth == 0 and (self.peek(",") or self._is_one(ends)):
                 break

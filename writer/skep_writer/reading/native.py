@@ -410,20 +410,9 @@ def _schema_of_commit(table: HudiTable, instant: Instant) -> Schema | None:
 def _is_common(kind: pa.DataType) -> bool:
     """Types that Spark's Parquet reader takes as skep's does."""
     t = pa.types
-    if t.is_struct(kind):
-        return all(_is_common(kind.field(at).type) for at in range(kind.num_fields))
     if t.is_map(kind):
         return _is_common(kind.key_type) and _is_common(kind.item_type)
-    if t.is_list(kind):
-        return _is_common(kind.value_type)
-    return (
-        t.is_boolean(kind)
-        or t.is_int32(kind)
-        or t.is_int64(kind)
-        or t.is_floating(kind)
-        or t.is_string(kind)
-        or t.is_binary(kind)
-        or t.is_date32(kind)
-        or t.is_decimal(kind)
-        or t.is_timestamp(kind)
-    )
+    if t.is_struct(kind) or t.is_list(kind):
+        return all(_is_common(kind.field(at).type) for at in range(kind.num_fields))
+    is_plain = kind in (pa.bool_(), pa.int32(), pa.int64(), pa.string(), pa.binary(), pa.date32())
+    return is_plain or t.is_floating(kind) or t.is_decimal(kind) or t.is_timestamp(kind)

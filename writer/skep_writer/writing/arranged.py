@@ -17,20 +17,11 @@ from skep_table.write.output.bucket import BucketResult
 from skep_table.write.planning.arrange import Arrangement
 from skep_table.write.planning.write_settings import WriteSettings
 from skep_writer.edge import Batches, map_frame, pack, slots, small_batches, unpack
+from skep_writer.writing import tasks as worker
 from skep_writer.writing.estimate import fitting_batches
 from skep_writer.writing.ordered import ordered
 from skep_writer.writing.spark_rows import SparkRows
 from skep_writer.writing.streamed import stream, written
-from skep_writer.writing.tasks import (
-    RESULTS,
-    ROUTED,
-    arrivals,
-    collect_results,
-    cut_by_code,
-    payloads_of,
-    result_row,
-    row_of,
-)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -51,44 +42,45 @@ def write_arranged(
         with fitting_batches(frame, settings.rows_per_batch):
             if by_spark is not None:
                 return stream(by_spark, keyer, context)
-            return collect_results(map_frame(frame, partial(_keyed, keyer, context), RESULTS))
+            return worker.collect_results(map_frame(frame, partial(_keyed, keyer, context), worker.RESULTS))
     rows = SparkRows(frame, keyer, settings, ThreadRunner())
     try:
         with small_batches(frame.sparkSession):
             bounds = _bounds(rows.payloads, arrangement, count) if arrangement.by_range else None
-            cut = map_frame(rows.payloads, partial(_cut, arrangement, np.array(slots(count), np.int32), bounds), ROUTED)
+            cut = map_frame(
+                rows.payloads, partial(_cut, arrangement, np.array(slots(count), np.int32), bounds), worker.ROUTED
+            )
             together = cut.repartition(count, "slot").sortWithinPartitions("slot", "arrival").select("payload")
-            return collect_results(map_frame(together, partial(_arranged, context), RESULTS))
+            return worker.collect_results(map_frame(together, partial(_arranged, context), worker.RESULTS))
     finally:
         rows.release()
 
 
 def _bounds(payloads: DataFrame, arrangement: Arrangement, count: int) -> pa.Table | None:
     sampled = map_frame(payloads, partial(_sampled, arrangement.columns), _SAMPLE).collect()
-    tables = [pa.ipc.open_stream(row.payload).read_all() for row in sampled]
-    return arrangement.bounds(pa.concat_tables(tables).combine_chunks(), count) if tables else None
+    return arrangement.bounds(worker.joined_payloads(sampled).combine_chunks(), count) if sampled else None
 
 
 def _sampled(columns: Sequence[str], batches: Batches) -> Iterator[pa.Table]:
-    for value in payloads_of(batches):
+    for value in worker.payloads_of(batches):
         table = unpack(value).select(list(columns))
         # evenly from all over the payload; the same rows whenever the task runs
         at = np.linspace(0, table.num_rows - 1, min(_SAMPLED_ROWS, table.num_rows)).astype(np.int64)
-        yield row_of(_SAMPLE, payload=pack(table.take(pa.array(at))))
+        yield worker.row_of(_SAMPLE, payload=pack(table.take(pa.array(at))))
 
 
 def _cut(
     arrangement: Arrangement, slot_of: np.ndarray[Any, np.dtype[np.int32]], bounds: pa.Table | None, batches: Batches
 ) -> Iterator[pa.Table]:
     """Payloads are cut up by the task to which the arrangement sends each row."""
-    for arrival, value in zip(arrivals(), payloads_of(batches), strict=False):
+    for arrival, value in zip(worker.arrivals(), worker.payloads_of(batches), strict=False):
         table = unpack(value)
-        yield cut_by_code(table, arrangement.parts(table, len(slot_of), bounds), slot_of, arrival)
+        yield worker.cut_by_code(table, arrangement.parts(table, len(slot_of), bounds), slot_of, arrival)
 
 
 def _arranged(context: WriteContext, batches: Batches) -> Iterator[pa.Table]:
     """All rows of a task in the arrangement's order, written into new files of their partitions."""
-    yield from _in_order(context, [unpack(value) for value in payloads_of(batches)])
+    yield from _in_order(context, [unpack(value) for value in worker.payloads_of(batches)])
 
 
 def _keyed(keyer: Keyer, context: WriteContext, batches: Batches) -> Iterator[pa.Table]:
@@ -96,7 +88,7 @@ def _keyed(keyer: Keyer, context: WriteContext, batches: Batches) -> Iterator[pa
     try:
         tables = [keyer.keyed(batch) for batch in batches if batch.num_rows]
     except InputError as error:
-        yield result_row(error)
+        yield worker.result_row(error)
         return
     yield from _in_order(context, tables)
 
@@ -105,4 +97,4 @@ def _in_order(context: WriteContext, tables: list[pa.Table]) -> Iterator[pa.Tabl
     if tables:
         assert context.arrangement is not None
         rows = context.arrangement.sort(pa.concat_tables(tables).combine_chunks())
-        yield from map(result_row, written(context, [rows]))
+        yield from map(worker.result_row, written(context, [rows]))

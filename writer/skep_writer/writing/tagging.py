@@ -25,24 +25,13 @@ from skep_format.errors import RowsChangedError
 from skep_format.runner import Runner, ThreadRunner
 from skep_format.schema.types import RECORD_KEY
 from skep_table.write.hashing import key_hashes
+from skep_table.write.indexes import tagging as tagged
 from skep_table.write.indexes.contract import Candidates, KeyLookUp
 from skep_table.write.indexes.global_tagging import tagged_counts
-from skep_table.write.indexes.tagging import (
-    Found,
-    Hits,
-    Tagging,
-    hits_of,
-    in_shards,
-    joined,
-    parts_by_number,
-    resolved,
-    share,
-)
 from skep_table.write.planning.candidates import CandidateFiles
-from skep_table.write.planning.profile import pack as pack_tasks
 from skep_table.write.tags import NEW_KEY, Located
 from skep_writer.edge import Batches, map_frame, pack, slots, unpack
-from skep_writer.writing.tasks import ROUTED, arrivals, buffer_of, cut_by_code, payloads_of, pieces, row_of, rows_in
+from skep_writer.writing import tasks as worker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -80,7 +69,7 @@ _THREADS: Final = 4
 
 
 def tag(
-    payloads: DataFrame, tagging: Tagging, rows: int, runner: Runner, hold: Callable[[DataFrame], DataFrame]
+    payloads: DataFrame, tagging: tagged.Tagging, rows: int, runner: Runner, hold: Callable[[DataFrame], DataFrame]
 ) -> DataFrame:
     """A frame of TAGGED for one of PAYLOADS with so many rows. `hold` persists what is evaluated more than once.
 
@@ -89,7 +78,7 @@ def tag(
     parallelism = payloads.sparkSession.sparkContext.defaultParallelism
     if tagging.relocation is not None:  # the rows of one key meet in one task, from whatever partitions of the table
         count = max(1, min(2 * parallelism, -(-rows // _ROWS_A_TASK)))
-        cut = map_frame(payloads, partial(_cut_by_key, np.array(slots(count), np.int32)), ROUTED)
+        cut = map_frame(payloads, partial(_cut_by_key, np.array(slots(count), np.int32)), worker.ROUTED)
         by_key = cut.repartition(count, "slot").sortWithinPartitions("slot", "arrival").select("payload")
         if not tagging.look_up.confirms:
             return map_frame(by_key, partial(_tag_combined, tagging), TAGGED)
@@ -103,11 +92,11 @@ def tag(
         .size
     )
     few = hits.hint("broadcast" if size <= _BROADCAST_BYTES else "merge")
-    joined = payloads.join(few, "id", "left").select("id", "payload", "checksum", "rows", "files", "positions")
-    return map_frame(joined, partial(_settle, tagging), TAGGED)
+    tagged.joined = payloads.join(few, "id", "left").select("id", "payload", "checksum", "rows", "files", "positions")
+    return map_frame(tagged.joined, partial(_settle, tagging), TAGGED)
 
 
-def _hits(payloads: DataFrame, tagging: Tagging, rows: int, runner: Runner, parallelism: int) -> DataFrame:
+def _hits(payloads: DataFrame, tagging: tagged.Tagging, rows: int, runner: Runner, parallelism: int) -> DataFrame:
     """A frame of _HITS: one row for each payload, with its rows that are in a file."""
     files, look_up = tagging.files, tagging.look_up
     by_file = _Tasks.of([file.size_bytes for of_path in files.values() for file in of_path], parallelism)
@@ -136,12 +125,7 @@ class _Tasks:
     @classmethod
     def of(cls, sizes: Sequence[int], parallelism: int) -> _Tasks:
         """Balanced by the sizes of what is read."""
-        tasks = pack_tasks(sizes, 2 * parallelism) or [[]]
-        numbers = slots(len(tasks))
-        slot_of = np.full(len(sizes), numbers[0], np.int32)
-        for task, positions in enumerate(tasks):
-            slot_of[positions] = numbers[task]
-        return cls(numbers, slot_of)
+        return cls(*worker.balanced(sizes, 2 * parallelism))
 
     def of_payload(self, id_: int) -> int:
         """The task that passes on what is known about a payload."""
@@ -153,10 +137,10 @@ class _Tasks:
         for span in candidates.spans:
             spans.setdefault(int(self.slot_of[span[0]]), []).append(span)
         for slot, of_slot in spans.items():
-            yield slot, share(candidates, of_slot)
+            yield slot, tagged.share(candidates, of_slot)
 
 
-def _groups(tagging: Tagging) -> list[Any]:
+def _groups(tagging: tagged.Tagging) -> list[Any]:
     """The candidate files that a key may have, by partition; of a global index all files together."""
     files: CandidateFiles = tagging.files
     if tagging.relocation is not None:
@@ -166,32 +150,32 @@ def _groups(tagging: Tagging) -> list[Any]:
 
 def _cut_by_key(slot_of: np.ndarray[Any, np.dtype[np.int32]], batches: Batches) -> Iterator[pa.Table]:
     """Payloads are cut up by the hash of their keys."""
-    for id_, payload in rows_in(batches):
+    for id_, payload in worker.rows_in(batches):
         table = unpack(payload)
         parts = key_hashes(table.column(RECORD_KEY).combine_chunks()) % np.uint64(len(slot_of))
-        yield cut_by_code(table, parts.astype(np.int32), slot_of, id_.as_py())
+        yield worker.cut_by_code(table, parts.astype(np.int32), slot_of, id_.as_py())
 
 
-def _combine(tagging: Tagging, batches: Batches) -> Iterator[pa.Table]:
+def _combine(tagging: tagged.Tagging, batches: Batches) -> Iterator[pa.Table]:
     """All rows of a task's keys: those that are looked up, as new payloads."""
-    tables = [unpack(value) for value in payloads_of(batches)]
+    tables = [unpack(value) for value in worker.payloads_of(batches)]
     if tables:
         rows = tagging.combined(pa.concat_tables(tables).combine_chunks())
-        for number, table in zip(arrivals(), pieces(rows), strict=False):
-            yield row_of(PAYLOADS, id=number, payload=pack(table))
+        for number, table in zip(worker.arrivals(), worker.pieces(rows), strict=False):
+            yield worker.row_of(PAYLOADS, id=number, payload=pack(table))
 
 
-def _tag_combined(tagging: Tagging, batches: Batches) -> Iterator[pa.Table]:
+def _tag_combined(tagging: tagged.Tagging, batches: Batches) -> Iterator[pa.Table]:
     """The same where no file has to be read: tagged at once."""
-    tables = [unpack(value) for value in payloads_of(batches)]
+    tables = [unpack(value) for value in worker.payloads_of(batches)]
     if tables:
         rows = tagging.combined(pa.concat_tables(tables).combine_chunks())
         yield from _tagged_rows(*tagging.settled(rows, _known(tagging.look_up, rows)))
 
 
-def _tag_known(tagging: Tagging, batches: Batches) -> Iterator[pa.Table]:
+def _tag_known(tagging: tagged.Tagging, batches: Batches) -> Iterator[pa.Table]:
     """Payloads get their tags beside them; no file has to be read."""
-    for id_, payload in rows_in(batches):
+    for id_, payload in worker.rows_in(batches):
         table = unpack(payload)
         _, located = tagging.settled(table, _known(tagging.look_up, table))
         yield _tagged_row(id_.as_py(), payload.as_buffer(), table, located)
@@ -199,7 +183,7 @@ def _tag_known(tagging: Tagging, batches: Batches) -> Iterator[pa.Table]:
 
 def _ask(look_up: KeyLookUp, tasks: _Tasks, batches: Batches) -> Iterator[pa.Table]:
     """Of each payload the keys that files, or shards, may hold, for their tasks; and what is known without any."""
-    for scalar, payload in rows_in(batches):
+    for scalar, payload in worker.rows_in(batches):
         id_ = scalar.as_py()
         found = look_up.candidates(unpack(payload).select(look_up.columns))
         known = np.flatnonzero(found.numbers != NEW_KEY)
@@ -211,7 +195,7 @@ def _ask(look_up: KeyLookUp, tasks: _Tasks, batches: Batches) -> Iterator[pa.Tab
 
 def _received(batches: Batches, ids: list[int], shares: list[Candidates]) -> Iterator[tuple[int, Any]]:
     """What is sent to a task, beside its payload, without shares of candidates: these are added to the lists."""
-    for id_, value in rows_in(batches):
+    for id_, value in worker.rows_in(batches):
         found = pickle.loads(value.as_buffer())
         if isinstance(found, Candidates):
             ids.append(id_.as_py())
@@ -226,7 +210,7 @@ def _look_into_shards(look_up: KeyLookUp, tasks: _Tasks, batches: Batches) -> It
     shares: list[Candidates] = []
     for id_, found in _received(batches, ids, shares):
         yield _asked_row(tasks.of_payload(id_), id_, found)
-    for at, hits, unsure in in_shards(look_up, shares):
+    for at, hits, unsure in tagged.in_shards(look_up, shares):
         if len(hits[0]):
             yield _asked_row(tasks.of_payload(ids[at]), ids[at], (None, hits))
         for slot, part in tasks.shares(unsure):
@@ -239,24 +223,24 @@ def _confirm(look_up: KeyLookUp, batches: Batches) -> Iterator[pa.Table]:
     shares: list[Candidates] = []
     for id_, (checksum, hits) in _received(batches, ids, shares):
         yield _hits_row(id_, checksum, hits)
-    parts = parts_by_number(shares)
+    parts = tagged.parts_by_number(shares)
 
-    def confirm(number: int) -> list[tuple[int, Hits]]:
+    def confirm(number: int) -> list[tuple[int, tagged.Hits]]:
         keys = [shares[at].keys.slice(low, high - low) for at, low, high in parts[number]]
         positions = look_up.confirm(number, pa.concat_arrays(keys))
         ends = np.cumsum([len(each) for each in keys])[:-1]
         return [
-            (at, hits_of(look_up, number, part, shares[at].rows[low:high]))
+            (at, tagged.hits_of(look_up, number, part, shares[at].rows[low:high]))
             for (at, low, high), part in zip(parts[number], np.split(positions, ends), strict=True)
         ]
 
-    of_shares: dict[int, list[Hits]] = {}
+    of_shares: dict[int, list[tagged.Hits]] = {}
     for found in ThreadRunner(_THREADS).map(confirm, sorted(parts)):
         for at, hits in found:
             if len(hits[0]):
                 of_shares.setdefault(at, []).append(hits)
     for at, of_share in of_shares.items():
-        yield _hits_row(ids[at], None, joined(of_share))
+        yield _hits_row(ids[at], None, tagged.joined(of_share))
 
 
 def _merge_hits(batches: Batches) -> Iterator[pa.Table]:
@@ -266,21 +250,23 @@ def _merge_hits(batches: Batches) -> Iterator[pa.Table]:
         listed = list(of_payload)
         checksum = next((row["checksum"] for row in reversed(listed) if row["checksum"] is not None), None)
         yield _hits_row(
-            id_, checksum, joined([_hits_in(row["rows"], row["files"], row["positions"]) for row in listed])
+            id_, checksum, tagged.joined([_hits_in(row["rows"], row["files"], row["positions"]) for row in listed])
         )
 
 
-def _settle(tagging: Tagging, batches: Batches) -> Iterator[pa.Table]:
+def _settle(tagging: tagged.Tagging, batches: Batches) -> Iterator[pa.Table]:
     """Payloads with their hits beside them get their tags; a global index may change their rows."""
-    combined: list[tuple[pa.Table, Found]] = []
-    for id_, payload, checksum, *hits in rows_in(batches):
+    combined: list[tuple[pa.Table, tagged.Found]] = []
+    for id_, payload, checksum, *hits in worker.rows_in(batches):
         if checksum.as_py() != zlib.crc32(payload.as_buffer()):
             raise RowsChangedError(
                 "the rows of the frame changed while they were written: Spark evaluated some of them again",
                 hint="write a frame that gives the same rows each time, or persist it before",
             )
         table = unpack(payload)
-        found = resolved(np.full(table.num_rows, NEW_KEY, np.int64), [_hits_in(*(each.as_buffer() for each in hits))])
+        found = tagged.resolved(
+            np.full(table.num_rows, NEW_KEY, np.int64), [_hits_in(*(each.as_buffer() for each in hits))]
+        )
         if tagging.relocation is None:
             _, located = tagging.settled(table, found)
             yield _tagged_row(id_.as_py(), payload.as_buffer(), table, located)
@@ -289,30 +275,30 @@ def _settle(tagging: Tagging, batches: Batches) -> Iterator[pa.Table]:
     if combined:
         tables, of_tables = zip(*combined, strict=True)
         whole = pa.concat_tables(tables).combine_chunks()
-        yield from _tagged_rows(*tagging.settled(whole, Found.joined(of_tables)))
+        yield from _tagged_rows(*tagging.settled(whole, tagged.Found.joined(of_tables)))
 
 
-def _known(look_up: KeyLookUp, rows: pa.Table) -> Found:
-    return Found(look_up.candidates(rows.select(look_up.columns)).numbers)
+def _known(look_up: KeyLookUp, rows: pa.Table) -> tagged.Found:
+    return tagged.Found(look_up.candidates(rows.select(look_up.columns)).numbers)
 
 
-def _asked_row(slot: int, id_: int, found: Candidates | tuple[int | None, Hits]) -> pa.Table:
-    return row_of(_ASKED, slot=slot, id=id_, share=pickle.dumps(found))
+def _asked_row(slot: int, id_: int, found: Candidates | tuple[int | None, tagged.Hits]) -> pa.Table:
+    return worker.row_of(_ASKED, slot=slot, id=id_, share=pickle.dumps(found))
 
 
-def _hits_row(id_: int, checksum: int | None, hits: Hits) -> pa.Table:
+def _hits_row(id_: int, checksum: int | None, hits: tagged.Hits) -> pa.Table:
     rows, files, positions = hits
-    return row_of(
+    return worker.row_of(
         _HITS,
         id=id_,
         checksum=checksum,
-        rows=buffer_of(rows, np.int32),
-        files=buffer_of(files, np.int32),
-        positions=buffer_of(positions, np.int64),
+        rows=worker.buffer_of(rows, np.int32),
+        files=worker.buffer_of(files, np.int32),
+        positions=worker.buffer_of(positions, np.int64),
     )
 
 
-def _hits_in(rows: Any, files: Any, positions: Any) -> Hits:
+def _hits_in(rows: Any, files: Any, positions: Any) -> tagged.Hits:
     """From the buffers of a row of _HITS."""
     return (
         np.frombuffer(rows, np.int32).astype(np.int64),
@@ -324,7 +310,7 @@ def _hits_in(rows: Any, files: Any, positions: Any) -> Hits:
 def _tagged_rows(rows: pa.Table, located: Located) -> Iterator[pa.Table]:
     """Rows that have no payload yet."""
     start = 0
-    for number, part in zip(arrivals(), pieces(rows), strict=False):
+    for number, part in zip(worker.arrivals(), worker.pieces(rows), strict=False):
         yield _tagged_row(number, pack(part), part, located.of(slice(start, start + part.num_rows)))
         start += part.num_rows
 
@@ -336,12 +322,12 @@ def _tagged_row(id_: int, payload: pa.Buffer, table: pa.Table, located: Located)
         for tag, count in counts.items()
     ]
     paths, files, counts = zip(*triples, strict=True)
-    return row_of(
+    return worker.row_of(
         TAGGED,
         id=id_,
         payload=payload,
-        tags=buffer_of(located.tags, np.int32),
-        positions=buffer_of(located.positions, np.int64),
+        tags=worker.buffer_of(located.tags, np.int32),
+        positions=worker.buffer_of(located.positions, np.int64),
         paths=list(paths),
         files=list(files),
         counts=list(counts),

@@ -19,8 +19,9 @@ from skep_table.write.hashing import key_hashes
 from skep_table.write.keyed import Keyer, partition_codes, rows_by, unnamed
 from skep_table.write.output.bucket import BucketResult, write_bucket
 from skep_table.write.planning.profile import Bucket, BucketPlan
+from skep_table.write.planning.profile import pack as pack_tasks
 from skep_table.write.tags import Located
-from skep_writer.edge import Batches, binary_column, pack, unpack
+from skep_writer.edge import Batches, binary_column, pack, slots, unpack
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -127,6 +128,16 @@ def _located(tags: pa.BinaryScalar, positions: pa.BinaryScalar) -> Located:
     return Located(np.frombuffer(tags.as_buffer(), np.int32), None if known is None else np.frombuffer(known, np.int64))
 
 
+def balanced(weights: Sequence[int], tasks: int) -> tuple[Sequence[int], np.ndarray[Any, np.dtype[np.int32]]]:
+    """The slots of so many tasks at most, and for each of the weights that of the task which has it."""
+    packed = pack_tasks(weights, tasks) or [[]]
+    numbers = slots(len(packed))
+    slot_of = np.full(len(weights), numbers[0], np.int32)
+    for task, positions in enumerate(packed):
+        slot_of[positions] = numbers[task]
+    return numbers, slot_of
+
+
 def arrivals() -> Iterator[int]:
     """Numbers for the payloads of this task, in whose order the rows of all tasks arrived."""
     from pyspark import TaskContext
@@ -153,6 +164,11 @@ def payloads_of(batches: Batches) -> Iterator[pa.BinaryScalar]:
     """The values of the first column, one after the other: packed tables."""
     for batch in batches:
         yield from batch.column(0)
+
+
+def joined_payloads(rows: Sequence[Any]) -> pa.Table:
+    """The rows of all packed tables, each the column `payload` of a row of Spark."""
+    return pa.concat_tables(pa.ipc.open_stream(row.payload).read_all() for row in rows)
 
 
 def cut_by_code(
