@@ -6,6 +6,7 @@ The words of a statement are read here; its queries, expressions and literals by
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -13,9 +14,8 @@ from sqlglot import exp
 
 from skep_format.errors import InputError
 from skep_sql.parsing import statements as st
-from skep_sql.parsing.tokens import Cursor, statements_of
+from skep_sql.parsing.tokens import Cursor, parsed, statements_of
 from skep_sql.protocols import TIME_ZONE
-from skep_table.query.filters.text import SqlDialect
 
 _QUERY_WORDS: Final = ("SELECT", "WITH", "VALUES", "(", "FROM", "TABLE")
 _SHOWN: Final = {
@@ -33,15 +33,10 @@ _STATISTICS: Final = "statistics of Hudi tables are in their metadata table: CRE
 
 def parse(text: str) -> st.Statement:
     """The one statement of a text. InputError names line and column of what does not fit."""
-    found = parse_all(text)
+    found = [_statement(cursor) for cursor in statements_of(text)]
     if len(found) != 1:
         raise InputError(f"one statement is expected, found {len(found)}", found=text)
     return found[0]
-
-
-def parse_all(text: str) -> list[st.Statement]:
-    """The statements of a text, which end with semicolons. InputError as of `parse`."""
-    return [_statement(cursor) for cursor in statements_of(text)]
 
 
 def parse_expression(text: str) -> st.Node:
@@ -243,18 +238,8 @@ def _drop(words: Cursor) -> st.Statement:
     return st.Drop(kind, name, if_exists, kind == "table" and words.take("PURGE"), cascade)
 
 
-def _truncate(words: Cursor) -> st.Statement:
-    words.need("TABLE")
-    return st.Truncate(words.name(), _partition(words))
-
-
 def _partition(words: Cursor) -> st.PartitionSpec | None:
     return _partition_values(words) if words.take("PARTITION") else None
-
-
-def _named_partition(words: Cursor) -> st.PartitionSpec:
-    words.need("PARTITION")
-    return _partition_values(words)
 
 
 def _partition_values(words: Cursor) -> st.PartitionSpec:
@@ -403,8 +388,7 @@ def _alias(words: Cursor, *before: str) -> str | None:
 def _update(words: Cursor) -> st.Statement:
     name = words.name()
     alias = _alias(words, "SET")
-    words.need("SET")
-    assignments = _assignments(words, name, alias, "WHERE")
+    assignments = _assignments(words.need("SET"), name, alias, "WHERE")
     where = words.expression(commas=False) if words.take("WHERE") else None
     return st.Update(name, alias, assignments, where)
 
@@ -412,8 +396,7 @@ def _update(words: Cursor) -> st.Statement:
 def _assignments(words: Cursor, name: st.Name, alias: str | None, *ends: str) -> tuple[st.Assignment, ...]:
     def read() -> st.Assignment:
         column = _own_column(words, name, alias)
-        words.need("=")
-        return st.Assignment(column, words.expression(*ends))
+        return st.Assignment(column, words.need("=").expression(*ends))
 
     return words.listed(read)
 
@@ -426,18 +409,15 @@ def _own_column(words: Cursor, name: st.Name, alias: str | None) -> str:
 
 
 def _delete(words: Cursor) -> st.Statement:
-    words.need("FROM")
-    name = words.name()
+    name = words.need("FROM").name()
     alias = _alias(words, "WHERE")
     return st.Delete(name, alias, words.expression(commas=False) if words.take("WHERE") else None)
 
 
 def _merge(words: Cursor) -> st.Statement:
-    words.need("INTO")
-    name = words.name()
+    name = words.need("INTO").name()
     alias = _alias(words, "USING")
-    words.need("USING")
-    if words.peek("("):
+    if words.need("USING").peek("("):
         source = words.query_in(words.parenthesized())
         source_alias = _alias(words, "ON")
     else:
@@ -445,8 +425,7 @@ def _merge(words: Cursor) -> st.Statement:
         relation = _relation(words, words.slice(span, "a table or a query in parentheses"))
         source_alias = relation.alias or relation.name
         source = exp.select("*").from_(relation)
-    words.need("ON")
-    on = words.expression("WHEN", commas=False)
+    on = words.need("ON").expression("WHEN", commas=False)
     clauses = []
     while words.take("WHEN"):
         clauses.append(_merge_clause(words, name, alias))
@@ -456,18 +435,12 @@ def _merge(words: Cursor) -> st.Statement:
 
 
 def _relation(words: Cursor, text: str) -> st.Node:
-    import sqlglot
-    from sqlglot.errors import SqlglotError
-
-    try:
-        tree = sqlglot.parse_one(f"SELECT * FROM {text}", read=SqlDialect)
-        found: Any = tree.find(exp.From) if isinstance(tree, exp.Select) else None
-        relation = None if found is None else found.this
-    except SqlglotError:
-        relation = None
-    if not isinstance(relation, exp.Table):
-        raise words.fail("a table or a query in parentheses")
-    return relation
+    with suppress(InputError):
+        tree = parsed(f"SELECT * FROM {text}")
+        clause: Any = tree.find(exp.From) if isinstance(tree, exp.Select) else None
+        if clause is not None and isinstance(clause.this, exp.Table):
+            return clause.this
+    raise words.fail("a table or a query in parentheses")
 
 
 def _merge_clause(words: Cursor, name: st.Name, alias: str | None) -> st.MergeClause:
@@ -480,12 +453,10 @@ def _merge_clause(words: Cursor, name: st.Name, alias: str | None) -> st.MergeCl
     condition = words.expression("THEN", commas=False) if words.take("AND") else None
     words.need("THEN")
     if when == "not matched":
-        words.need("INSERT")
-        if words.take("*"):
+        if words.need("INSERT").take("*"):
             return st.MergeClause(when, "insert", condition)
         columns = words.enclosed(lambda: _own_column(words, name, alias))
-        words.need("VALUES")
-        values = words.enclosed(words.expression)
+        values = words.need("VALUES").enclosed(words.expression)
         if len(values) != len(columns):
             raise InputError(
                 f"table {name}: INSERT names {len(columns)} columns and has {len(values)} values",
@@ -495,9 +466,7 @@ def _merge_clause(words: Cursor, name: st.Name, alias: str | None) -> st.MergeCl
         return st.MergeClause(when, "insert", condition, tuple(map(st.Assignment, columns, values)))
     if words.take("DELETE"):
         return st.MergeClause(when, "delete", condition)
-    words.need("UPDATE")
-    words.need("SET")
-    if words.take("*"):
+    if words.need("UPDATE").need("SET").take("*"):
         return st.MergeClause(when, "update", condition)
     return st.MergeClause(when, "update", condition, _assignments(words, name, alias, "WHEN"))
 
@@ -513,8 +482,8 @@ def _alter(words: Cursor) -> st.Statement:
         return st.AlterTable(name, "rename", new_name=words.name("the new name"))
     if words.take("RENAME", "COLUMN"):
         column = words.column_path()
-        words.need("TO")
-        return st.AlterTable(name, "rename column", column=column, new_column=words.identifier("the new name"))
+        new = words.need("TO").identifier("the new name")
+        return st.AlterTable(name, "rename column", column=column, new_column=new)
     if words.take("ADD", "COLUMNS") or words.take("ADD", "COLUMN"):
         columns = words.listed_or_enclosed(lambda: _column_spec(words, words.column_path()))
         return st.AlterTable(name, "add columns", columns=columns)
@@ -524,7 +493,7 @@ def _alter(words: Cursor) -> st.Statement:
         return st.AlterTable(name, "drop column", columns=columns, if_exists=if_exists)
     if words.take("DROP"):
         if_exists = words.take("IF", "EXISTS")
-        dropped = words.listed(lambda: _named_partition(words))
+        dropped = words.listed(lambda: _partition_values(words.need("PARTITION")))
         words.take("PURGE")
         return st.AlterTable(name, "drop partition", partitions=dropped, if_exists=if_exists)
     if words.take("ADD"):
@@ -593,9 +562,7 @@ def _call(words: Cursor) -> st.Statement:
 
 def _compaction(words: Cursor, operation: str) -> st.Statement:
     """Hudi's statements on compactions, which are its procedures."""
-    words.need("COMPACTION")
-    words.need("ON")
-    if words.is_string():
+    if words.need("COMPACTION").need("ON").is_string():
         return _rest(words, f"{operation.upper()} COMPACTION ON a path", "a table's lock is found by its name")
     named: dict[str, object] = {"table": str(words.name())}
     if operation == "show":
@@ -642,16 +609,9 @@ def _refresh(words: Cursor) -> st.Statement:
     return _rest(words, "REFRESH " + (words.token.text.upper() if words.token else ""))
 
 
-def _repair(words: Cursor) -> st.Statement:
-    words.need("REPAIR")
-    words.need("TABLE")
-    return st.Refresh(words.name())
-
-
-def _uncache(words: Cursor) -> st.Statement:
-    words.need("TABLE")
-    if_exists = words.take("IF", "EXISTS")
-    return st.Uncache(words.name(), if_exists)
+def _rest(words: Cursor, what: str, hint: str | None = None) -> st.Unsupported:
+    words.skip()
+    return st.Unsupported(what.strip(), hint)
 
 
 def _clear(words: Cursor) -> st.Statement:
@@ -659,15 +619,10 @@ def _clear(words: Cursor) -> st.Statement:
     return st.Uncache()
 
 
-def _rest(words: Cursor, what: str, hint: str | None = None) -> st.Unsupported:
-    words.skip()
-    return st.Unsupported(what.strip(), hint)
-
-
 _READERS: Final[Mapping[str, Callable[[Cursor], st.Statement]]] = {
     "CREATE": _create,
     "DROP": _drop,
-    "TRUNCATE": _truncate,
+    "TRUNCATE": lambda words: st.Truncate(words.need("TABLE").name(), _partition(words)),
     "SHOW": _show,
     "DESCRIBE": _describe,
     "DESC": _describe,
@@ -684,9 +639,9 @@ _READERS: Final[Mapping[str, Callable[[Cursor], st.Statement]]] = {
     "SCHEDULE": partial(_compaction, operation="schedule"),
     "EXPLAIN": _explain,
     "REFRESH": _refresh,
-    "MSCK": _repair,
+    "MSCK": lambda words: st.Refresh(words.need("REPAIR").need("TABLE").name()),
     "CACHE": partial(_rest, what="CACHE TABLE", hint=_NO_CACHE),
-    "UNCACHE": _uncache,
+    "UNCACHE": lambda words: st.Uncache(if_exists=words.need("TABLE").take("IF", "EXISTS"), name=words.name()),
     "CLEAR": _clear,
     "ANALYZE": partial(_rest, what="ANALYZE TABLE", hint=_STATISTICS),
 }

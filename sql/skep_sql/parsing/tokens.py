@@ -100,10 +100,11 @@ class Cursor:
         self._at += len(words)
         return True
 
-    def need(self, *words: str) -> None:
-        """Takes these words. InputError where others are next."""
+    def need(self, *words: str) -> Cursor:
+        """Takes these words, and is the cursor behind them. InputError where others are next."""
         if not self.take(*words):
             raise self.fail(" ".join(words))
+        return self
 
     def take_one(self, *words: str) -> str | None:
         """Takes one of several words, if it is next."""

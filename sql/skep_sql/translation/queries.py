@@ -290,7 +290,8 @@ class _Queries:
             if isinstance(each, exp.Star) or (isinstance(each, exp.Column) and isinstance(each.this, exp.Star)):
                 columns += self._star(each, scope)
             elif isinstance(inner, exp.Anonymous) and inner.name.lower() in _GENERATORS:
-                names = [each.alias] if isinstance(each, exp.Alias) else [name.name for name in _named_by(each)]
+                named = each.expressions if isinstance(each, exp.Aliases) else ()
+                names = [each.alias] if isinstance(each, exp.Alias) else [name.name for name in named]
                 text, source = self._generated(inner, names, "", translator)
                 views.append(text)
                 columns += (value for _, value in source.columns)
@@ -430,21 +431,18 @@ class _Queries:
             return None
         check_only(clause, "this")
         text = self._source(clause.this, scope)
-        joins = [*self._joins_of(clause.this), *(query.args.get("joins") or ())]
+        joins = [*(clause.this.args.get("joins") or ()), *(query.args.get("joins") or ())]
         for at, join in enumerate(joins):
             if join.side in ("RIGHT", "FULL") and any((each.kind or "").upper() == "CROSS" for each in joins[:at]):
                 raise differs(join, "after a comma")  # which binds less than it
             text = f"{text} {self._join(join, scope)}"
         return text
 
-    @staticmethod
-    def _joins_of(node: Node) -> Sequence[Node]:
-        return node.args.get("joins") or ()
-
     def _join(self, join: Node, scope: _Scope) -> str:
         check_only(join, "this", "on", "using", "side", "kind")
         side, kind = (join.side or "").upper(), (join.kind or "").upper()
-        if self._joins_of(join.this) or side not in _SIDES or kind not in ("", "INNER", "OUTER", "CROSS", *_ROW_KINDS):
+        is_known = side in _SIDES and kind in ("", "INNER", "OUTER", "CROSS", *_ROW_KINDS)
+        if join.this.args.get("joins") or not is_known:
             raise differs(join)
         before = list(scope.sources)
         source = self._source(join.this, scope)
@@ -528,7 +526,7 @@ class _Queries:
 
     def _pivoted(self, node: Node, scope: _Scope) -> Node:
         """PIVOT as aggregates of the rows that have each of its values, by groups of the columns it does not name."""
-        if len(node.args["pivots"]) != 1 or self._joins_of(node):
+        if len(node.args["pivots"]) != 1 or node.args.get("joins"):
             raise differs(node)
         (pivot,) = node.args["pivots"]
         check_only(pivot, "expressions", "fields", "alias", "columns", "unpivot", *_OF_NAMES)
@@ -598,11 +596,9 @@ class _NoNames:
     """Where expressions see no table."""
 
     def column(self, node: Node) -> EngineValue:
-        """DiffersError."""
         raise differs(node)
 
     def subquery(self, query: Node) -> tuple[str, tuple[EngineValue, ...]]:
-        """DiffersError."""
         raise differs(query)
 
 
@@ -621,10 +617,6 @@ def _position(node: Node, columns: Sequence[EngineValue]) -> int:
     if node.is_string or not node.this.isdecimal() or not 1 <= int(node.this) <= len(columns):
         raise differs(node)
     return int(node.this)
-
-
-def _named_by(node: Node) -> Sequence[Node]:
-    return node.expressions if isinstance(node, exp.Aliases) else ()
 
 
 def _in_set(node: Node) -> Sequence[Node]:
