@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from ast import literal_eval
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -88,6 +88,13 @@ class Context:
             if pair.strip():
                 found[key.strip()] = value.strip()
         return found
+
+
+def one_of(option: str, value: str, known: Iterable[str]) -> str:
+    """The value of an argument. InputError where it is none of those known."""
+    if value not in known:
+        raise InputError(f"{option} is {value!r}", option=option, found=value, expected=", ".join(known))
+    return value
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from skep_format.timeline.instant import Action, Instant
 from skep_format.timeline.plans import CleanerPlan, CleanMetadata, ClusteringPlan, RequestedReplaceMetadata
 from skep_sql.execution.tables import truncate
 from skep_sql.parsing.statements import Name, Truncate
-from skep_sql.procedures.contract import Context, Rows, completed_times, procedure, time_of
+from skep_sql.procedures.contract import Context, Rows, completed_times, one_of, procedure, time_of
 from skep_table.commit.parts.markers import delete_markers
 from skep_table.query.options import QueryType
 from skep_table.query.plan import predicate_of
@@ -293,6 +293,4 @@ def _version(context: Context) -> int:
     text = str(context["to_version"]).strip().upper()
     if text.isdecimal():
         return int(text)
-    if text not in _VERSIONS:
-        raise InputError(f"to_version is {text!r}", option="to_version", found=text, expected=", ".join(_VERSIONS))
-    return _VERSIONS[text]
+    return _VERSIONS[one_of("to_version", text, _VERSIONS)]
