@@ -55,6 +55,17 @@ def test_nulls_without_a_type_become_those_of_the_column(lake: Lake) -> None:
             lake.sql(f"INSERT INTO t (id, s) VALUES (3, {value})")
 
 
+def test_a_table_is_made_of_a_query_with_nested_columns(lake: Lake) -> None:
+    """What a literal never lacks, later rows may."""
+    lake.sql(
+        "CREATE TABLE made TBLPROPERTIES (primaryKey = 'id')"
+        " AS SELECT 1 AS id, map('k', 1) AS m, array(named_struct('x', 2)) AS l"
+    )
+    lake.sql("INSERT INTO made VALUES (2, map('k', NULL), array(named_struct('x', NULL)))")
+    found = lake.table("made").read(columns=["m", "l"]).to_arrow().to_pylist()
+    assert found == [{"m": [("k", 1)], "l": [{"x": 2}]}, {"m": [("k", None)], "l": [{"x": None}]}]
+
+
 OPERATION, INTO = "hoodie.datasource.write.operation", "hoodie.spark.sql.insert.into.operation"
 OPERATIONS: list[tuple[dict[str, str], list[str] | str]] = [
     ({}, ["b"]),
