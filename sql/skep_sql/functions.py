@@ -99,11 +99,9 @@ def _count(function: str, arguments: tuple[str, ...], least: int, most: int, exp
         raise InputError(f"{function} takes ({expected}), found {len(arguments)} arguments", expected=expected)
 
 
-def _unsupported(name: str, hint: str) -> TableFunction:
-    def refuse(_catalog: TableCatalog, _arguments: tuple[str, ...]) -> Relation:
-        raise UnsupportedError(f"{name}(…) is not supported", hint=hint)
-
-    return refuse
+def _metadata(_catalog: TableCatalog, _arguments: tuple[str, ...]) -> Relation:
+    hint = "skep read of the table's .hoodie/metadata folder"
+    raise UnsupportedError("hudi_metadata(…) is not supported", hint=hint)
 
 
 FUNCTIONS: Final[Mapping[str, TableFunction]] = {
@@ -111,5 +109,5 @@ FUNCTIONS: Final[Mapping[str, TableFunction]] = {
     "hudi_table_changes": hudi_table_changes,
     "hudi_filesystem_view": hudi_filesystem_view,
     "hudi_query_timeline": hudi_query_timeline,
-    "hudi_metadata": _unsupported("hudi_metadata", "skep read of the table's .hoodie/metadata folder"),
+    "hudi_metadata": _metadata,
 }

@@ -55,8 +55,8 @@ def call(session: Session, statement: Call) -> Answer:
             hint=meant or f"there are: {', '.join(sorted(PROCEDURES))}",
             found=statement.name,
         )
-    context = Context(session, _arguments(statement, found))
-    return answer(found.columns, found.run(context))
+    rows = found.run(Context(session, _arguments(statement, found)))
+    return answer(found.columns, [[True]] if rows is None else rows)
 
 
 def _arguments(statement: Call, procedure: Procedure) -> dict[str, Any]:

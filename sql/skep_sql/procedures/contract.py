@@ -99,15 +99,16 @@ def one_of(option: str, value: str, known: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Procedure:
-    """See the module. Arguments have the order of positions; `run` gives the rows in the order of `columns`."""
+    """See the module. Arguments have the order of positions; `run` gives the rows in the order of `columns`, None
+    of what answers that it is done."""
 
     name: str
     arguments: tuple[Argument, ...]
     columns: tuple[Column, ...]
-    run: Callable[[Context], Rows]
+    run: Callable[[Context], Rows | None]
 
 
-def procedure(signature: str) -> Callable[[Callable[[Context], Rows]], Procedure]:
+def procedure(signature: str) -> Callable[[Callable[[Context], Rows | None]], Procedure]:
     """Makes a function the procedure of a signature: `name(table, limit=10, op?, instant:int, path!) -> column, n:int`.
 
     What has no type is a text. `?`: null by default. `!`: known, and refused with any other value than the default.

@@ -17,15 +17,13 @@ def _show_savepoints(context: Context) -> Rows:
 
 
 @procedure("create_savepoint(table, commit_time?, user='', comments='', path!) -> create_savepoint_result:boolean")
-def _create_savepoint(context: Context) -> Rows:
+def _create_savepoint(context: Context) -> None:
     context.services.savepoint(context["commit_time"] or None, user=context["user"], comments=context["comments"])
-    return [[True]]
 
 
 @procedure("delete_savepoint(table, instant_time?, path!) -> delete_savepoint_result:boolean")
-def _delete_savepoint(context: Context) -> Rows:
+def _delete_savepoint(context: Context) -> None:
     context.services.delete_savepoint(_savepoint(context))
-    return [[True]]
 
 
 @procedure("rollback_to_savepoint(table, instant_time?, path!) -> rollback_savepoint_result:boolean")
@@ -45,9 +43,8 @@ def _savepoint(context: Context) -> str:
 
 
 @procedure("rollback_to_instant(table, instant_time) -> rollback_result:boolean")
-def _rollback_to_instant(context: Context) -> Rows:
+def _rollback_to_instant(context: Context) -> None:
     context.services.rollback(str(context["instant_time"]))
-    return [[True]]
 
 
 def _rollbacks(table: HudiTable) -> Iterator[tuple[str, RollbackMetadata]]:

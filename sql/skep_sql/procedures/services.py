@@ -265,7 +265,7 @@ def _run_ttl(context: Context) -> Rows:
 
 
 @procedure("delete_marker(table, instant_time) -> delete_marker_result:boolean")
-def _delete_marker(context: Context) -> Rows:
+def _delete_marker(context: Context) -> None:
     table, time = context.table, InstantTime(str(context["instant_time"]))
     if any(instant.requested_time == time for instant in table.timeline.pending()):
         raise InputError(
@@ -274,13 +274,11 @@ def _delete_marker(context: Context) -> Rows:
             instant=time,
         )
     delete_markers(table.storage, time)
-    return [[True]]
 
 
 @procedure("upgrade_table(table, to_version) -> result:boolean")
-def _upgrade(context: Context) -> Rows:
+def _upgrade(context: Context) -> None:
     context.services.upgrade(_version(context), **context.options())
-    return [[True]]
 
 
 @procedure("downgrade_table(table, to_version) -> result:boolean")

@@ -356,13 +356,11 @@ def _layout(scan: Scan, held: Sequence[Field], time: InstantTime, file: Schema |
     if file is None or not _differ_in_any_case(file.names()):
         return None
     names = names_in_file(scan.history, time)
-    layout = [_stored(field, file, names.get(field.name, field.name)) for field in held]
-    if any(each is None for each in layout) or any("." in name for name in names):  # renamed within a struct
+    found = [_stored(field, file, names.get(field.name, field.name)) for field in held]
+    layout = tuple(each for each in found if each is not None)
+    if len(layout) < len(held) or any("." in name for name in names):  # renamed within a struct
         return None
-    used = [each.name for each in layout if each is not None]
-    if not _differ_in_any_case([*used, *scan.partitions.names]):
-        return None
-    return tuple(each for each in layout if each is not None)
+    return layout if _differ_in_any_case([*(each.name for each in layout), *scan.partitions.names]) else None
 
 
 def _stored(field: Field, file: Schema, name: str | None) -> Stored | None:

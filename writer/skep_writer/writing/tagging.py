@@ -39,8 +39,7 @@ if TYPE_CHECKING:
 PAYLOADS = pa.schema([pa.field("id", pa.int64()), pa.field("payload", pa.binary())])
 TAGGED = pa.schema(
     [
-        pa.field("id", pa.int64()),
-        pa.field("payload", pa.binary()),
+        *PAYLOADS,
         pa.field("tags", pa.binary()),
         pa.field("positions", pa.binary()),
         pa.field("paths", pa.list_(pa.string())),
