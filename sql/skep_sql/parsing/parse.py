@@ -136,7 +136,6 @@ def _create_index(words: Cursor) -> st.Statement:
 
 
 def _indexed(words: Cursor) -> st.Name:
-    """The table of an index."""
     words.need("ON")
     words.take("TABLE")
     return words.name()

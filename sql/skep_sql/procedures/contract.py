@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from ast import literal_eval
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from skep_format.errors import InputError
 from skep_format.instant_time import CompletionTime, InstantTime
-from skep_format.timeline.instant import Instant
+from skep_format.timeline.instant import Action, Instant
 from skep_format.timeline.metadata import CommitMetadata
 from skep_format.timeline.timeline import completion_times
 from skep_sql.answer import Column, columns_of
@@ -135,6 +135,14 @@ def completed_times(table: HudiTable) -> dict[InstantTime, CompletionTime]:
 def time_of(times: Mapping[InstantTime, CompletionTime], instant: Instant) -> str:
     """The completion time, or the requested one where it is not known."""
     return str(times.get(instant.requested_time, instant.requested_time))
+
+
+def completed_plans(table: HudiTable, kind: type[T], action: Action) -> Iterator[tuple[Instant, T]]:
+    """The completed instants of an action with their plans, newest first."""
+    for instant in reversed(table.timeline.completed().of(action).instants):
+        found = table.plan(instant)
+        if isinstance(found, kind):
+            yield instant, found
 
 
 def write_at(context: Context) -> tuple[Instant, CommitMetadata]:

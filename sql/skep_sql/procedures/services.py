@@ -12,7 +12,7 @@ from skep_format.timeline.instant import Action, Instant
 from skep_format.timeline.plans import CleanerPlan, CleanMetadata, ClusteringPlan, RequestedReplaceMetadata
 from skep_sql.execution.tables import truncate
 from skep_sql.parsing.statements import Name, Truncate
-from skep_sql.procedures.contract import Context, Rows, completed_times, one_of, procedure, time_of
+from skep_sql.procedures.contract import Context, Rows, completed_plans, completed_times, one_of, procedure, time_of
 from skep_table.commit.parts.markers import delete_markers
 from skep_table.query.options import QueryType
 from skep_table.query.plan import predicate_of
@@ -176,17 +176,9 @@ def _run_clean(context: Context) -> Rows:
     times = {each.instant for each in done}
     return [
         [*_of_clean(found), str(dict(found.bootstrap_partition_metadata or {})), found.version]
-        for instant, found in _cleans(context.table)
+        for instant, found in completed_plans(context.table, CleanMetadata, Action.CLEAN)
         if instant.requested_time in times
     ]
-
-
-def _cleans(table: HudiTable) -> Iterator[tuple[Instant, CleanMetadata]]:
-    """The completed ones, newest first."""
-    for instant in reversed(table.timeline.completed().of(Action.CLEAN).instants):
-        found = table.plan(instant)
-        if isinstance(found, CleanMetadata):
-            yield instant, found
 
 
 def _of_clean(found: CleanMetadata) -> list[object]:
@@ -196,8 +188,8 @@ def _of_clean(found: CleanMetadata) -> list[object]:
 
 def _completed_cleans(table: HudiTable) -> list[tuple[list[object], CleanMetadata]]:
     """With the first columns of their rows."""
-    times = completed_times(table)
-    return [([one.requested_time, time_of(times, one), one.action.value], found) for one, found in _cleans(table)]
+    times, cleans = completed_times(table), completed_plans(table, CleanMetadata, Action.CLEAN)
+    return [([one.requested_time, time_of(times, one), one.action.value], found) for one, found in cleans]
 
 
 @procedure("""show_cleans(table, limit=10, showArchived=False!, filter!) -> clean_time, state_transition_time, action,

@@ -95,7 +95,6 @@ class _Scope:
     aliases: Mapping[str, EngineValue] = field(default_factory=dict)
 
     def column(self, node: Node) -> EngineValue:
-        """See `Names`."""
         if isinstance(node, exp.Dot):
             return member(self.column(node.this), node.expression, node)
         if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star) or node.args.get("catalog"):
@@ -153,7 +152,6 @@ class _Scope:
         return differs(node)
 
     def subquery(self, query: Node) -> tuple[str, tuple[EngineValue, ...]]:
-        """See `Names`."""
         inner = query.this if isinstance(query, exp.Subquery) else query
         if not isinstance(inner, exp.Query):
             raise differs(query)

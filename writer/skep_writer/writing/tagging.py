@@ -123,7 +123,6 @@ class _Tasks:
 
     @classmethod
     def of(cls, sizes: Sequence[int], parallelism: int) -> _Tasks:
-        """Balanced by the sizes of what is read."""
         return cls(*worker.balanced(sizes, 2 * parallelism))
 
     def of_payload(self, id_: int) -> int:
@@ -131,7 +130,6 @@ class _Tasks:
         return self.slots[id_ % len(self.slots)]
 
     def shares(self, candidates: Candidates) -> Iterator[tuple[int, Candidates]]:
-        """The candidates of each task."""
         spans: dict[int, list[tuple[int, int, int]]] = {}
         for span in candidates.spans:
             spans.setdefault(int(self.slot_of[span[0]]), []).append(span)
