@@ -240,10 +240,16 @@ def _quotes(text: str, words: Iterable[Word], start: int) -> Iterator[_Edit]:
             yield _Edit(word.start - start, word.end + 1 - start, quote + inner + quote)
 
 
-def names_written(tree: Node) -> frozenset[str]:
-    """All words of the texts, in lower case: sqlglot's tree lacks some of the columns."""
+def names_used(tree: exp.Query) -> frozenset[str] | None:
+    """All names that the query mentions, in lower case; None when it may mean columns that it does not name."""
+    if any(not isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star)):
+        return None
+    if tree.find(exp.Pivot) or any(join.method.upper() == "NATURAL" for join in tree.find_all(exp.Join)):
+        return None
+    # sqlglot's tree lacks some of the columns
     texts = {text.text for node in tree.walk() if (text := node.meta.get(_TEXT)) is not None}
-    return frozenset(word.text.lower() for text in texts for word in words_of(text) if not word.is_string)
+    written = (word.text.lower() for text in texts for word in words_of(text) if not word.is_string)
+    return frozenset(identifier.name.lower() for identifier in tree.find_all(exp.Identifier)).union(written)
 
 
 # -- printed
