@@ -124,13 +124,34 @@ class _WithOptions:
         return self
 
 
+class _Kept:
+    """A method of PySpark's class that also keeps what it is given: `keep` has the changes of the settings so far."""
+
+    def __init__(self, keep: Callable[..., Mapping[str, object]]) -> None:
+        self._keep = keep
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._owner, self._name = owner, name
+
+    def __get__(self, instance: Any, _: type) -> Any:
+        if instance is None:
+            return self
+        own = getattr(super(self._owner, instance), self._name)
+
+        @wraps(own)
+        def method(*given: Any, **named: Any) -> Any:
+            for key, value in self._keep(instance._asked, *given, **named).items():
+                setattr(instance._asked, key, value)
+            own(*given, **named)
+            return instance
+
+        return method
+
+
 class _OfFormat(_WithOptions):
     """The same with a format."""
 
-    def format(self, source: str) -> Any:
-        self._asked.source = source
-        super().format(source)  # type: ignore[misc]
-        return self
+    format: Any = _Kept(lambda _, source: {"source": source})
 
     def _is_hudi(self, options: Mapping[str, Any], **given: Any) -> bool:
         """Sets what the last call of a chain is given, by the methods of these names, and decides by the format."""
@@ -155,25 +176,10 @@ class _Writer(_OfFormat, DataFrameWriter):
         super().__init__(frame)
         self._frame, self._routes, self._asked = frame, routes, JobSettings()
 
-    def mode(self, saveMode: str | None) -> _Writer:
-        self._asked.mode = saveMode or self._asked.mode
-        super().mode(saveMode)
-        return self
-
-    def partitionBy(self, *cols: Any) -> _Writer:
-        self._asked.partition_by = _names(cols)
-        super().partitionBy(*cols)
-        return self
-
-    def bucketBy(self, numBuckets: int, col: Any, *cols: Any) -> _Writer:
-        self._asked.in_buckets = True
-        super().bucketBy(numBuckets, col, *cols)
-        return self
-
-    def sortBy(self, col: Any, *cols: Any) -> _Writer:
-        self._asked.in_buckets = True
-        super().sortBy(col, *cols)
-        return self
+    mode: Any = _Kept(lambda asked, saveMode: {"mode": saveMode or asked.mode})
+    partitionBy: Any = _Kept(lambda _, *cols: {"partition_by": _names(cols)})
+    bucketBy: Any = _Kept(lambda *_, **__: {"in_buckets": True})
+    sortBy: Any = _Kept(lambda *_, **__: {"in_buckets": True})
 
     def save(
         self, path: Any = None, format: Any = None, mode: Any = None, partitionBy: Any = None, **options: Any
@@ -210,19 +216,14 @@ class _WriterV2(_WithOptions, DataFrameWriterV2):
         super().__init__(frame, name)
         self._frame, self._name, self._routes, self._asked = frame, name, routes, JobSettings()
 
-    def using(self, provider: str) -> _WriterV2:
-        self._asked.source = provider
-        super().using(provider)
-        return self
+    using: Any = _Kept(lambda _, provider: {"source": provider})
+    partitionedBy: Any = _Kept(
+        lambda _, col, *cols: {"partition_by": tuple(each._jc.toString() for each in (col, *cols))}
+    )
 
     def tableProperty(self, property: str, value: str) -> _WriterV2:
         self._asked.set({property: value})
         super().tableProperty(property, value)
-        return self
-
-    def partitionedBy(self, col: Any, *cols: Any) -> _WriterV2:
-        self._asked.partition_by = tuple(each._jc.toString() for each in (col, *cols))
-        super().partitionedBy(col, *cols)
         return self
 
     def create(self) -> None:
@@ -272,10 +273,7 @@ class _OfTable(_OfFormat):
         super().__init__(spark)  # type: ignore[call-arg]
         self._spark, self._routes, self._asked = spark, routes, JobSettings()
 
-    def schema(self, schema: StructType | str) -> Any:
-        self._asked.schema = schema
-        super().schema(schema)  # type: ignore[misc]
-        return self
+    schema: Any = _Kept(lambda _, schema: {"schema": schema})
 
     def load(self, path: Any = None, format: Any = None, schema: Any = None, **options: Any) -> DataFrame:
         if not self._is_hudi(options, format=format, schema=schema):
@@ -305,23 +303,12 @@ class _StreamWriter(_OfFormat, DataStreamWriter):
         super().__init__(frame)
         self._routes, self._asked = routes, JobSettings()
 
-    def outputMode(self, outputMode: str) -> _StreamWriter:
-        self._asked.mode = outputMode
-        super().outputMode(outputMode)
-        return self
+    outputMode: Any = _Kept(lambda _, outputMode: {"mode": outputMode})
+    foreach: Any = _Kept(lambda *_, **__: {"source": "foreach"})
+    foreachBatch: Any = _Kept(lambda *_, **__: {"source": "foreachBatch"})
 
     def partitionBy(self, *cols: Any) -> _StreamWriter:  # Spark's, where the format is not Hudi's, gets them at the end
         self._asked.partition_by = _names(cols)
-        return self
-
-    def foreach(self, f: Any) -> _StreamWriter:
-        self._asked.source = "foreach"
-        super().foreach(f)
-        return self
-
-    def foreachBatch(self, func: Callable[[DataFrame, int], None]) -> _StreamWriter:
-        self._asked.source = "foreachBatch"
-        super().foreachBatch(func)
         return self
 
     def start(
