@@ -49,9 +49,9 @@ class JobSettings:
     schema: StructType | str | None = None
     in_buckets: bool = False
 
-    def set(self, options: Mapping[str, object]) -> None:
-        """Takes options; None leaves one out, as in PySpark."""
-        self.options.update((key, value) for key, value in options.items() if value is not None)
+    def also(self, options: Mapping[str, object]) -> dict[str, object]:
+        """The change by options; None leaves one out, as in PySpark."""
+        return {"options": self.options | {key: value for key, value in options.items() if value is not None}}
 
     def path(self, given: object = None) -> object:
         """The path that is given, else the one among the options. InputError where there is neither."""
@@ -107,23 +107,6 @@ def is_hudi_format(spark: SparkSession, source: str | None) -> bool:
     return str(name).lower() in FORMATS
 
 
-class _WithOptions:
-    """Keeps options beside PySpark's class, which comes next among the bases."""
-
-    _asked: JobSettings
-    _spark: SparkSession
-
-    def option(self, key: str, value: Any) -> Any:
-        self._asked.set({key: value})
-        super().option(key, value)  # type: ignore[misc]
-        return self
-
-    def options(self, **options: Any) -> Any:
-        self._asked.set(options)
-        super().options(**options)  # type: ignore[misc]
-        return self
-
-
 class _Kept:
     """A method of PySpark's class that also keeps what it is given: `keep` has the changes of the settings so far."""
 
@@ -146,6 +129,16 @@ class _Kept:
             return instance
 
         return method
+
+
+class _WithOptions:
+    """Keeps options beside PySpark's class, which comes next among the bases."""
+
+    _asked: JobSettings
+    _spark: SparkSession
+
+    option: Any = _Kept(lambda asked, key, value: asked.also({key: value}))
+    options: Any = _Kept(lambda asked, /, **options: asked.also(options))
 
 
 class _OfFormat(_WithOptions):
@@ -216,15 +209,11 @@ class _WriterV2(_WithOptions, DataFrameWriterV2):
         super().__init__(frame, name)
         self._frame, self._name, self._routes, self._asked = frame, name, routes, JobSettings()
 
+    tableProperty: Any = _Kept(lambda asked, property, value: asked.also({property: value}))
     using: Any = _Kept(lambda _, provider: {"source": provider})
     partitionedBy: Any = _Kept(
         lambda _, col, *cols: {"partition_by": tuple(each._jc.toString() for each in (col, *cols))}
     )
-
-    def tableProperty(self, property: str, value: str) -> _WriterV2:
-        self._asked.set({property: value})
-        super().tableProperty(property, value)
-        return self
 
     def create(self) -> None:
         if self._asked.source is None or not is_hudi_format(self._spark, self._asked.source):
@@ -241,7 +230,7 @@ class _WriterV2(_WithOptions, DataFrameWriterV2):
         if not self._routes.is_hudi(self._spark, self._name):
             return super().overwritePartitions()
         self._asked.mode = "overwrite"
-        self._asked.set({"hoodie.datasource.overwrite.mode": "dynamic"})
+        self._asked.options["hoodie.datasource.overwrite.mode"] = "dynamic"
         return self._routes.insert_into(self._frame, self._asked, self._name, by_name=True)
 
     def overwrite(self, condition: Any) -> None:
