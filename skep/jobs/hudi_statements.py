@@ -27,7 +27,7 @@ from skep_sql.answer import answer
 from skep_sql.bind import NamedQuery, named_tables, opened_view
 from skep_sql.effects import run
 from skep_sql.functions import FUNCTIONS
-from skep_sql.parsing import statements as sql
+from skep_sql.parsing import statements as st
 from skep_sql.parsing.parameters import with_parameters
 from skep_sql.parsing.parse import parse
 from skep_sql.parsing.paths import HUDI, path_in
@@ -43,16 +43,8 @@ _SETTINGS: Final = ("hoodie.", "spark.sql.storeAssignmentPolicy", "spark.sql.sou
 _CATALOG_KIND: Final = "spark.sql.catalogImplementation"
 _OF_SESSION: Final = "@session"  # the database, to the binder, of what is Spark's own
 _NAMED: Final = (
-    sql.AlterTable,
-    sql.CreateIndex,
-    sql.Delete,
-    sql.DropIndex,
-    sql.Insert,
-    sql.Merge,
-    sql.Refresh,
-    sql.RefreshIndex,
-    sql.Truncate,
-    sql.Update,
+    *(st.AlterTable, st.CreateIndex, st.Delete, st.DropIndex, st.Insert, st.Merge, st.Refresh, st.RefreshIndex),
+    *(st.Truncate, st.Update),
 )
 _QUOTED: Final = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/"""
 _PART: Final = r"(?:\w+|`[^`]+`)"
@@ -217,18 +209,18 @@ class Statements:
             return None
         filled = with_parameters(text, args, all_used=False) if args else text
         statement = parse(filled)
-        if isinstance(statement, sql.Use):
+        if isinstance(statement, st.Use):
             return self._use(str(statement.name))
-        if isinstance(statement, sql.Show) and statement.what == "tables":
+        if isinstance(statement, st.Show) and statement.what == "tables":
             return self._tables(statement, filled)
-        if isinstance(statement, sql.Drop) and statement.kind == "database":
+        if isinstance(statement, st.Drop) and statement.kind == "database":
             return self._drop_database(statement)
         session = self._session(settings or {})
-        if isinstance(statement, sql.Query):
+        if isinstance(statement, st.Query):
             return self._answer(session, statement.tree)
-        if isinstance(statement, (sql.CreateTable, sql.Insert)) and not self._writes_hudi(statement):
+        if isinstance(statement, (st.CreateTable, st.Insert)) and not self._writes_hudi(statement):
             return self._into_spark(session, statement, filled)
-        if isinstance(statement, sql.CreateView) and statement.temporary:
+        if isinstance(statement, st.CreateView) and statement.temporary:
             self._make_room(statement)
         found = run(session, statement)
         return self._frame(found.rows)
@@ -253,17 +245,17 @@ class Statements:
 
     # -- which
 
-    def _is_ours(self, statement: sql.Statement, text: str) -> bool:
-        if isinstance(statement, sql.Query):
+    def _is_ours(self, statement: st.Statement, text: str) -> bool:
+        if isinstance(statement, st.Query):
             return self._reads_hudi(statement.tree)
-        if isinstance(statement, sql.Explain):
+        if isinstance(statement, st.Explain):
             return self._is_ours(statement.statement, text)
-        if isinstance(statement, sql.CreateView):
+        if isinstance(statement, st.CreateView):
             found = self._reads_hudi(statement.query)
             if not found and statement.replace and statement.temporary:
                 self._views.pop(str(statement.name).lower(), None)
             return found
-        if isinstance(statement, sql.CreateTable):
+        if isinstance(statement, st.CreateTable):
             if self._writes_hudi(statement):
                 return True
             if self.is_hudi(statement.name.parts):
@@ -273,24 +265,24 @@ class Statements:
                     table=str(statement.name),
                 )
             return statement.query is not None and self._reads_hudi(statement.query)
-        if isinstance(statement, sql.Drop):
+        if isinstance(statement, st.Drop):
             parts = statement.name.parts
             return {
                 "table": self.is_hudi(parts),
                 "view": str(statement.name).lower() in self._views or self.is_view(parts),
                 "database": bool(self._hudi_tables(str(statement.name))),
             }[statement.kind]
-        if isinstance(statement, sql.Call):
+        if isinstance(statement, st.Call):
             return "." not in statement.name
-        if isinstance(statement, sql.DescribeQuery):
+        if isinstance(statement, st.DescribeQuery):
             return self._reads_hudi(statement.query)
-        if isinstance(statement, (sql.Show, sql.Describe)):
+        if isinstance(statement, (st.Show, st.Describe)):
             return self._shows_hudi(statement)
-        if isinstance(statement, sql.Use):
+        if isinstance(statement, st.Use):
             return not self._spark.catalog.databaseExists(str(statement.name))
-        if isinstance(statement, sql.Insert):
+        if isinstance(statement, st.Insert):
             return self.is_hudi(statement.name.parts) or self._reads_hudi(statement.query)
-        if isinstance(statement, sql.Merge) and not self.is_hudi(statement.name.parts):
+        if isinstance(statement, st.Merge) and not self.is_hudi(statement.name.parts):
             if self._reads_hudi(statement.source):
                 raise UnsupportedError(
                     f"MERGE INTO {statement.name}, which is no Hudi table, from a Hudi table is not supported",
@@ -298,24 +290,24 @@ class Statements:
                     table=str(statement.name),
                 )
             return False
-        if isinstance(statement, sql.Uncache):
+        if isinstance(statement, st.Uncache):
             return statement.name is not None and self.concerns(statement.name.parts)
         if isinstance(statement, _NAMED):
             return self.is_hudi(statement.name.parts)
-        if isinstance(statement, sql.Unsupported):
+        if isinstance(statement, st.Unsupported):
             self._refuse_unread(text, f"{statement.what} is not supported", statement.hint)
         return False
 
-    def _shows_hudi(self, statement: sql.Show | sql.Describe) -> bool:
-        if isinstance(statement, sql.Describe):
+    def _shows_hudi(self, statement: st.Show | st.Describe) -> bool:
+        if isinstance(statement, st.Describe):
             return statement.kind == "table" and self.concerns(statement.name.parts)
         if statement.what == "tables":
             return bool(self._hudi_tables(str(statement.name) if statement.name else None))
         listed = statement.what in ("databases", "views", "table extended", "functions")
         return statement.name is not None and not listed and self.is_hudi(statement.name.parts)
 
-    def _writes_hudi(self, statement: sql.CreateTable | sql.Insert) -> bool:
-        if isinstance(statement, sql.Insert):
+    def _writes_hudi(self, statement: st.CreateTable | st.Insert) -> bool:
+        if isinstance(statement, st.Insert):
             return self.is_hudi(statement.name.parts)
         if statement.provider is not None:
             return statement.provider in _PROVIDERS
@@ -353,7 +345,7 @@ class Statements:
     def _frame(self, rows: pa.Table) -> DataFrame:
         return skep_writer.arrow_frame(self._spark, rows) if rows.schema.names else empty_frame(self._spark)
 
-    def _into_spark(self, session: Session, statement: sql.CreateTable | sql.Insert, text: str) -> DataFrame:
+    def _into_spark(self, session: Session, statement: st.CreateTable | st.Insert, text: str) -> DataFrame:
         """A statement of Spark's own whose query reads Hudi tables: Spark gets the query's rows under a name."""
         assert statement.query is not None
         at = _query_start(text)
@@ -370,7 +362,7 @@ class Statements:
         finally:
             self._spark.catalog.dropTempView(name)
 
-    def _make_room(self, statement: sql.CreateView) -> None:
+    def _make_room(self, statement: st.CreateView) -> None:
         """A temporary view of Spark's of the same name is replaced, or is an error."""
         name = str(statement.name).lower()
         if not has_temporary_view(self._spark, name):
@@ -398,7 +390,7 @@ class Statements:
             location = self.catalog.database_facts(name.lower())["location"]
             self._spark.sql(f"CREATE DATABASE IF NOT EXISTS `{name}` LOCATION '{location}'")
 
-    def _tables(self, statement: sql.Show, text: str) -> DataFrame:
+    def _tables(self, statement: st.Show, text: str) -> DataFrame:
         """Spark's, and the Hudi tables that it does not list."""
         database = (str(statement.name) if statement.name else self.lake.database).lower()
         self._known_to_spark(database)
@@ -414,7 +406,7 @@ class Statements:
         found = [name for name in self._hudi_tables(database) if _matches(name, pattern)]
         return [(database or self.lake.database, name) for name in found]
 
-    def _drop_database(self, statement: sql.Drop) -> DataFrame | None:
+    def _drop_database(self, statement: st.Drop) -> DataFrame | None:
         """Its Hudi tables, by CASCADE; the rest of it is Spark's, where Spark knows it."""
         name = str(statement.name).lower()
         tables = self._hudi_tables(name)

@@ -12,8 +12,8 @@ from sqlglot import exp
 from skep.query.implied_filters import filter_on
 from skep.query.path_rows import ParquetRows
 from skep.query.rows import EMBEDDED_BYTES, Rows, columns_among
-from skep_sql.parsing.columns import names_used
 from skep_sql.parsing.statements import Node
+from skep_sql.parsing.written import names_used
 from skep_sql.protocols import Relation
 
 

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import pyarrow as pa
 
 from skep_table.write.result import WriteResult
+
+Column = tuple[str, pa.DataType]
+_KINDS: Final = {
+    "": pa.string(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "boolean": pa.bool_(),
+    "double": pa.float64(),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +28,15 @@ class Answer:
     writes: tuple[WriteResult, ...] = ()
 
 
-def answer(columns: Sequence[tuple[str, pa.DataType]], rows: Sequence[Sequence[object]]) -> Answer:
-    """Rows of plain values."""
-    schema = pa.schema(columns)
+def columns_of(text: str) -> tuple[Column, ...]:
+    """Columns as `name, number:long`; what has no type is a text."""
+    pairs = (each.partition(":") for each in " ".join(text.split()).split(", "))
+    return tuple((name, _KINDS[kind]) for name, _, kind in pairs)
+
+
+def answer(columns: str | Sequence[Column], rows: Sequence[Sequence[object]]) -> Answer:
+    """Rows of plain values; a text lists the columns as `columns_of` takes them."""
+    schema = pa.schema(columns_of(columns) if isinstance(columns, str) else columns)
     values = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
     return Answer(
         pa.Table.from_arrays([pa.array(v, f.type) for v, f in zip(values, schema, strict=True)], schema=schema)

@@ -8,6 +8,7 @@ UPDATE SET *, INSERT *).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 from enum import Enum
 from typing import Final
@@ -51,14 +52,16 @@ def check_assignable(
             return
     elif _may_become(given, wanted, policy is Policy.STRICT, by_name):
         return
-    raise InputError(
-        f"table {table}: column {column} is {arrow_text(wanted, column)}, and {given_text(given, column)} can't safely"
-        " become it",
-        hint=f"cast it: CAST(… AS {arrow_text(wanted, column).upper()})",
-        column=column,
-        found=given_text(given, column),
-        expected=arrow_text(wanted, column),
-    )
+    why = f", and {given_text(given, column)} can't safely become it"
+    raise _misfit(given, wanted, column, table, why, hint=f"cast it: CAST(… AS {arrow_text(wanted, column).upper()})")
+
+
+def _misfit(
+    given: pa.DataType, wanted: pa.DataType, column: str, table: str, why: str, hint: str | None = None
+) -> InputError:
+    found, expected = given_text(given, column), arrow_text(wanted, column)
+    text = f"table {table}: column {column} is {expected}{why}"
+    return InputError(text, hint=hint, column=column, found=found, expected=expected)
 
 
 def _member_names(kind: pa.DataType) -> list[object]:
@@ -71,14 +74,23 @@ def _member_names(kind: pa.DataType) -> list[object]:
 
 def same_members(given: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether structs, at all depths, have members of the same names, in whatever order and case."""
+    return _fit_within(given, wanted, True, same_members) is not False
+
+
+def _fit_within(
+    given: pa.DataType, wanted: pa.DataType, by_name: bool, fit: Callable[[pa.DataType, pa.DataType], bool]
+) -> bool | None:
+    """Whether all that two structs, lists or maps hold fits; None for other types."""
     if t.is_struct(given) and t.is_struct(wanted):
-        members = _members(given, wanted, by_name=True)
+        members = _members(given, wanted, by_name)
         return members is not None and all(
-            same_members(given.field(at).type, field.type) for at, field in zip(members, wanted, strict=True)
+            fit(given.field(at).type, field.type) for at, field in zip(members, wanted, strict=True)
         )
-    if (is_any_list(given) and is_any_list(wanted)) or (t.is_map(given) and t.is_map(wanted)):
-        return all(same_members(given.field(at).type, wanted.field(at).type) for at in range(wanted.num_fields))
-    return True
+    if is_any_list(given) and is_any_list(wanted):
+        return fit(given.value_type, wanted.value_type)
+    if t.is_map(given) and t.is_map(wanted):
+        return fit(given.key_type, wanted.key_type) and fit(given.item_type, wanted.item_type)
+    return None
 
 
 def _members(given: pa.DataType, wanted: pa.DataType, by_name: bool) -> list[int] | None:
@@ -96,18 +108,9 @@ def _members(given: pa.DataType, wanted: pa.DataType, by_name: bool) -> list[int
 def _may_become(given: pa.DataType, wanted: pa.DataType, strict: bool, by_name: bool) -> bool:
     if given == wanted or t.is_null(given):
         return True
-    if t.is_struct(given) and t.is_struct(wanted):
-        members = _members(given, wanted, by_name)
-        return members is not None and all(
-            _may_become(given.field(at).type, field.type, strict, by_name)
-            for at, field in zip(members, wanted, strict=True)
-        )
-    if is_any_list(given) and is_any_list(wanted):
-        return _may_become(given.value_type, wanted.value_type, strict, by_name)
-    if t.is_map(given) and t.is_map(wanted):
-        return _may_become(given.key_type, wanted.key_type, strict, by_name) and _may_become(
-            given.item_type, wanted.item_type, strict, by_name
-        )
+    is_fit = _fit_within(given, wanted, by_name, lambda one, other: _may_become(one, other, strict, by_name))
+    if is_fit is not None:
+        return is_fit
     if t.is_nested(given) or t.is_nested(wanted):
         return False
     if _is_text(wanted):
@@ -143,13 +146,7 @@ def assigned(
     def members(given: pa.DataType, kind: pa.DataType, path: str) -> list[int]:
         found = _members(given, kind, by_name)
         if found is None:
-            raise InputError(
-                f"table {table}: column {path} is {arrow_text(kind, path)},"
-                f" and {given_text(given, path)} has other members",
-                column=path,
-                found=given_text(given, path),
-                expected=arrow_text(kind, path),
-            )
+            raise _misfit(given, kind, path, table, f", and {given_text(given, path)} has other members")
         return found
 
     given = column.type
@@ -165,13 +162,8 @@ def assigned(
         chunks = [cast_within(chunk, wanted, name, leaf, members) for chunk in column.chunks]
         return pa.chunked_array(chunks, wanted)
     except (pa.ArrowException, SchemaError) as error:
-        raise InputError(
-            f"table {table}: column {name} is {arrow_text(wanted, name)}, which does not hold every value given:"
-            f" {str(error).splitlines()[0]}",
-            column=name,
-            found=given_text(given, name),
-            expected=arrow_text(wanted, name),
-        ) from error
+        why = f", which does not hold every value given: {str(error).splitlines()[0]}"
+        raise _misfit(given, wanted, name, table, why) from error
 
 
 def _plain(column: pa.ChunkedArray, wanted: pa.DataType, engine: QueryEngine) -> pa.ChunkedArray:

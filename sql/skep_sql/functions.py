@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-import pyarrow as pa
-
 from skep_format.errors import InputError, UnsupportedError
 from skep_format.instant_time import CompletionTime, InstantTime
 from skep_format.timeline.instant import DATA_ACTIONS, Instant
@@ -18,33 +16,11 @@ from skep_sql.parsing.statements import Name
 from skep_sql.protocols import Relation, TableCatalog
 from skep_table.table import HudiTable
 
-_TIMELINE: Final = (
-    *((name, pa.string()) for name in ("Timestamp", "Action", "State", "Completion_Time", "File_Name")),
-    *(
-        (name, pa.int64())
-        for name in (
-            "Total_Bytes_Written",
-            "Total_Files_Updated",
-            "Total_Partitions_Written",
-            "Total_Records_Written",
-            "Total_Updated_Records_Written",
-            "Total_Write_Errors",
-        )
-    ),
-)
-_SLICES: Final = (
-    *((name, pa.string()) for name in ("File_ID", "Partition_Path", "Base_Instant_Time", "Base_File_Path")),
-    *(
-        (name, pa.int64())
-        for name in (
-            "Base_File_Size",
-            "Log_File_Count",
-            "Log_File_Size",
-            "Log_File_Scheduled",
-            "Log_File_Unscheduled",
-        )
-    ),
-)
+_TIMELINE: Final = """Timestamp, Action, State, Completion_Time, File_Name, Total_Bytes_Written:long,
+    Total_Files_Updated:long, Total_Partitions_Written:long, Total_Records_Written:long,
+    Total_Updated_Records_Written:long, Total_Write_Errors:long"""
+_SLICES: Final = """File_ID, Partition_Path, Base_Instant_Time, Base_File_Path, Base_File_Size:long,
+    Log_File_Count:long, Log_File_Size:long, Log_File_Scheduled:long, Log_File_Unscheduled:long"""
 _CHANGES: Final = {"latest_state": "incremental", "cdc": "cdc"}
 
 
@@ -123,11 +99,9 @@ def _count(function: str, arguments: tuple[str, ...], least: int, most: int, exp
         raise InputError(f"{function} takes ({expected}), found {len(arguments)} arguments", expected=expected)
 
 
-def _unsupported(name: str, hint: str) -> TableFunction:
-    def refuse(_catalog: TableCatalog, _arguments: tuple[str, ...]) -> Relation:
-        raise UnsupportedError(f"{name}(…) is not supported", hint=hint)
-
-    return refuse
+def _metadata(_catalog: TableCatalog, _arguments: tuple[str, ...]) -> Relation:
+    hint = "skep read of the table's .hoodie/metadata folder"
+    raise UnsupportedError("hudi_metadata(…) is not supported", hint=hint)
 
 
 FUNCTIONS: Final[Mapping[str, TableFunction]] = {
@@ -135,5 +109,5 @@ FUNCTIONS: Final[Mapping[str, TableFunction]] = {
     "hudi_table_changes": hudi_table_changes,
     "hudi_filesystem_view": hudi_filesystem_view,
     "hudi_query_timeline": hudi_query_timeline,
-    "hudi_metadata": _unsupported("hudi_metadata", "skep read of the table's .hoodie/metadata folder"),
+    "hudi_metadata": _metadata,
 }

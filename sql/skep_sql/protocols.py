@@ -30,35 +30,27 @@ class QueryEngine(Protocol):
     @property
     def in_utc(self) -> bool:
         """Whether times without a zone are in UTC."""
-        ...
 
     def schema(self, query: exp.Query, relations: Mapping[str, Relation]) -> pa.Schema:
         """The columns of the answer, without computing it. InputError for a query that does not fit its relations."""
-        ...
 
     def rows(self, query: exp.Query, relations: Mapping[str, Relation]) -> pa.Table:
         """All rows of the answer."""
-        ...
 
     def frame(self, query: exp.Query, relations: Mapping[str, Relation]) -> object:
         """The answer as what a writer takes: evaluated when it is written, where the engine can."""
-        ...
 
     def numbered(self, query: exp.Query, relations: Mapping[str, Relation], column: str) -> Relation:
         """The answer as a relation for another query, with a further column that rises from row to row."""
-        ...
 
     def explained(self, query: exp.Query, relations: Mapping[str, Relation]) -> str:
         """How many files of each table the query reads, by which filter, and the engine's plan where there is one."""
-        ...
 
     def functions(self) -> Collection[str]:
         """The names of the functions that queries may call."""
-        ...
 
     def files(self, provider: str, options: Mapping[str, str], columns: str | None) -> Relation:
         """The rows of files or another source; `columns` as CREATE TABLE writes them. InputError for what is none."""
-        ...
 
 
 class TargetTable(Protocol):

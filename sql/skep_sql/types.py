@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 
@@ -22,13 +22,20 @@ def arrow_text(kind: pa.DataType, column: str) -> str:
 
 def given_text(kind: pa.DataType, column: str) -> str:
     """As Spark writes the type of what a query answers, which need not be one that a table holds."""
-    if t.is_struct(kind):
-        return f"struct<{','.join(f'{field.name}:{given_text(field.type, column)}' for field in kind)}>"
+    return nested_name(kind, lambda plain: _OF_QUERIES.get(plain) or arrow_text(plain, column))
+
+
+def nested_name(
+    kind: pa.DataType, plain: Callable[[pa.DataType], str], named: Callable[[str], str] = lambda name: name
+) -> str:
+    """A type with the names that `plain` has for those within it; `named` spells the members of structs."""
     if is_any_list(kind):
-        return f"array<{given_text(kind.value_type, column)}>"
+        return f"array<{nested_name(kind.value_type, plain, named)}>"
     if t.is_map(kind):
-        return f"map<{given_text(kind.key_type, column)},{given_text(kind.item_type, column)}>"
-    return _OF_QUERIES.get(kind) or arrow_text(kind, column)
+        return f"map<{nested_name(kind.key_type, plain, named)},{nested_name(kind.item_type, plain, named)}>"
+    if t.is_struct(kind):
+        return f"struct<{','.join(f'{named(field.name)}:{nested_name(field.type, plain, named)}' for field in kind)}>"
+    return plain(kind)
 
 
 _OF_QUERIES: dict[pa.DataType, str] = {

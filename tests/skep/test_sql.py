@@ -14,7 +14,7 @@ import sqlglot
 from skep.lake import Lake
 from skep_format.errors import CatalogError, InputError, StorageError, UnsupportedError
 from skep_format.schema.types import META_FIELDS
-from skep_sql.parsing.columns import names_used
+from skep_sql.parsing.written import names_used
 
 pytestmark = [pytest.mark.metastore, pytest.mark.spark]
 

@@ -55,6 +55,15 @@ def test_nulls_without_a_type_become_those_of_the_column(lake: Lake) -> None:
             lake.sql(f"INSERT INTO t (id, s) VALUES (3, {value})")
 
 
+def test_a_table_is_made_of_a_query_with_nested_columns(lake: Lake) -> None:
+    """What is in them may be null in later rows, as it never is in a literal."""
+    lake.sql("CREATE TABLE made AS SELECT map('k', 1) AS m, array(named_struct('x', 2)) AS l")
+    found = lake.table("made").read(columns=["m", "l"]).to_arrow()
+    assert found.to_pylist() == [{"m": [("k", 1)], "l": [{"x": 2}]}]
+    assert found.schema.field("m").type.item_field.nullable
+    assert found.schema.field("l").type.value_type.field("x").nullable
+
+
 OPERATION, INTO = "hoodie.datasource.write.operation", "hoodie.spark.sql.insert.into.operation"
 OPERATIONS: list[tuple[dict[str, str], list[str] | str]] = [
     ({}, ["b"]),

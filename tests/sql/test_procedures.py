@@ -19,9 +19,8 @@ import pytest
 
 from skep.lake import Lake
 from skep_format.errors import InputError, SkepError, UnsupportedError
-from skep_sql.procedures import PROCEDURES
+from skep_sql.procedures import PROCEDURES, REFUSED
 from skep_sql.procedures.contract import REQUIRED
-from skep_sql.procedures.refused import REFUSED
 
 LINE = re.compile(r"^(?:(?P<release>[\d.]+) )?(?P<name>\w+)\((?P<arguments>.*)\) -> (?P<columns>.*)$")
 KNOWN = [

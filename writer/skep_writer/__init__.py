@@ -16,18 +16,11 @@ if TYPE_CHECKING:
     from skep_writer.writing.writer import SparkWriter
 
 _MODULES = {
-    "SparkWriter": "writing.writer",
-    "active_spark": "session",
-    "arrow_frame": "reading.scan",
-    "arrow_schema": "edge",
-    "collect_answer": "edge",
-    "collect_arrow": "edge",
-    "frame_schema": "edge",
-    "make_spark": "session",
-    "numbered": "reading.scan",
-    "stream_changes": "reading.changes",
-    "to_spark": "reading.scan",
-    "with_constants": "reading.scan",
+    "edge": ("arrow_schema", "collect_answer", "collect_arrow", "frame_schema"),
+    "reading.changes": ("stream_changes",),
+    "reading.scan": ("arrow_frame", "numbered", "to_spark", "with_constants"),
+    "session": ("active_spark", "make_spark"),
+    "writing.writer": ("SparkWriter",),
 }
 
 __all__ = [
@@ -47,6 +40,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
+    module = next((module for module, names in _MODULES.items() if name in names), None)
+    if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{module}"), name)

@@ -36,22 +36,15 @@ def probe(_):
             continue
         found[name + " at"] = spec.submodule_search_locations[0]
         digest = hashlib.sha256()
+        root = os.path.dirname(spec.submodule_search_locations[0])
         if isinstance(spec.loader, zipimport.zipimporter):
-            prefix = name + os.sep
-            files = sorted(f for f in spec.loader._files if f.startswith(prefix) and f.endswith(".py"))
-            for file in files:
-                digest.update(file.replace(os.sep, "/").encode() + b"\\0" + spec.loader.get_data(file))
+            root, files = "", [file for file in spec.loader._files if file.startswith(name + os.sep)]
         else:
-            root = os.path.dirname(spec.submodule_search_locations[0])
-            files = [
-                os.path.relpath(os.path.join(folder, file), root)
-                for folder, _, names in os.walk(spec.submodule_search_locations[0])
-                for file in names
-                if file.endswith(".py")
-            ]
-            for file in sorted(files):
-                with open(os.path.join(root, file), "rb") as source:
-                    digest.update(file.replace(os.sep, "/").encode() + b"\\0" + source.read())
+            walked = os.walk(spec.submodule_search_locations[0])
+            files = [os.path.relpath(os.path.join(folder, file), root) for folder, _, own in walked for file in own]
+        for file in sorted(file for file in files if file.endswith(".py")):
+            data = spec.loader.get_data(os.path.join(root, file))
+            digest.update(file.replace(os.sep, "/").encode() + b"\\0" + data)
         found[name] = digest.hexdigest()
     return [found]
 """

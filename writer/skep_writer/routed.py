@@ -49,9 +49,9 @@ class JobSettings:
     schema: StructType | str | None = None
     in_buckets: bool = False
 
-    def set(self, options: Mapping[str, object]) -> None:
-        """Takes options; None leaves one out, as in PySpark."""
-        self.options.update((key, value) for key, value in options.items() if value is not None)
+    def also(self, options: Mapping[str, object]) -> dict[str, object]:
+        """The change by options; None leaves one out, as in PySpark."""
+        return {"options": self.options | {key: value for key, value in options.items() if value is not None}}
 
     def path(self, given: object = None) -> object:
         """The path that is given, else the one among the options. InputError where there is neither."""
@@ -107,29 +107,59 @@ def is_hudi_format(spark: SparkSession, source: str | None) -> bool:
     return str(name).lower() in FORMATS
 
 
+class _Kept:
+    """A method of PySpark's class that also keeps what it is given: `keep` has the changes of the settings so far."""
+
+    def __init__(self, keep: Callable[..., Mapping[str, object]]) -> None:
+        self._keep = keep
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._owner, self._name = owner, name
+
+    def __get__(self, instance: Any, _: type) -> Any:
+        if instance is None:
+            return self
+        own = getattr(super(self._owner, instance), self._name)
+
+        @wraps(own)
+        def method(*given: Any, **named: Any) -> Any:
+            for key, value in self._keep(instance._asked, *given, **named).items():
+                setattr(instance._asked, key, value)
+            own(*given, **named)
+            return instance
+
+        return method
+
+
 class _WithOptions:
     """Keeps options beside PySpark's class, which comes next among the bases."""
 
     _asked: JobSettings
+    _spark: SparkSession
 
-    def option(self, key: str, value: Any) -> Any:
-        self._asked.set({key: value})
-        super().option(key, value)  # type: ignore[misc]
-        return self
-
-    def options(self, **options: Any) -> Any:
-        self._asked.set(options)
-        super().options(**options)  # type: ignore[misc]
-        return self
+    option: Any = _Kept(lambda asked, key, value: asked.also({key: value}))
+    options: Any = _Kept(lambda asked, /, **options: asked.also(options))
 
 
 class _OfFormat(_WithOptions):
     """The same with a format."""
 
-    def format(self, source: str) -> Any:
-        self._asked.source = source
-        super().format(source)  # type: ignore[misc]
-        return self
+    format: Any = _Kept(lambda _, source: {"source": source})
+
+    def _is_hudi(self, options: Mapping[str, Any], **given: Any) -> bool:
+        """Sets what the last call of a chain is given, by the methods of these names, and decides by the format."""
+        self.options(**options)
+        for method, value in given.items():
+            if value is not None:
+                getattr(self, method)(value)
+        if not is_hudi_format(self._spark, self._asked.source):
+            return False
+        if self._asked.in_buckets:
+            raise UnsupportedError(
+                "bucketBy and sortBy are not for Hudi's format",
+                hint="hoodie.index.type=BUCKET makes a table in buckets",
+            )
+        return True
 
 
 class _Writer(_OfFormat, DataFrameWriter):
@@ -139,37 +169,22 @@ class _Writer(_OfFormat, DataFrameWriter):
         super().__init__(frame)
         self._frame, self._routes, self._asked = frame, routes, JobSettings()
 
-    def mode(self, saveMode: str | None) -> _Writer:
-        self._asked.mode = saveMode or self._asked.mode
-        super().mode(saveMode)
-        return self
-
-    def partitionBy(self, *cols: Any) -> _Writer:
-        self._asked.partition_by = _names(cols)
-        super().partitionBy(*cols)
-        return self
-
-    def bucketBy(self, numBuckets: int, col: Any, *cols: Any) -> _Writer:
-        self._asked.in_buckets = True
-        super().bucketBy(numBuckets, col, *cols)
-        return self
-
-    def sortBy(self, col: Any, *cols: Any) -> _Writer:
-        self._asked.in_buckets = True
-        super().sortBy(col, *cols)
-        return self
+    mode: Any = _Kept(lambda asked, saveMode: {"mode": saveMode or asked.mode})
+    partitionBy: Any = _Kept(lambda _, *cols: {"partition_by": _names(cols)})
+    bucketBy: Any = _Kept(lambda *_, **__: {"in_buckets": True})
+    sortBy: Any = _Kept(lambda *_, **__: {"in_buckets": True})
 
     def save(
         self, path: Any = None, format: Any = None, mode: Any = None, partitionBy: Any = None, **options: Any
     ) -> None:
-        if not self._is_hudi(format, mode, partitionBy, options):
+        if not self._is_hudi(options, mode=mode, partitionBy=partitionBy, format=format):
             return super().save(path)
         return self._routes.save(self._frame, self._asked, self._asked.path(path))
 
     def saveAsTable(
         self, name: str, format: Any = None, mode: Any = None, partitionBy: Any = None, **options: Any
     ) -> None:
-        if not self._is_hudi(format, mode, partitionBy, options):
+        if not self._is_hudi(options, mode=mode, partitionBy=partitionBy, format=format):
             if self._routes.is_hudi(self._spark, name):
                 raise _other_format(name, self._asked.source)
             return super().saveAsTable(name)
@@ -186,22 +201,6 @@ class _Writer(_OfFormat, DataFrameWriter):
             self.mode("overwrite" if overwrite else "append")
         return self._routes.insert_into(self._frame, self._asked, tableName)
 
-    def _is_hudi(self, source: Any, mode: Any, partition_by: Any, options: Mapping[str, Any]) -> bool:
-        """Sets what `save` is given, and decides by the format."""
-        self.mode(mode).options(**options)
-        if partition_by is not None:
-            self.partitionBy(partition_by)
-        if source is not None:
-            self.format(source)
-        if not is_hudi_format(self._spark, self._asked.source):
-            return False
-        if self._asked.in_buckets:
-            raise UnsupportedError(
-                "bucketBy and sortBy are not for Hudi's format",
-                hint="hoodie.index.type=BUCKET makes a table in buckets",
-            )
-        return True
-
 
 class _WriterV2(_WithOptions, DataFrameWriterV2):
     """`df.writeTo(name)`, as far as Hudi's tables can be written in this way."""
@@ -210,20 +209,11 @@ class _WriterV2(_WithOptions, DataFrameWriterV2):
         super().__init__(frame, name)
         self._frame, self._name, self._routes, self._asked = frame, name, routes, JobSettings()
 
-    def using(self, provider: str) -> _WriterV2:
-        self._asked.source = provider
-        super().using(provider)
-        return self
-
-    def tableProperty(self, property: str, value: str) -> _WriterV2:
-        self._asked.set({property: value})
-        super().tableProperty(property, value)
-        return self
-
-    def partitionedBy(self, col: Any, *cols: Any) -> _WriterV2:
-        self._asked.partition_by = tuple(each._jc.toString() for each in (col, *cols))
-        super().partitionedBy(col, *cols)
-        return self
+    tableProperty: Any = _Kept(lambda asked, property, value: asked.also({property: value}))
+    using: Any = _Kept(lambda _, provider: {"source": provider})
+    partitionedBy: Any = _Kept(
+        lambda _, col, *cols: {"partition_by": tuple(each._jc.toString() for each in (col, *cols))}
+    )
 
     def create(self) -> None:
         if self._asked.source is None or not is_hudi_format(self._spark, self._asked.source):
@@ -240,7 +230,7 @@ class _WriterV2(_WithOptions, DataFrameWriterV2):
         if not self._routes.is_hudi(self._spark, self._name):
             return super().overwritePartitions()
         self._asked.mode = "overwrite"
-        self._asked.set({"hoodie.datasource.overwrite.mode": "dynamic"})
+        self._asked.options["hoodie.datasource.overwrite.mode"] = "dynamic"
         return self._routes.insert_into(self._frame, self._asked, self._name, by_name=True)
 
     def overwrite(self, condition: Any) -> None:
@@ -272,18 +262,10 @@ class _OfTable(_OfFormat):
         super().__init__(spark)  # type: ignore[call-arg]
         self._spark, self._routes, self._asked = spark, routes, JobSettings()
 
-    def schema(self, schema: StructType | str) -> Any:
-        self._asked.schema = schema
-        super().schema(schema)  # type: ignore[misc]
-        return self
+    schema: Any = _Kept(lambda _, schema: {"schema": schema})
 
     def load(self, path: Any = None, format: Any = None, schema: Any = None, **options: Any) -> DataFrame:
-        if format is not None:
-            self.format(format)
-        if schema is not None:
-            self.schema(schema)
-        self.options(**options)
-        if not is_hudi_format(self._spark, self._asked.source):
+        if not self._is_hudi(options, format=format, schema=schema):
             found: DataFrame = super().load(path)  # type: ignore[misc]
             return found
         return self._of_path(self._asked.path(path))
@@ -310,23 +292,12 @@ class _StreamWriter(_OfFormat, DataStreamWriter):
         super().__init__(frame)
         self._routes, self._asked = routes, JobSettings()
 
-    def outputMode(self, outputMode: str) -> _StreamWriter:
-        self._asked.mode = outputMode
-        super().outputMode(outputMode)
-        return self
+    outputMode: Any = _Kept(lambda _, outputMode: {"mode": outputMode})
+    foreach: Any = _Kept(lambda *_, **__: {"source": "foreach"})
+    foreachBatch: Any = _Kept(lambda *_, **__: {"source": "foreachBatch"})
 
     def partitionBy(self, *cols: Any) -> _StreamWriter:  # Spark's, where the format is not Hudi's, gets them at the end
         self._asked.partition_by = _names(cols)
-        return self
-
-    def foreach(self, f: Any) -> _StreamWriter:
-        self._asked.source = "foreach"
-        super().foreach(f)
-        return self
-
-    def foreachBatch(self, func: Callable[[DataFrame, int], None]) -> _StreamWriter:
-        self._asked.source = "foreachBatch"
-        super().foreachBatch(func)
         return self
 
     def start(
@@ -338,7 +309,8 @@ class _StreamWriter(_OfFormat, DataStreamWriter):
         queryName: Any = None,
         **options: Any,
     ) -> StreamingQuery:
-        if not self._is_hudi(format, outputMode, partitionBy, queryName, options):
+        given = {"outputMode": outputMode, "partitionBy": partitionBy, "format": format, "queryName": queryName}
+        if not self._is_hudi(options, **given):
             return super().start(path)
         routes, asked, place = self._routes, self._asked, self._asked.path(path)
         return self._started(lambda frame, batch: routes.save(frame, asked, place, batch))
@@ -352,28 +324,19 @@ class _StreamWriter(_OfFormat, DataStreamWriter):
         queryName: Any = None,
         **options: Any,
     ) -> StreamingQuery:
-        if not self._is_hudi(format, outputMode, partitionBy, queryName, options):
+        given = {"outputMode": outputMode, "partitionBy": partitionBy, "format": format, "queryName": queryName}
+        if not self._is_hudi(options, **given):
             if self._routes.is_hudi(self._spark, tableName):
                 raise _other_format(tableName, self._asked.source)
             return super().toTable(tableName)
         routes, asked = self._routes, self._asked
         return self._started(lambda frame, batch: routes.save_as_table(frame, asked, tableName, batch))
 
-    def _is_hudi(self, source: Any, output_mode: Any, partition_by: Any, name: Any, options: Mapping[str, Any]) -> bool:
-        self.options(**options)
-        if output_mode is not None:
-            self.outputMode(output_mode)
-        if partition_by is not None:
-            self.partitionBy(partition_by)
-        if source is not None:
-            self.format(source)
-        if name is not None:
-            self.queryName(name)
-        if is_hudi_format(self._spark, self._asked.source):
-            return True
-        if self._asked.partition_by:
+    def _is_hudi(self, options: Mapping[str, Any], **given: Any) -> bool:
+        found = super()._is_hudi(options, **given)
+        if not found and self._asked.partition_by:
             super().partitionBy(*self._asked.partition_by)
-        return False
+        return found
 
     def _started(self, write: Callable[[DataFrame, str], None]) -> StreamingQuery:
         modes = {None: "append", "append": "append", "complete": "overwrite"}

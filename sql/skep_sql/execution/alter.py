@@ -6,27 +6,17 @@ import pyarrow as pa
 
 from skep_format.errors import InputError, UnsupportedError
 from skep_format.options import Options
+from skep_format.schema import change as schema_change
 from skep_format.schema.arrow import to_arrow
-from skep_format.schema.change import (
-    AddColumn,
-    AllowNull,
-    ChangeType,
-    ColumnChange,
-    CommentColumn,
-    DropColumn,
-    MoveColumn,
-    RenameColumn,
-    column_at,
-    has_column,
-)
 from skep_format.schema.policy import SCHEMA_ON_READ
 from skep_format.schema.types import Field, Schema, parse_type, type_text
 from skep_format.timeline.metadata import WriteOperation
 from skep_sql.answer import Answer
-from skep_sql.bind import Scope, look_up, table_to_change
+from skep_sql.bind import look_up, table_to_change
 from skep_sql.execution.tables import drop_partitions, partition_paths
 from skep_sql.parsing.statements import AlterTable, ColumnSpec
-from skep_sql.protocols import TargetTable
+from skep_sql.protocols import TableCatalog, TargetTable
+from skep_sql.session import Session
 from skep_sql.settings import SessionSettings
 from skep_sql.types import arrow_field
 from skep_table.write.planning.options import EMPTY_COMMITS
@@ -34,30 +24,31 @@ from skep_table.write.planning.settings import path_settings
 from skep_table.write.result import WriteResult
 
 
-def alter(statement: AlterTable, scope: Scope, settings: SessionSettings) -> Answer:
+def alter(session: Session, statement: AlterTable) -> Answer | None:
     """UnsupportedError for changes that are not built."""
-    catalog = scope.catalog
-    table_to_change(scope, statement.name)
+    catalog = session.catalog
+    table_to_change(session.scope, statement.name)
     full = look_up(catalog, statement.name)
     if statement.action == "rename":
         new = statement.new_name
         assert new is not None
         database = full.partition(".")[0]
         catalog.rename_table(full, str(new) if len(new.parts) > 1 else f"{database}.{new}")
-        return Answer()
-    if statement.action in ("set properties", "unset properties"):
-        _properties(statement, scope, full)
-        return Answer()
-    if statement.action == "drop partition":
+    elif statement.action in ("set properties", "unset properties"):
+        _properties(statement, catalog, full)
+    elif statement.action == "drop partition":
         target = catalog.table(full)
-        dropped = (drop_partitions(partition, target, settings) for partition in statement.partitions)
+        dropped = (drop_partitions(session, partition, target) for partition in statement.partitions)
         return Answer(writes=tuple(write for write in dropped if write is not None))
-    if statement.action in ("add columns", "rename column", "drop column", "alter column"):
-        return Answer(writes=_columns(statement, scope.catalog.table(full), settings, full))
-    if statement.action == "add partition":
-        _check_partitions(statement, scope, full)
-        return Answer()
-    raise UnsupportedError(f"ALTER TABLE … {statement.action.upper()} is not supported", table=full)
+    elif statement.action in ("add columns", "rename column", "drop column", "alter column"):
+        return Answer(writes=_columns(statement, catalog.table(full), session.settings, full))
+    elif statement.action == "add partition":  # comes with its first row: until then nothing needs to be there
+        table = catalog.table(full).hudi
+        for partition in statement.partitions:
+            partition_paths(partition, table, full)
+    else:
+        raise UnsupportedError(f"ALTER TABLE … {statement.action.upper()} is not supported", table=full)
+    return None
 
 
 def _columns(
@@ -70,7 +61,7 @@ def _columns(
     if statement.action == "add columns" and not on:
         return (_add_columns(statement, target, settings, full),)
     changes = _changes(statement, target.hudi.schema(), full)
-    if not on and not all(isinstance(change, CommentColumn) for change in changes):
+    if not on and not all(isinstance(change, schema_change.CommentColumn) for change in changes):
         raise UnsupportedError(
             f"table {full}: ALTER TABLE … {statement.action.upper()} needs schema on read, by which readers find"
             " columns by their ids",
@@ -81,49 +72,49 @@ def _columns(
     return (target.commit(lambda writer: writer.alter(changes), settings.hoodie),) if changes else ()
 
 
-def _changes(statement: AlterTable, schema: Schema, full: str) -> list[ColumnChange]:
+def _changes(statement: AlterTable, schema: Schema, full: str) -> list[schema_change.ColumnChange]:
     match statement.action:
         case "add columns":
             for column in statement.columns:
                 _refuse_required(column, full)
             return [
-                AddColumn(column.name, parse_type(column.type, column.name), column.comment, column.after)
+                schema_change.AddColumn(column.name, parse_type(column.type, column.name), column.comment, column.after)
                 for column in statement.columns
             ]
         case "drop column":
             names = [column.name for column in statement.columns]
             if statement.if_exists:
-                names = [name for name in names if has_column(schema, name)]
-            return [DropColumn(name) for name in names]
+                names = [name for name in names if schema_change.has_column(schema, name)]
+            return [schema_change.DropColumn(name) for name in names]
     path = statement.column
     assert path is not None
-    changes: list[ColumnChange] = []
+    changes: list[schema_change.ColumnChange] = []
     if statement.action == "alter column":
-        changes = _changes_of_one(statement, path, column_at(schema, path))
+        changes = _changes_of_one(statement, path, schema_change.column_at(schema, path))
     new = statement.new_column
     if new is not None and (statement.action == "rename column" or new.lower() != path.lower()):
-        changes.append(RenameColumn(path, new))  # the last: the others name the column as it was
+        changes.append(schema_change.RenameColumn(path, new))  # the last: the others name the column as it was
     return changes
 
 
-def _changes_of_one(statement: AlterTable, path: str, column: Field) -> list[ColumnChange]:
+def _changes_of_one(statement: AlterTable, path: str, column: Field) -> list[schema_change.ColumnChange]:
     """Those of ALTER COLUMN and CHANGE COLUMN that differ from what the column is."""
-    changes: list[ColumnChange] = []
+    changes: list[schema_change.ColumnChange] = []
     if statement.type is not None:
         wanted = parse_type(statement.type, path)
         if type_text(wanted) != type_text(column.type):
-            changes.append(ChangeType(path, wanted))
+            changes.append(schema_change.ChangeType(path, wanted))
     if statement.nullable is False and column.nullable:
         raise InputError(
             f"column {path}: cannot update column Nullability: optional to required: rows may have no value for it",
             column=path,
         )
     if statement.nullable and not column.nullable:
-        changes.append(AllowNull(path))
+        changes.append(schema_change.AllowNull(path))
     if statement.comment is not None and statement.comment != column.doc:
-        changes.append(CommentColumn(path, statement.comment))
+        changes.append(schema_change.CommentColumn(path, statement.comment))
     if statement.after is not None:
-        changes.append(MoveColumn(path, statement.after))
+        changes.append(schema_change.MoveColumn(path, statement.after))
     return changes
 
 
@@ -135,8 +126,7 @@ def _refuse_required(column: ColumnSpec, full: str) -> None:
         )
 
 
-def _properties(statement: AlterTable, scope: Scope, full: str) -> None:
-    catalog = scope.catalog
+def _properties(statement: AlterTable, catalog: TableCatalog, full: str) -> None:
     paths = path_settings(statement.properties)
     hoodie = [key for key in statement.properties if key.startswith("hoodie.") and key not in paths]
     fixed = [
@@ -184,10 +174,3 @@ def _add_columns(statement: AlterTable, target: TargetTable, settings: SessionSe
         fields.append(arrow_field(column))
     options = {**settings.hoodie, EMPTY_COMMITS.key: "true"}
     return target.write(WriteOperation.INSERT, pa.schema([*schema, *fields]).empty_table(), options)
-
-
-def _check_partitions(statement: AlterTable, scope: Scope, full: str) -> None:
-    """A partition of a Hudi table comes with its first row; until then nothing needs to be there."""
-    table = scope.catalog.table(full).hudi
-    for partition in statement.partitions:
-        partition_paths(partition, table, full)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from skep_format.errors import InputError
-from skep_sql.bind import Scope, table_to_change
+from skep_sql.bind import table_to_change
 from skep_sql.names import column_of
-from skep_sql.parsing.statements import CreateIndex, DropIndex, Name, RefreshIndex
+from skep_sql.parsing.statements import CreateIndex, DropIndex, RefreshIndex
 from skep_sql.protocols import TargetTable
-from skep_sql.settings import SessionSettings
+from skep_sql.session import Session
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, RECORD_INDEX, SECONDARY
 from skep_table.metadata_table.records.expression_index import FUNCTION
 from skep_table.metadata_write.definitions import IDENTITY
@@ -18,12 +18,12 @@ from skep_table.services.metadata.indexing import KINDS, TableIndex, index_of
 _SPELLED: Final = {"trimstring": "trimString"}
 
 
-def create_index(statement: CreateIndex, scope: Scope, settings: SessionSettings) -> None:
+def create_index(session: Session, statement: CreateIndex) -> None:
     """Without USING it is the record index, by that name, or a secondary one; over an expression it is of statistics.
 
     UnsupportedError for an expression of which the values of Spark are not known here.
     """
-    target = _target(statement.name, scope)
+    target = table_to_change(session.scope, statement.name)
     expression = _expression(statement)
     kind = statement.kind or (RECORD_INDEX if statement.index.lower() == RECORD_INDEX else SECONDARY.name)
     if statement.kind is None and expression is not None:
@@ -37,26 +37,24 @@ def create_index(statement: CreateIndex, scope: Scope, settings: SessionSettings
     columns = [name if "." in name else column_of(name, known, table.config.name) for name in statement.columns]
     name = statement.index.lower() if statement.index.lower() in KINDS else statement.index
     options = {key: value for key, value in statement.options.items() if key.startswith("hoodie.")}
-    target.build_index(kind, name=name, columns=columns, expression=expression, **{**settings.hoodie, **options})
+    target.build_index(
+        kind, name=name, columns=columns, expression=expression, **{**session.settings.hoodie, **options}
+    )
 
 
-def drop_index(statement: DropIndex, scope: Scope, settings: SessionSettings) -> None:
+def drop_index(session: Session, statement: DropIndex) -> None:
     """InputError where there is no such index, unless IF EXISTS."""
-    target = _target(statement.name, scope)
+    target = table_to_change(session.scope, statement.name)
     if statement.if_exists and _found(target, statement.index) is None:
         return
-    target.drop_index(statement.index, **settings.hoodie)
+    target.drop_index(statement.index, **session.settings.hoodie)
 
 
-def refresh_index(statement: RefreshIndex, scope: Scope) -> None:
+def refresh_index(session: Session, statement: RefreshIndex) -> None:
     """Changes nothing, as in Hudi: every write keeps the index current. InputError where there is no such index."""
-    if _found(_target(statement.name, scope), statement.index) is None:
+    if _found(table_to_change(session.scope, statement.name), statement.index) is None:
         table = str(statement.name)
         raise InputError(f"table {table} has no index {statement.index}", table=table, found=statement.index)
-
-
-def _target(name: Name, scope: Scope) -> TargetTable:
-    return table_to_change(scope, name)
 
 
 def _found(target: TargetTable, name: str) -> TableIndex | None:

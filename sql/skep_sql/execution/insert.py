@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from sqlglot import exp
@@ -14,10 +14,11 @@ from skep_format.schema.arrow import to_arrow
 from skep_format.schema.types import META_FIELDS
 from skep_format.timeline.metadata import WriteOperation
 from skep_sql.assign import Policy, assigned, check_assignable, same_members
-from skep_sql.bind import Bound, Scope, bind, table_to_change
+from skep_sql.bind import Bound, table_to_change
 from skep_sql.names import column_of
 from skep_sql.parsing.statements import Insert, Node, PartitionSpec
-from skep_sql.protocols import QueryEngine, TargetTable
+from skep_sql.protocols import TargetTable
+from skep_sql.session import Session
 from skep_sql.settings import SessionSettings
 from skep_sql.types import arrow_text
 from skep_table.table import HudiTable
@@ -52,19 +53,25 @@ class InsertedColumn:
 
 def columns_in_order(table: HudiTable) -> pa.Schema:
     """The data columns as a catalog has them: partition columns last."""
-    schema = to_arrow(table.schema())
-    last = [name for name in table.config.partition_fields if name in schema.names]
-    return pa.schema([*(f for f in schema if f.name not in last), *(schema.field(name) for name in last)])
+    return pa.schema(in_order(to_arrow(table.schema()), table.config.partition_fields))
 
 
-def run_insert(statement: Insert, scope: Scope, engine: QueryEngine, settings: SessionSettings) -> WriteResult:
+def in_order(fields: Iterable[Any], last: Sequence[str]) -> list[Any]:
+    """Columns with those of some names behind the others, in the order of the names."""
+    found = {field.name: field for field in fields}
+    return [*(found[name] for name in found if name not in last), *(found[name] for name in last if name in found)]
+
+
+def run_insert(session: Session, statement: Insert) -> WriteResult:
     """InputError for columns that do not fit, before anything is written."""
-    target = table_to_change(scope, statement.name)
+    target, settings = table_to_change(session.scope, statement.name), session.settings
     table = target.hudi
     partition = {_partition_column(name, table, target): value for name, value in (statement.partition or {}).items()}
-    bound = bind(statement.query, scope)
-    columns, by_name = _columns(statement, partition, table, target, bound, engine)
-    frame = put_in_order(columns, bound, engine, settings.policy, target.name, by_name=by_name)
+    bound = session.bound(statement.query)
+    columns, by_name = _columns(
+        statement, partition, target.name, table, session.engine.schema(bound.query, bound.relations)
+    )
+    frame = put_in_order(session, columns, bound, target.name, by_name=by_name)
     named = str(settings.get(WRITE_OPERATION) or "").strip().lower()
     operation, options = _operation(table, settings)
     if not statement.overwrite and named not in (_BY_ROWS, _WHOLE_TABLE):
@@ -82,44 +89,32 @@ def run_insert(statement: Insert, scope: Scope, engine: QueryEngine, settings: S
 
 
 def put_in_order(
-    columns: Sequence[InsertedColumn],
-    bound: Bound,
-    engine: QueryEngine,
-    policy: Policy,
-    table: str,
-    *,
-    by_name: bool = False,
+    session: Session, columns: Sequence[InsertedColumn], bound: Bound, table: str, *, by_name: bool = False
 ) -> object:
     """The query's rows as the table's columns. Evaluated by the writer where no value changes its type.
 
     `by_name`: members of structs are found by their names.
     """
+    engine, policy = session.engine, session.settings.policy
     schema = engine.schema(bound.query, bound.relations)
     for column in columns:
         if column.position is not None:
             given = schema.field(column.position).type
             check_assignable(given, column.type, column.name, table, policy, by_name=by_name)
     names = [f"c{at}" for at in range(len(schema))]
-    source = exp.Subquery(
-        this=bound.query,
-        alias=exp.TableAlias(this=exp.to_identifier("q"), columns=[exp.to_identifier(n) for n in names]),
-    )
-    picked = [
-        exp.alias_(
-            exp.column(names[column.position]) if column.position is not None else (column.value or exp.Null()).copy(),
-            column.name,
-            quoted=True,
-        )
-        for column in columns
-    ]
-    query = exp.select(*picked).from_(source)
-    if policy is Policy.LEGACY:
-        for each, column in zip(query.expressions, columns, strict=True):
-            if column.position is None or schema.field(column.position).type != column.type:
-                each.set("this", exp.Cast(this=each.this, to=_spark_type(column)))
-        return engine.frame(query, bound.relations)
-    same = all(column.position is not None and schema.field(column.position).type == column.type for column in columns)
-    if same:
+    alias = exp.TableAlias(this=exp.to_identifier("q"), columns=[exp.to_identifier(n) for n in names])
+    picked, is_same = [], True
+    for column in columns:
+        at = column.position
+        value = (column.value or exp.Null()).copy() if at is None else exp.column(names[at])
+        if at is None or schema.field(at).type != column.type:
+            is_same = False
+            if policy is Policy.LEGACY:
+                text = arrow_text(column.type, column.name)
+                value = exp.Cast(this=value, to=exp.DataType.build(text, dialect="spark"))
+        picked.append(exp.alias_(value, column.name, quoted=True))
+    query = exp.select(*picked).from_(exp.Subquery(this=bound.query, alias=alias))
+    if is_same or policy is Policy.LEGACY:
         return engine.frame(query, bound.relations)
     rows = engine.rows(query, bound.relations)
     return pa.table(
@@ -144,10 +139,6 @@ def constant(value: Node, column: str, table: str) -> object:
     raise InputError(f"table {table}: the value of partition column {column} is no constant", column=column)
 
 
-def _spark_type(column: InsertedColumn) -> Node:
-    return exp.DataType.build(arrow_text(column.type, column.name), dialect="spark")
-
-
 def _partition_column(name: str, table: HudiTable, target: TargetTable) -> str:
     known = table.config.partition_fields
     found = next((each for each in known if each.lower() == name.lower()), None)
@@ -163,17 +154,11 @@ def _partition_column(name: str, table: HudiTable, target: TargetTable) -> str:
 
 
 def _columns(
-    statement: Insert,
-    partition: PartitionSpec,
-    table: HudiTable,
-    target: TargetTable,
-    bound: Bound,
-    engine: QueryEngine,
+    statement: Insert, partition: PartitionSpec, shown: str, table: HudiTable, listed: pa.Schema
 ) -> tuple[list[InsertedColumn], bool]:
     """The columns, and whether the query's were found by their names, as Hudi does it where they name exactly these."""
     schema = columns_in_order(table)
     static = {name: value for name, value in partition.items() if value is not None}
-    listed = engine.schema(bound.query, bound.relations)
     # `SELECT *` of a Hudi table brings meta columns, which each write fills again
     places = [at for at, name in enumerate(listed.names) if name not in META_FIELDS]
     given = [listed.names[at] for at in places]
@@ -184,18 +169,18 @@ def _columns(
         )
     )
     if by_name:
-        names = [column_of(name, schema.names, target.name) for name in given]
+        names = [column_of(name, schema.names, shown) for name in given]
     elif statement.columns is not None:
-        names = [column_of(name, schema.names, target.name) for name in statement.columns]
+        names = [column_of(name, schema.names, shown) for name in statement.columns]
     else:
         names = [name for name in schema.names if name not in static]
     twice = {name for name in names if names.count(name) > 1} | (set(names) & set(static))
     if twice:
-        raise InputError(f"table {target.name}: column {min(twice)} is given twice", column=min(twice))
+        raise InputError(f"table {shown}: column {min(twice)} is given twice", column=min(twice))
     if len(names) != len(given):
         more = "too many" if len(given) > len(names) else "not enough"
         raise InputError(
-            f"table {target.name}: {more} values: the query has {len(given)} columns, and {len(names)} are written:"
+            f"table {shown}: {more} values: the query has {len(given)} columns, and {len(names)} are written:"
             f" {', '.join(names)}",
             found=len(given),
             expected=len(names),
@@ -203,9 +188,7 @@ def _columns(
     positions = dict(zip(names, places, strict=True))
     for field in schema:
         if field.name not in positions and field.name not in static and not field.nullable:
-            raise InputError(
-                f"table {target.name}: column {field.name} is NOT NULL, and gets no value", column=field.name
-            )
+            raise InputError(f"table {shown}: column {field.name} is NOT NULL, and gets no value", column=field.name)
     return [InsertedColumn(f.name, f.type, positions.get(f.name), static.get(f.name)) for f in schema], by_name
 
 

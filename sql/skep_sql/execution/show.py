@@ -14,7 +14,8 @@ from skep_format.errors import InputError, NoSuchTableError
 from skep_format.schema.types import META_FIELDS, Field, quoted, type_text
 from skep_sql.answer import Answer, answer
 from skep_sql.bind import look_up, refuse_view
-from skep_sql.execution.tables import partition_paths
+from skep_sql.execution.insert import in_order
+from skep_sql.execution.tables import known_database, partition_paths
 from skep_sql.functions import FUNCTIONS
 from skep_sql.names import column_of
 from skep_sql.parsing.statements import Describe, DescribeQuery, Name, PartitionSpec, Show
@@ -24,7 +25,6 @@ from skep_sql.session import Session
 from skep_sql.types import given_text, tree_text
 from skep_table.table import HudiTable
 
-_TEXT: Final = pa.string()
 # Parameters that syncs keep for engines, not for people.
 _INTERNAL: Final = ("spark.sql.sources.", "spark.sql.create.", "spark.sql.partitionprovider", "skep.")
 _INTERNAL_KEYS: Final = {
@@ -43,9 +43,9 @@ _INTERNAL_KEYS: Final = {
 }
 
 
-def show(statement: Show, session: Session) -> Answer:
+def show(session: Session, statement: Show) -> Answer:
     """The rows that Spark answers."""
-    return _SHOWN[statement.what](statement, session)
+    return _SHOWN[statement.what](session, statement)
 
 
 def _matching(names: list[str], pattern: str | None) -> list[str]:
@@ -59,32 +59,36 @@ def _matching(names: list[str], pattern: str | None) -> list[str]:
     return [name for name in names if any(each.fullmatch(name) for each in wanted)]
 
 
-def _database(statement: Show, session: Session) -> str:
-    name = str(statement.name).lower() if statement.name else session.catalog.database
-    known = session.catalog.databases()
-    if name not in known:
-        raise NoSuchTableError(f"there is no database {name}; there are: {', '.join(known)}", found=name)
-    return name
+def _database(session: Session, statement: Show) -> str:
+    return known_database(session.catalog, str(statement.name).lower() if statement.name else session.catalog.database)
 
 
-def _tables(statement: Show, session: Session) -> Answer:
-    database = _database(statement, session)
-    stored = sorted([*session.catalog.table_names(database), *session.catalog.view_names(database)])
-    rows: list[tuple[object, ...]] = [(database, name, False) for name in _matching(stored, statement.pattern)]
-    rows += [("", name, True) for name in _matching(sorted(session.views), statement.pattern)]
-    return answer([("namespace", _TEXT), ("tableName", _TEXT), ("isTemporary", pa.bool_())], rows)
+def _tables(session: Session, statement: Show) -> Answer:
+    database = _database(session, statement)
+    found = _found(session, statement, database, _stored(session, database))
+    return answer("namespace, tableName, isTemporary:boolean", found)
 
 
-def _table_extended(statement: Show, session: Session) -> Answer:
-    database = _database(statement, session)
+def _stored(session: Session, database: str) -> list[str]:
+    """The names of its tables and views."""
+    return sorted([*session.catalog.table_names(database), *session.catalog.view_names(database)])
+
+
+def _found(session: Session, statement: Show, database: str, stored: list[str]) -> list[tuple[str, str, bool]]:
+    """Those that are like the pattern, of the database and of the session."""
+    rows = [(database, name, False) for name in _matching(stored, statement.pattern)]
+    return rows + [("", name, True) for name in _matching(sorted(session.views), statement.pattern)]
+
+
+def _table_extended(session: Session, statement: Show) -> Answer:
+    database = _database(session, statement)
     rows: list[tuple[object, ...]] = []
     if statement.partition is not None:  # the pattern is a name
-        table, facts = _opened(Name((database, statement.pattern or "")), session)
+        table, facts = _opened(session, Name((database, statement.pattern or "")))
         found = _partition_facts(statement.partition, table, facts)
         rows.append((database, facts.name, False, _lines(found[2:])))
     else:
-        stored = sorted([*session.catalog.table_names(database), *session.catalog.view_names(database)])
-        for name in _matching(stored, statement.pattern):
+        for name in _matching(_stored(session, database), statement.pattern):
             full = f"{database}.{name}"
             entry = session.catalog.facts(full)
             if entry is not None:  # it may be dropped meanwhile
@@ -92,7 +96,7 @@ def _table_extended(statement: Show, session: Session) -> Answer:
         for name in _matching(sorted(session.views), statement.pattern):
             text = spark_text(session.views[name].query)
             rows.append(("", name, True, _lines([("Table", name), ("Type", "VIEW"), ("View Text", text)])))
-    columns = [("namespace", _TEXT), ("tableName", _TEXT), ("isTemporary", pa.bool_()), ("information", _TEXT)]
+    columns = "namespace, tableName, isTemporary:boolean, information"
     return answer(columns, rows)
 
 
@@ -112,39 +116,35 @@ def _entry_facts(facts: EntryFacts, view: StoredView | None, properties: Mapping
     """What Spark shows of a table or view beside its columns."""
     comment = facts.parameters.get("comment")
     found = [("Database", facts.database), ("Table", facts.name), ("Owner", facts.owner or "")]
-    if view is not None:
-        found += [("Type", "VIEW"), *([("Comment", comment)] if comment else []), ("View Text", view.query)]
-    else:
-        found += [("Type", "MANAGED" if facts.is_managed else "EXTERNAL"), ("Provider", "hudi")]
-        found += [("Comment", comment)] if comment else []
+    of_table = [("Type", "MANAGED" if facts.is_managed else "EXTERNAL"), ("Provider", "hudi")]
+    found += of_table if view is None else [("Type", "VIEW")]
+    found += [("Comment", comment)] if comment else []
+    found += [] if view is None else [("View Text", view.query)]
     if properties or view is None:
         found.append(("Table Properties", f"[{', '.join(f'{key}={value}' for key, value in properties.items())}]"))
     return found if view is not None else [*found, ("Location", facts.location)]
 
 
-def _views(statement: Show, session: Session) -> Answer:
-    database = _database(statement, session)
-    rows: list[tuple[object, ...]] = [
-        (database, name, False) for name in _matching(session.catalog.view_names(database), statement.pattern)
-    ]
-    rows += [("", name, True) for name in _matching(sorted(session.views), statement.pattern)]
-    return answer([("namespace", _TEXT), ("viewName", _TEXT), ("isTemporary", pa.bool_())], rows)
+def _views(session: Session, statement: Show) -> Answer:
+    database = _database(session, statement)
+    found = _found(session, statement, database, session.catalog.view_names(database))
+    return answer("namespace, viewName, isTemporary:boolean", found)
 
 
-def _databases(statement: Show, session: Session) -> Answer:
+def _databases(session: Session, statement: Show) -> Answer:
     names = _matching(session.catalog.databases(), statement.pattern)
-    return answer([("namespace", _TEXT)], [(name,) for name in names])
+    return answer("namespace", [(name,) for name in names])
 
 
-def _catalogs(statement: Show, _: Session) -> Answer:
-    return answer([("catalog", _TEXT)], [(name,) for name in _matching([SPARK_CATALOG], statement.pattern)])
+def _catalogs(_: Session, statement: Show) -> Answer:
+    return answer("catalog", [(name,) for name in _matching([SPARK_CATALOG], statement.pattern)])
 
 
-def _current_namespace(_: Show, session: Session) -> Answer:
-    return answer([("catalog", _TEXT), ("namespace", _TEXT)], [(SPARK_CATALOG, session.catalog.database)])
+def _current_namespace(session: Session, _: Show) -> Answer:
+    return answer("catalog, namespace", [(SPARK_CATALOG, session.catalog.database)])
 
 
-def _opened(name: Name | None, session: Session) -> tuple[HudiTable, EntryFacts]:
+def _opened(session: Session, name: Name | None) -> tuple[HudiTable, EntryFacts]:
     assert name is not None
     refuse_view(session.views, name)
     full = look_up(session.catalog, name)
@@ -153,7 +153,7 @@ def _opened(name: Name | None, session: Session) -> tuple[HudiTable, EntryFacts]
     return session.catalog.table(full).hudi, facts
 
 
-def _temporary(name: Name | None, session: Session) -> pa.Schema | None:
+def _temporary(session: Session, name: Name | None) -> pa.Schema | None:
     """The columns of a temporary view; None for a name that is none."""
     own = str(name).lower()
     if own not in session.views:
@@ -162,8 +162,8 @@ def _temporary(name: Name | None, session: Session) -> pa.Schema | None:
     return session.engine.schema(bound.query, bound.relations)
 
 
-def _partitions(statement: Show, session: Session) -> Answer:
-    table, facts = _opened(statement.name, session)
+def _partitions(session: Session, statement: Show) -> Answer:
+    table, facts = _opened(session, statement.name)
     if not table.config.partition_fields:
         raise InputError(f"table {facts.name} is not partitioned", table=facts.name)
     paths = (
@@ -171,7 +171,7 @@ def _partitions(statement: Show, session: Session) -> Answer:
         if statement.partition is None
         else partition_paths(statement.partition, table, facts.name)
     )
-    return answer([("partition", _TEXT)], [(path,) for path in sorted(_with_files(table, paths))])
+    return answer("partition", [(path,) for path in sorted(_with_files(table, paths))])
 
 
 def _with_files(table: HudiTable, paths: list[str]) -> list[str]:
@@ -183,20 +183,18 @@ def _with_files(table: HudiTable, paths: list[str]) -> list[str]:
 def columns_of(table: HudiTable) -> list[Field]:
     """Meta columns, data columns, partition columns, as a catalog has them."""
     schema = table.schema().with_meta() if table.config.populate_meta_fields else table.schema()
-    last = table.config.partition_fields
-    fields = [field for field in schema.fields if field.name not in last]
-    return [*fields, *(field for name in last for field in schema.fields if field.name == name)]
+    return in_order(schema.fields, table.config.partition_fields)
 
 
-def _columns(statement: Show, session: Session) -> Answer:
-    schema = _temporary(statement.name, session)
+def _columns(session: Session, statement: Show) -> Answer:
+    schema = _temporary(session, statement.name)
     if schema is not None:
-        return answer([("col_name", _TEXT)], [(name,) for name in schema.names])
+        return answer("col_name", [(name,) for name in schema.names])
     view = session.catalog.view(str(statement.name))
     if view is not None:
-        return answer([("col_name", _TEXT)], [(name,) for name in view.columns])
-    table, _ = _opened(statement.name, session)
-    return answer([("col_name", _TEXT)], [(field.name,) for field in columns_of(table)])
+        return answer("col_name", [(name,) for name in view.columns])
+    table, _ = _opened(session, statement.name)
+    return answer("col_name", [(field.name,) for field in columns_of(table)])
 
 
 def properties_of(table: HudiTable, facts: EntryFacts) -> dict[str, str]:
@@ -215,8 +213,8 @@ def _shown_parameters(facts: EntryFacts) -> dict[str, str]:
     return {key: facts.parameters[key] for key in sorted(shown)}
 
 
-def _tblproperties(statement: Show, session: Session) -> Answer:
-    columns = [("key", _TEXT), ("value", _TEXT)]
+def _tblproperties(session: Session, statement: Show) -> Answer:
+    columns = "key, value"
     if str(statement.name).lower() in session.views:
         return answer(columns, [])
     name = str(statement.name)
@@ -224,7 +222,7 @@ def _tblproperties(statement: Show, session: Session) -> Answer:
     if entry is not None:
         facts, found = entry, _shown_parameters(entry)
     else:
-        table, facts = _opened(statement.name, session)
+        table, facts = _opened(session, statement.name)
         found = properties_of(table, facts)
     if statement.key is not None:
         value = found.get(statement.key, f"Table {facts.database}.{facts.name} does not have property: {statement.key}")
@@ -239,7 +237,7 @@ def _create_view(facts: EntryFacts, view: StoredView) -> Answer:
     parts += [f"COMMENT {_literal(facts.parameters['comment'])}"] if facts.parameters.get("comment") else []
     if properties := _shown_parameters(facts):
         parts.append(_property_list(properties))
-    return answer([("createtab_stmt", _TEXT)], [("\n".join([*parts, f"AS {view.query}"]) + "\n",)])
+    return answer("createtab_stmt", [("\n".join([*parts, f"AS {view.query}"]) + "\n",)])
 
 
 def _property_list(properties: Mapping[str, str]) -> str:
@@ -247,12 +245,12 @@ def _property_list(properties: Mapping[str, str]) -> str:
     return f"TBLPROPERTIES (\n{listed})"
 
 
-def _create_table(statement: Show, session: Session) -> Answer:
+def _create_table(session: Session, statement: Show) -> Answer:
     if str(statement.name).lower() not in session.views:
         view, entry = session.catalog.view(str(statement.name)), session.catalog.facts(str(statement.name))
         if view is not None and entry is not None:
             return _create_view(entry, view)
-    table, facts = _opened(statement.name, session)
+    table, facts = _opened(session, statement.name)
     lines = []
     for field in columns_of(table):
         text = f"  {_quoted(field.name)} {type_text(field.type).upper()}"
@@ -267,7 +265,7 @@ def _create_table(statement: Show, session: Session) -> Answer:
     if facts.parameters.get("comment"):
         parts.append(f"COMMENT {_literal(facts.parameters['comment'])}")
     parts.append(_property_list(properties_of(table, facts)))
-    return answer([("createtab_stmt", _TEXT)], [("\n".join(parts) + "\n",)])
+    return answer("createtab_stmt", [("\n".join(parts) + "\n",)])
 
 
 def _quoted(name: str) -> str:
@@ -278,30 +276,30 @@ def _literal(text: str | None) -> str:
     return "'" + (text or "").replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _indexes(statement: Show, session: Session) -> Answer:
+def _indexes(session: Session, statement: Show) -> Answer:
     """As Hudi 1.2: partitions of the metadata table, with the columns of indexes that have a name of their own."""
     assert statement.name is not None
     found = session.catalog.table(look_up(session.catalog, statement.name)).indexes()
     rows = [
         (each.partition, each.kind, ",".join(each.columns) if each.name != each.partition else "") for each in found
     ]
-    return answer([("index_name", _TEXT), ("index_type", _TEXT), ("col_name", _TEXT)], rows)
+    return answer("index_name, index_type, col_name", rows)
 
 
-def _functions(statement: Show, session: Session) -> Answer:
+def _functions(session: Session, statement: Show) -> Answer:
     """Spark's and skep's; none is a user's."""
     if statement.name is not None:
-        _database(statement, session)
+        _database(session, statement)
     names = [] if statement.key == "user" else sorted({*session.engine.functions(), *FUNCTIONS})
-    return answer([("function", _TEXT)], [(name,) for name in _matching(names, statement.pattern)])
+    return answer("function", [(name,) for name in _matching(names, statement.pattern)])
 
 
-def describe(statement: Describe, session: Session) -> Answer:
+def describe(session: Session, statement: Describe) -> Answer:
     """Columns with type and comment, the partition columns again, and with EXTENDED what else is known."""
     if statement.kind == "database":
-        return _describe_database(statement, session)
+        return _describe_database(session, statement)
     name = str(statement.name)
-    schema = _temporary(statement.name, session)
+    schema = _temporary(session, statement.name)
     view = session.catalog.view(name) if schema is None else None
     if statement.partition is not None and (schema is not None or view is not None):
         raise InputError(f"{name} is a view, which has no partitions", table=name, found=name)
@@ -311,7 +309,7 @@ def describe(statement: Describe, session: Session) -> Answer:
         facts = session.catalog.facts(name)
         rest = _entry_facts(facts, view, _shown_parameters(facts)) if facts is not None else []
         return _described(list(zip(view.columns, view.types, view.comments, strict=True)), statement, rest)
-    table, facts = _opened(statement.name, session)
+    table, facts = _opened(session, statement.name)
     columns = [(each.name, type_text(each.type), each.doc or None) for each in columns_of(table)]
     partition = [each for each in columns if each[0] in table.config.partition_fields]
     if statement.partition is None:
@@ -321,12 +319,12 @@ def describe(statement: Describe, session: Session) -> Answer:
     return _described(columns, statement, found, partition, "Partition")
 
 
-def describe_query(statement: DescribeQuery, session: Session) -> Answer:
+def describe_query(session: Session, statement: DescribeQuery) -> Answer:
     """As DESCRIBE of a table of these columns."""
     bound = session.bound(statement.query)
     schema = session.engine.schema(bound.query, bound.relations)
     rows = [(each.name, given_text(each.type, each.name), None) for each in schema]
-    return answer([("col_name", _TEXT), ("data_type", _TEXT), ("comment", _TEXT)], rows)
+    return answer("col_name, data_type, comment", rows)
 
 
 def _described(
@@ -340,14 +338,14 @@ def _described(
         name = column_of(statement.column, [each[0] for each in columns], str(statement.name))
         found = next(each for each in columns if each[0] == name)
         shown = zip(("col_name", "data_type", "comment"), (*found[:2], found[2] or "NULL"), strict=True)
-        return answer([("info_name", _TEXT), ("info_value", _TEXT)], list(shown))
+        return answer("info_name, info_value", list(shown))
     rows: list[tuple[object, ...]] = [*columns]
     if partition:
         rows += [("# Partition Information", "", ""), ("# col_name", "data_type", "comment"), *partition]
     if statement.extended and facts:
         rows += [("", "", ""), (f"# Detailed {detailed} Information", "", "")]
         rows += [(key, value, "") for key, value in facts]
-    return answer([("col_name", _TEXT), ("data_type", _TEXT), ("comment", _TEXT)], rows)
+    return answer("col_name, data_type, comment", rows)
 
 
 def _partition_facts(partition: PartitionSpec, table: HudiTable, facts: EntryFacts) -> list[tuple[str, str]]:
@@ -368,17 +366,17 @@ def _partition_facts(partition: PartitionSpec, table: HudiTable, facts: EntryFac
     return [*place, ("Partition Values", f"[{values}]"), ("Location", f"{facts.location}/{paths[0]}")]
 
 
-def _describe_database(statement: Describe, session: Session) -> Answer:
+def _describe_database(session: Session, statement: Describe) -> Answer:
     name = str(statement.name).lower()
     if name not in session.catalog.databases():
         raise NoSuchTableError(f"there is no database {name}", found=name)
     facts = session.catalog.database_facts(name)
     rows = [("Namespace Name", name), ("Comment", facts.get("comment") or "")]
     rows += [("Location", facts.get("location") or ""), ("Owner", facts.get("owner") or "")]
-    return answer([("info_name", _TEXT), ("info_value", _TEXT)], rows)
+    return answer("info_name, info_value", rows)
 
 
-_SHOWN: Final[Mapping[str, Callable[[Show, Session], Answer]]] = {
+_SHOWN: Final[Mapping[str, Callable[[Session, Show], Answer]]] = {
     "tables": _tables,
     "table extended": _table_extended,
     "functions": _functions,

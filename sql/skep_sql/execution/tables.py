@@ -9,26 +9,17 @@ import pyarrow as pa
 
 from skep_format.errors import InputError, NoSuchTableError, TableExistsError, UnsupportedError
 from skep_format.options import Options, comma_list
-from skep_format.schema.arrow import is_any_list, to_arrow
+from skep_format.schema.arrow import nullable, to_arrow
 from skep_format.schema.types import META_FIELDS
-from skep_format.table_config import MERGE_PROPERTY_PREFIX, TableConfig
-from skep_format.table_config.keys import (
-    CDC_ENABLED,
-    CDC_MODE,
-    LEGACY_PAYLOAD_CLASS,
-    MERGE_MODE,
-    MERGE_STRATEGY_ID,
-    PARTIAL_UPDATE_MODE,
-    PAYLOAD_CLASS,
-)
+from skep_format.table_config import MERGE_PROPERTY_PREFIX, TableConfig, keys
 from skep_format.table_config.merging import PAYLOAD_OPTION
 from skep_format.timeline.metadata import WriteOperation
-from skep_sql.bind import Bound, Scope, bind, look_up, refuse_view, table_to_change
-from skep_sql.execution.insert import InsertedColumn, columns_in_order, constant, put_in_order
+from skep_sql.bind import Bound, look_up, refuse_view, table_to_change
+from skep_sql.execution.insert import InsertedColumn, columns_in_order, constant, in_order, put_in_order
 from skep_sql.names import column_of
 from skep_sql.parsing.statements import CreateDatabase, CreateTable, Drop, Name, PartitionSpec, Truncate, Use
 from skep_sql.protocols import QueryEngine, TableCatalog, TargetTable
-from skep_sql.settings import SessionSettings
+from skep_sql.session import Session
 from skep_sql.types import arrow_field
 from skep_table.keys import KeyGenerator
 from skep_table.metadata_table.partitions import COLUMN_STATS, FILES, PARTITION_STATS
@@ -48,15 +39,14 @@ _ORDERING: Final = (
 )
 _TYPE: Final = ("type", "hoodie.table.type", "hoodie.datasource.write.table.type")
 _VERSION: Final = ("hoodie.write.table.version", "hoodie.table.version")
-_TAKEN: Final = (*_KEY, *_ORDERING, *_TYPE, *_VERSION, *SQL_NAMES)
+_OWN: Final = (*_KEY, *_ORDERING, *_TYPE, *_VERSION)
+_TAKEN: Final = (*_OWN, *SQL_NAMES)
 _TYPES: Final = {"cow": "cow", "mor": "mor", "copy_on_write": "cow", "merge_on_read": "mor"}
 
 
-def create_table(
-    statement: CreateTable, scope: Scope, engine: QueryEngine, settings: SessionSettings
-) -> tuple[WriteResult, ...]:
+def create_table(session: Session, statement: CreateTable) -> WriteResult | None:
     """TableExistsError where the name is taken. A table whose first rows are refused does not stay."""
-    catalog, name = scope.catalog, str(statement.name)
+    catalog, name = session.catalog, str(statement.name)
     if statement.provider is not None and statement.provider not in ("hudi", "org.apache.hudi"):
         raise UnsupportedError(
             f"CREATE TABLE … USING {statement.provider}: tables are Hudi's", found=statement.provider
@@ -66,12 +56,12 @@ def create_table(
     facts = catalog.taken(name)
     if facts is not None:
         if statement.if_not_exists:
-            return ()
+            return None
         raise TableExistsError(f"table {name} already exists, at {facts.location}", table=name, path=facts.location)
     location = statement.location
     if statement.like is not None:
-        _create_like(statement, scope)
-        return ()
+        _create_like(catalog, statement, statement.like)
+        return None
     if location is not None and catalog.holds_table(location):
         if statement.query is not None:
             raise TableExistsError(
@@ -81,23 +71,21 @@ def create_table(
             )
         catalog.register(location, name, _described(statement))
         _describe(catalog, name, statement, path_settings(statement.properties))
-        return ()
-    bound = bind(statement.query, scope) if statement.query is not None else None
-    schema = _schema(statement, engine, bound)
+        return None
+    bound = session.bound(statement.query) if statement.query is not None else None
+    schema = _schema(statement, session.engine, bound)
     spec = _spec(statement, schema)
-    spec["table_version"] = spec["table_version"] or _version(settings.hoodie)
+    spec["table_version"] = spec["table_version"] or _property(session.settings.hoodie, _VERSION)
     with catalog.new_table(name, schema, managed=location is None, location=location, **spec) as target:
         _describe(catalog, name, statement)
-        return () if bound is None else (_first_rows(target, schema, bound, engine, settings),)
+        return None if bound is None else _first_rows(session, target, schema, bound)
 
 
-def _first_rows(
-    target: TargetTable, schema: pa.Schema, bound: Bound, engine: QueryEngine, settings: SessionSettings
-) -> WriteResult:
-    given = engine.schema(bound.query, bound.relations).names
+def _first_rows(session: Session, target: TargetTable, schema: pa.Schema, bound: Bound) -> WriteResult:
+    given = session.engine.schema(bound.query, bound.relations).names
     columns = [InsertedColumn(field.name, field.type, given.index(field.name)) for field in schema]
-    frame = put_in_order(columns, bound, engine, settings.policy, target.name)
-    return target.write(WriteOperation.BULK_INSERT, frame, settings.hoodie)
+    frame = put_in_order(session, columns, bound, target.name)
+    return target.write(WriteOperation.BULK_INSERT, frame, session.settings.hoodie)
 
 
 def _schema(statement: CreateTable, engine: QueryEngine, bound: Bound | None) -> pa.Schema:
@@ -108,7 +96,7 @@ def _schema(statement: CreateTable, engine: QueryEngine, bound: Bound | None) ->
             raise InputError(f"table {name}: CREATE TABLE … AS takes its columns from the query")
         found = engine.schema(bound.query, bound.relations)
         # a literal or a count has no nulls, and later rows may: Hudi's columns may be null, too
-        fields = [pa.field(each.name, _nullable(each.type)) for each in found if each.name not in META_FIELDS]
+        fields = list(nullable(pa.schema([each.remove_metadata() for each in found if each.name not in META_FIELDS])))
         for field in fields:
             if pa.types.is_null(field.type):
                 raise InputError(
@@ -132,22 +120,11 @@ def _schema(statement: CreateTable, engine: QueryEngine, bound: Bound | None) ->
     last = [column_of(each, names, name) for each in statement.partition_by]
     if len(last) == len(fields):
         raise InputError(f"table {name}: not all columns can be partition columns", found=", ".join(last))
-    by_name = {field.name: field for field in fields}
-    return pa.schema([*(field for field in fields if field.name not in last), *(by_name[each] for each in last)])
+    return pa.schema(in_order(fields, last))
 
 
-def _nullable(kind: pa.DataType) -> pa.DataType:
-    """The type with members, elements and values that may be null."""
-    inner = [pa.field(each.name, _nullable(each.type)) for each in (kind.field(at) for at in range(kind.num_fields))]
-    if pa.types.is_struct(kind):
-        return pa.struct(inner)
-    if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, inner[1].with_name("value").type)
-    return pa.list_(inner[0].type) if is_any_list(kind) else kind
-
-
-def _property(properties: Mapping[str, str], keys: tuple[str, ...]) -> str | None:
-    found = {key: value for key, value in properties.items() if key.lower() in keys}
+def _property(properties: Mapping[str, str], names: tuple[str, ...]) -> str | None:
+    found = {key: value for key, value in properties.items() if key.lower() in names}
     if len(set(found.values())) > 1:
         raise InputError(f"{' and '.join(found)} differ: {', '.join(found.values())}", found=found)
     return next(iter(found.values()), None)
@@ -167,13 +144,8 @@ def _described(statement: CreateTable) -> dict[str, Any]:
         "ordering": None if ordering is None else comma_list(ordering),
         "partition_by": statement.partition_by,
         "type": _TYPES[kind.lower()] if kind else None,
-        "table_version": _version(properties),
+        "table_version": _property(properties, _VERSION),  # which there are is the catalog's matter
     }
-
-
-def _version(properties: Mapping[str, str]) -> str | None:
-    """As it is stated; which versions there are is the catalog's matter."""
-    return _property(properties, _VERSION)
 
 
 def _spec(statement: CreateTable, schema: pa.Schema) -> dict[str, Any]:
@@ -190,10 +162,8 @@ def _spec(statement: CreateTable, schema: pa.Schema) -> dict[str, Any]:
 def _hoodie_properties(statement: CreateTable) -> dict[str, str]:
     """The properties that are Hudi's, but for those that have arguments of their own."""
     given = statement.properties.items()
-    taken = (*_KEY, *_ORDERING, *_TYPE, *_VERSION)
-    named = {
-        SQL_NAMES[key.lower()]: value for key, value in given if key.lower() in SQL_NAMES and key.lower() not in taken
-    }
+    spelled = {key.lower(): value for key, value in given}
+    named = {option: spelled[name] for name, option in SQL_NAMES.items() if name in spelled and name not in _OWN}
     own = {key: value for key, value in given if key.startswith("hoodie.") and key.lower() not in _TAKEN}
     return {**named, **own}
 
@@ -229,10 +199,8 @@ def _describe(
         catalog.set_parameters(name, own)
 
 
-def _create_like(statement: CreateTable, scope: Scope) -> None:
-    catalog = scope.catalog
-    assert statement.like is not None
-    source = catalog.table(look_up(catalog, statement.like)).hudi
+def _create_like(catalog: TableCatalog, statement: CreateTable, like: Name) -> None:
+    source = catalog.table(look_up(catalog, like)).hudi
     config = source.config
     own, stated = _described(statement), _hoodie_properties(statement)
     formats = {} if Options(stated).is_set(BASE_FILE_FORMAT) else {BASE_FILE_FORMAT.key: config.base_format.value}
@@ -266,41 +234,44 @@ def _metadata_like(config: TableConfig, stated: Options, version: object) -> fro
 
 def _kept_like(config: TableConfig) -> dict[str, str]:
     """The properties by which a table merges rows and keeps their changes, for one that is made like it."""
-    legacy = config.raw.get(LEGACY_PAYLOAD_CLASS)  # from which the others followed
-    merging = () if legacy else (PAYLOAD_CLASS, MERGE_MODE, MERGE_STRATEGY_ID, PARTIAL_UPDATE_MODE)
-    stated = {key: config.raw[key] for key in (*merging, CDC_ENABLED, CDC_MODE) if config.raw.get(key)}
+    legacy = config.raw.get(keys.LEGACY_PAYLOAD_CLASS)  # from which the others followed
+    merging = () if legacy else (keys.PAYLOAD_CLASS, keys.MERGE_MODE, keys.MERGE_STRATEGY_ID, keys.PARTIAL_UPDATE_MODE)
+    stated = {key: config.raw[key] for key in (*merging, keys.CDC_ENABLED, keys.CDC_MODE) if config.raw.get(key)}
     own = {key: text for key, text in config.raw.items() if key.startswith(MERGE_PROPERTY_PREFIX) and not legacy}
     return {**stated, **own, **({PAYLOAD_OPTION: legacy} if legacy else {})}
 
 
-def create_database(statement: CreateDatabase, catalog: TableCatalog) -> None:
+def create_database(session: Session, statement: CreateDatabase) -> None:
     """EntryExistsError when it is there."""
-    catalog.create_database(_one(statement.name), statement.location, statement.comment, statement.if_not_exists)
+    name = _one(statement.name)
+    session.catalog.create_database(name, statement.location, statement.comment, statement.if_not_exists)
 
 
-def drop(statement: Drop, scope: Scope) -> None:
+def drop(session: Session, statement: Drop) -> None:
     """A managed table loses its files too, as in Spark."""
-    catalog = scope.catalog
+    catalog = session.catalog
     if statement.kind == "database":
         catalog.drop_database(_one(statement.name), statement.if_exists, statement.cascade)
         return
-    refuse_view(scope.views, statement.name)
+    refuse_view(session.views, statement.name)
     facts = catalog.facts(str(statement.name))
-    if facts is None:
-        if statement.if_exists:
-            return
+    if facts is not None:
+        catalog.drop_table(f"{facts.database}.{facts.name}", purge=statement.purge or facts.is_managed)
+    elif not statement.if_exists:
         look_up(catalog, statement.name)  # raises, with the nearest name
-    assert facts is not None
-    catalog.drop_table(f"{facts.database}.{facts.name}", purge=statement.purge or facts.is_managed)
 
 
-def use(statement: Use, catalog: TableCatalog) -> None:
+def use(session: Session, statement: Use) -> None:
     """NoSuchTableError for an unknown database."""
-    name = _one(statement.name)
+    session.catalog.database = known_database(session.catalog, _one(statement.name))
+
+
+def known_database(catalog: TableCatalog, name: str) -> str:
+    """NoSuchTableError for an unknown one."""
     known = catalog.databases()
     if name not in known:
         raise NoSuchTableError(f"there is no database {name}; there are: {', '.join(known)}", found=name)
-    catalog.database = name
+    return name
 
 
 def _one(name: Name) -> str:
@@ -309,19 +280,19 @@ def _one(name: Name) -> str:
     return name.parts[0].lower()
 
 
-def truncate(statement: Truncate, scope: Scope, settings: SessionSettings) -> WriteResult | None:
+def truncate(session: Session, statement: Truncate) -> WriteResult | None:
     """All rows, by one commit that replaces them: unlike Hudi's, the timeline goes on, for readers and time travel."""
-    target = table_to_change(scope, statement.name)
+    target = table_to_change(session.scope, statement.name)
     if statement.partition is None:
         empty = to_arrow(target.hudi.schema()).empty_table()
-        return target.write(WriteOperation.INSERT_OVERWRITE_TABLE, empty, settings.hoodie)
-    return drop_partitions(statement.partition, target, settings)
+        return target.write(WriteOperation.INSERT_OVERWRITE_TABLE, empty, session.settings.hoodie)
+    return drop_partitions(session, statement.partition, target)
 
 
-def drop_partitions(partition: PartitionSpec, target: TargetTable, settings: SessionSettings) -> WriteResult | None:
+def drop_partitions(session: Session, partition: PartitionSpec, target: TargetTable) -> WriteResult | None:
     """Drops, by one commit, what a PARTITION clause names; None where that is nothing."""
     paths = _partitions_to_drop(partition, target.hudi, target.name)
-    return target.commit(lambda writer: writer.delete_partitions(paths), settings.hoodie) if paths else None
+    return target.commit(lambda writer: writer.delete_partitions(paths), session.settings.hoodie) if paths else None
 
 
 def _partitions_to_drop(partition: PartitionSpec, table: HudiTable, name: str) -> list[str]:

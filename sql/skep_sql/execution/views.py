@@ -87,10 +87,8 @@ def _create_stored(session: Session, statement: CreateView) -> None:
         if twice:
             raise InputError(f"view {name} has two columns {twice[0]}", hint="… AS another name", column=twice[0])
     given = exp.Subquery(this=query, alias=exp.TableAlias(this=exp.to_identifier("given")))
-    listed = [
-        exp.alias_(exp.column(exp.to_identifier(output, quoted=True)), column, quoted=True)
-        for output, column in zip(outputs, columns, strict=True)
-    ]
+    pairs = zip(outputs, columns, strict=True)
+    listed = [exp.alias_(exp.column(output, quoted=True), column, quoted=True) for output, column in pairs]
     text = spark_text(exp.select(*listed).from_(given))
     stored = StoredView(text, tuple(columns), catalog.database, comments=statement.comments)
     catalog.create_view(

@@ -76,7 +76,6 @@ def _markers(text: str) -> Iterator[tuple[int, int, str | None]]:
 
 
 def _constant(value: object, key: object) -> str:
-    """A value as a constant of Spark's SQL."""
     value = getattr(value, "item", lambda: value)()  # of numpy
     match value:
         case None:

@@ -12,6 +12,12 @@ from sqlglot import exp
 Node: TypeAlias = Any  # a tree of sqlglot: its base class has different names in different releases
 
 
+class Statement:
+    """What a text asks for."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Name:
     """A table, index or database as written, one part or two, and where it is in the text."""
@@ -45,14 +51,14 @@ PartitionSpec: TypeAlias = Mapping[str, Node | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class Query(Statement):
     """Anything that answers rows."""
 
     tree: exp.Query
 
 
 @dataclass(frozen=True, slots=True)
-class CreateTable:
+class CreateTable(Statement):
     """`query` is that of CREATE TABLE … AS; `like` names the table whose columns are taken."""
 
     name: Name
@@ -68,7 +74,7 @@ class CreateTable:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateDatabase:
+class CreateDatabase(Statement):
     """`location` is the folder of its tables."""
 
     name: Name
@@ -78,7 +84,7 @@ class CreateDatabase:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateView:
+class CreateView(Statement):
     """A query under a name: a `temporary` one is known to this session alone. `comments` are those of `columns`."""
 
     name: Name
@@ -94,7 +100,7 @@ class CreateView:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateFilesView:
+class CreateFilesView(Statement):
     """A temporary view over files, or another source of Spark's; `columns` as they are written, None are its own."""
 
     name: Name
@@ -105,7 +111,7 @@ class CreateFilesView:
 
 
 @dataclass(frozen=True, slots=True)
-class Drop:
+class Drop(Statement):
     """`kind` is table, view or database."""
 
     kind: str
@@ -116,7 +122,7 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True)
-class Truncate:
+class Truncate(Statement):
     """All rows, or those of the partitions that `partition` names."""
 
     name: Name
@@ -124,7 +130,7 @@ class Truncate:
 
 
 @dataclass(frozen=True, slots=True)
-class Show:
+class Show(Statement):
     """`what`: tables, table extended, databases, partitions, create table, tblproperties, columns, indexes, views,
     functions, of which `key` names a set: user, system or all; catalogs, current namespace."""
 
@@ -136,7 +142,7 @@ class Show:
 
 
 @dataclass(frozen=True, slots=True)
-class Describe:
+class Describe(Statement):
     """`kind` is table or database."""
 
     name: Name
@@ -147,21 +153,21 @@ class Describe:
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeQuery:
+class DescribeQuery(Statement):
     """The columns of an answer, without computing it."""
 
     query: exp.Query
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class Use(Statement):
     """The database of names without one."""
 
     name: Name
 
 
 @dataclass(frozen=True, slots=True)
-class SetOption:
+class SetOption(Statement):
     """`key` None asks for all settings, `value` None for the one of `key`."""
 
     key: str | None = None
@@ -169,14 +175,14 @@ class SetOption:
 
 
 @dataclass(frozen=True, slots=True)
-class ResetOption:
+class ResetOption(Statement):
     """`key` None resets all settings."""
 
     key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Insert:
+class Insert(Statement):
     """`columns` None: by position, all columns of the table."""
 
     name: Name
@@ -196,7 +202,7 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class Update(Statement):
     """`alias` is the name by which the expressions refer to the table."""
 
     name: Name
@@ -206,7 +212,7 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(Statement):
     """Of the rows for which `where` holds, all of them where it is None."""
 
     name: Name
@@ -228,7 +234,7 @@ class MergeClause:
 
 
 @dataclass(frozen=True, slots=True)
-class Merge:
+class Merge(Statement):
     """`source` is a table or a query, under `source_alias`."""
 
     name: Name
@@ -240,7 +246,7 @@ class Merge:
 
 
 @dataclass(frozen=True, slots=True)
-class AlterTable:
+class AlterTable(Statement):
     """`action`: rename, add columns, drop partition, add partition, set properties, unset properties, rename column,
     drop column, alter column. `text` is the statement's own words for errors."""
 
@@ -260,7 +266,7 @@ class AlterTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class Call(Statement):
     """A procedure with arguments by name or by position."""
 
     name: str
@@ -269,21 +275,21 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Explain:
+class Explain(Statement):
     """How a statement would be carried out."""
 
     statement: Statement
 
 
 @dataclass(frozen=True, slots=True)
-class Refresh:
+class Refresh(Statement):
     """REFRESH TABLE and MSCK REPAIR TABLE: the metastore's entry is brought up to the table."""
 
     name: Name
 
 
 @dataclass(frozen=True, slots=True)
-class Uncache:
+class Uncache(Statement):
     """UNCACHE TABLE, and with `name` None CLEAR CACHE: here nothing is kept between queries."""
 
     name: Name | None = None
@@ -291,7 +297,7 @@ class Uncache:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateIndex:
+class CreateIndex(Statement):
     """`kind` None is that of the index's name, else a secondary one. `name` is the table."""
 
     index: str
@@ -303,7 +309,7 @@ class CreateIndex:
 
 
 @dataclass(frozen=True, slots=True)
-class DropIndex:
+class DropIndex(Statement):
     """`name` is the table."""
 
     index: str
@@ -312,7 +318,7 @@ class DropIndex:
 
 
 @dataclass(frozen=True, slots=True)
-class RefreshIndex:
+class RefreshIndex(Statement):
     """`name` is the table."""
 
     index: str
@@ -320,41 +326,11 @@ class RefreshIndex:
 
 
 @dataclass(frozen=True, slots=True)
-class Unsupported:
+class Unsupported(Statement):
     """A statement that is known and not built, by its name."""
 
     what: str
     hint: str | None = None
-
-
-Statement: TypeAlias = (
-    Query
-    | CreateTable
-    | CreateDatabase
-    | CreateView
-    | CreateFilesView
-    | Drop
-    | Truncate
-    | Show
-    | Describe
-    | DescribeQuery
-    | Use
-    | SetOption
-    | ResetOption
-    | Insert
-    | Update
-    | Delete
-    | Merge
-    | AlterTable
-    | Call
-    | Explain
-    | Refresh
-    | Uncache
-    | CreateIndex
-    | DropIndex
-    | RefreshIndex
-    | Unsupported
-)
 
 
 def words_of_kind(statement: Statement) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
 
 import sqlglot
 from sqlglot import exp
@@ -16,6 +16,7 @@ from skep_sql.parsing.written import as_written
 from skep_sql.protocols import SPARK_CATALOG
 from skep_table.query.filters.text import SqlDialect, parse_reason
 
+T = TypeVar("T")
 _OPEN: Final = {"(": 1, "[": 1, ")": -1, "]": -1}
 
 
@@ -99,10 +100,11 @@ class Cursor:
         self._at += len(words)
         return True
 
-    def need(self, *words: str) -> None:
-        """Takes these words. InputError where others are next."""
+    def need(self, *words: str) -> Cursor:
+        """Takes these words, and is the cursor behind them. InputError where others are next."""
         if not self.take(*words):
             raise self.fail(" ".join(words))
+        return self
 
     def take_one(self, *words: str) -> str | None:
         """Takes one of several words, if it is next."""
@@ -113,7 +115,7 @@ class Cursor:
         if self.token is not None:
             raise self.fail("the end of the statement")
 
-    # -- names and literals
+    # -- names
 
     def identifier(self, expected: str = "a name") -> str:
         """One name, in backticks or bare."""
@@ -138,14 +140,39 @@ class Cursor:
             parts = parts[1:]
         return Name(parts, line, column)
 
-    def names(self) -> tuple[str, ...]:
-        """Names in parentheses, commas between them."""
-        self.need("(")
-        found = [self.identifier("a column")]
+    def dotted(self, expected: str) -> str:
+        """A path as one text."""
+        return ".".join(self.path(expected))
+
+    def column_name(self) -> str:
+        """The name of a column."""
+        return self.identifier("a column")
+
+    def column_path(self) -> str:
+        """The name of a column, which may be within structs."""
+        return self.dotted("a column")
+
+    # -- lists
+
+    def listed(self, read: Callable[[], T]) -> tuple[T, ...]:
+        """What `read` reads, once or more often, with commas between."""
+        found = [read()]
         while self.take(","):
-            found.append(self.identifier("a column"))
-        self.need(")")
+            found.append(read())
         return tuple(found)
+
+    def enclosed(self, read: Callable[[], T]) -> tuple[T, ...]:
+        """The same in parentheses."""
+        self.need("(")
+        found = self.listed(read)
+        self.need(")")
+        return found
+
+    def listed_or_enclosed(self, read: Callable[[], T]) -> tuple[T, ...]:
+        """The same with parentheses or without."""
+        return self.enclosed(read) if self.peek("(") else self.listed(read)
+
+    # -- literals
 
     def string(self, expected: str = "a text in quotes") -> str:
         """A text in quotes."""
@@ -213,7 +240,9 @@ class Cursor:
 
     def query(self) -> exp.Query:
         """A query: all that is left."""
-        return self.query_in((self._at, self._take_rest()))
+        start = self._at
+        self.skip()
+        return self.query_in((start, self._at))
 
     def query_in(self, span: tuple[int, int]) -> exp.Query:
         """The query of a span."""
@@ -222,7 +251,8 @@ class Cursor:
         try:
             if self.take("TABLE"):
                 found: Any = exp.select("*").from_(exp.to_table(str(self.name()), dialect=SqlDialect))
-                self._end_of(span)
+                if self._at != span[1]:
+                    raise self.fail("the end of the query")
                 return found
         finally:
             self._at = at
@@ -234,10 +264,6 @@ class Cursor:
         if isinstance(tree, exp.Query):
             return as_written(tree, before + text, len(before))
         raise InputError(f"line {line}, column {column}: expected a query", line=line, column=column, found=text)
-
-    def _end_of(self, span: tuple[int, int]) -> None:
-        if self._at != span[1]:
-            raise self.fail("the end of the query")
 
     def parenthesized(self) -> tuple[int, int]:
         """The span between parentheses, which are taken."""
@@ -257,14 +283,9 @@ class Cursor:
         """Takes all words that are left."""
         self._at = len(self._tokens)
 
-    def _take_rest(self) -> int:
-        self.skip()
-        return self._at
-
     def type_text(self, *ends: str) -> str:
         """A column's type as written, up to a comma, a closing parenthesis or one of some words."""
-        start = self._at
-        depth = 0
+        start, depth = self._at, 0
         while (token := self.token) is not None:
             if depth == 0 and (self.peek(",") or self._is_one(ends)):
                 break

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import cache
+from typing import Final, TypeAlias
 
 from sqlglot import exp
 
@@ -19,6 +20,7 @@ from skep_format.schema.types import quoted
 from skep_sql.parsing.statements import Node
 from skep_sql.parsing.words import Word, words_of
 
+_Behind: TypeAlias = Callable[[int], list[Word]]
 _TEXT: Final = "skep_text"
 _PLACE: Final = "skep_place"
 _REPLACED: Final = "skep_replaced"
@@ -77,17 +79,24 @@ class _Text:
 
 def as_written(tree: Node, text: str, start: int = 0) -> Node:
     """The tree of a query or an expression, which keeps its text: that from `start` on of what was parsed."""
-    words = _Words(text)
+
+    @cache
+    def all_words() -> list[Word]:
+        return list(words_of(text))
+
+    def behind(end: int) -> list[Word]:
+        return [word for word in all_words() if word.start >= end]
+
     are_exact = _ALIKE.fullmatch(text) is not None
     for node in tree.walk():
         if are_exact and isinstance(node, exp.Literal):
             node.meta[_EXACT] = True
-        place = _place(node, words)
+        place = _place(node, behind)
         if place is not None:
             node.meta[_PLACE] = _Place(place.start - start, place.end - start, place.alias - start)
         if isinstance(node, exp.Func) and "start" in node.meta:
             node.meta[_NAME] = text[node.meta["start"] : node.meta["end"] + 1].lower()
-    edits = _quotes(text, words.behind(0), start) if "''" in text or '""' in text else ()
+    edits = _quotes(text, behind(0), start) if "''" in text or '""' in text else ()
     line, column = _line_and_column(text, start)
     tree.meta[_TEXT] = _Text(text[start:], tuple(edits), line, column)
     return tree
@@ -150,23 +159,13 @@ def _column_ends(words: Sequence[Word]) -> list[int]:
     return [*ends, last.end + 1] if last is not None else ends
 
 
-class _Words:
-    """The words of a text, split when they are first needed."""
+def _place(node: Node, behind: _Behind) -> _Place | None:
+    """Of nodes that may be replaced; `behind` has the words from a position on.
 
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._found: list[Word] = []
-
-    def behind(self, end: int) -> list[Word]:
-        """Those from a position on."""
-        self._found = self._found or list(words_of(self._text))
-        return [word for word in self._found if word.start >= end]
-
-
-def _place(node: Node, words: _Words) -> _Place | None:
-    """Of nodes that may be replaced. None for others, and where sqlglot does not keep the place."""
+    None for others, and where sqlglot does not keep the place.
+    """
     if isinstance(node, exp.Table):
-        return _place_of_table(node, words)
+        return _place_of_table(node, behind)
     if isinstance(node, exp.Column):  # the names before that of its table
         first = node.args.get("catalog") or node.args.get("db")
         if first is None or "start" not in first.meta or "start" not in node.args["table"].meta:
@@ -174,7 +173,7 @@ def _place(node: Node, words: _Words) -> _Place | None:
         end = node.args["table"].meta["start"]
         return _Place(first.meta["start"], end, end)
     if value_of_session(node) and "start" in node.meta:
-        following = words.behind(node.meta["end"] + 1)
+        following = behind(node.meta["end"] + 1)
         end = _behind_parentheses(following) if following and _is(following[0], "(") else node.meta["end"] + 1
         return _Place(node.meta["start"], end, end)
     return None
@@ -188,18 +187,18 @@ def value_of_session(node: Node) -> str | None:
     return _OF_SESSION.get(name.lower())
 
 
-def _place_of_table(node: Node, words: _Words) -> _Place | None:
+def _place_of_table(node: Node, behind: _Behind) -> _Place | None:
     parts = [part for part in (node.args.get(name) for name in ("catalog", "db", "this")) if part is not None]
     if any("start" not in part.meta for part in parts):
         return None
     start, end = parts[0].meta["start"], parts[-1].meta["end"] + 1
     if isinstance(node.this, exp.Func):
-        end = _behind_parentheses(words.behind(end))
+        end = _behind_parentheses(behind(end))
     if node.args.get("version") or node.args.get("when"):
-        end = _behind_version(words.behind(end))
+        end = _behind_version(behind(end))
     alias = end
     if node.args.get("sample"):
-        alias = _behind_sample(words.behind(end))
+        alias = _behind_sample(behind(end))
     return _Place(start, end, alias)
 
 
@@ -241,10 +240,16 @@ def _quotes(text: str, words: Iterable[Word], start: int) -> Iterator[_Edit]:
             yield _Edit(word.start - start, word.end + 1 - start, quote + inner + quote)
 
 
-def names_written(tree: Node) -> frozenset[str]:
-    """All words of the texts, in lower case: sqlglot's tree lacks some of the columns."""
+def names_used(tree: exp.Query) -> frozenset[str] | None:
+    """All names that the query mentions, in lower case; None when it may mean columns that it does not name."""
+    if any(not isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star)):
+        return None
+    if tree.find(exp.Pivot) or any(join.method.upper() == "NATURAL" for join in tree.find_all(exp.Join)):
+        return None
+    # sqlglot's tree lacks some of the columns
     texts = {text.text for node in tree.walk() if (text := node.meta.get(_TEXT)) is not None}
-    return frozenset(word.text.lower() for text in texts for word in words_of(text) if not word.is_string)
+    written = (word.text.lower() for text in texts for word in words_of(text) if not word.is_string)
+    return frozenset(identifier.name.lower() for identifier in tree.find_all(exp.Identifier)).union(written)
 
 
 # -- printed

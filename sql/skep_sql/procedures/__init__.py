@@ -8,12 +8,24 @@ from typing import Any, Final
 from skep_format.errors import InputError, UnsupportedError
 from skep_format.nearest import did_you_mean
 from skep_sql.answer import Answer, answer
-from skep_sql.bind import Scope
 from skep_sql.parsing.statements import Call
 from skep_sql.procedures import bootstraps, commits, copies, files, metadata, repairs, savepoints, services
 from skep_sql.procedures.contract import REQUIRED, Argument, Context, Procedure, Rows, procedure
-from skep_sql.procedures.refused import REFUSED
-from skep_sql.settings import SessionSettings
+from skep_sql.session import Session
+
+_AUDIT: Final = "the audit of storage locks is Hudi's own; skep's commands show a lock and its history: skep lock"
+
+REFUSED: Final[Mapping[str, str]] = {
+    "cleanup_audit_lock": _AUDIT,
+    "set_audit_lock": _AUDIT,
+    "show_audit_lock_status": _AUDIT,
+    "validate_audit_lock": _AUDIT,
+    "hdfs_parquet_import": "skep write reads Parquet files into a table",
+    "partition_bucket_index_manager": "the number of buckets is the same in all partitions",
+    "run_rollback_inflight_tableservice": "CALL rollback_to_instant rolls a pending service back, too",
+    "sync_validate": "skep sync check compares a table with its entry",
+}
+"""Hudi's other procedures: known by name, each with the reason why it is refused."""
 
 
 @procedure("help(cmd?) -> result")
@@ -44,7 +56,7 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
 } | {"help": _help}
 
 
-def call(statement: Call, scope: Scope, settings: SessionSettings) -> Answer:
+def call(session: Session, statement: Call) -> Answer:
     """UnsupportedError for procedures of Hudi's that are not built, InputError for unknown ones and wrong arguments."""
     found = PROCEDURES.get(statement.name)
     if found is None:
@@ -56,8 +68,8 @@ def call(statement: Call, scope: Scope, settings: SessionSettings) -> Answer:
             hint=meant or f"there are: {', '.join(sorted(PROCEDURES))}",
             found=statement.name,
         )
-    context = Context(scope, settings, _arguments(statement, found))
-    return answer(found.columns, found.run(context))
+    rows = found.run(Context(session, _arguments(statement, found)))
+    return answer(found.columns, [[True]] if rows is None else rows)
 
 
 def _arguments(statement: Call, procedure: Procedure) -> dict[str, Any]:

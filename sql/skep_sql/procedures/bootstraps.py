@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from skep_format.errors import InputError
-from skep_sql.procedures.contract import Context, Rows, procedure
+from skep_sql.procedures.contract import Context, Rows, one_of, procedure
 
 _TYPES: Final = {"COPY_ON_WRITE": "cow", "MERGE_ON_READ": "mor"}
 _KEY_GENERATOR: Final = "org.apache.hudi.keygen.SimpleKeyGenerator"
@@ -38,9 +37,7 @@ _OF_TABLE: Final = (
     status:int""")
 def _run_bootstrap(context: Context) -> Rows:
     """The table is in the catalog afterwards, whatever `enable_hive_sync` is."""
-    kind = str(context["table_type"]).upper()
-    if kind not in _TYPES:
-        raise InputError(f"table_type is {kind!r}", option="table_type", found=kind, expected=", ".join(_TYPES))
+    kind = one_of("table_type", str(context["table_type"]).upper(), _TYPES)
     options = context.options()  # without base_file_format the table has the format of the source
     options = {**{key: str(context[name]) for name, key in _OPTIONS.items() if context[name] is not None}, **options}
     properties: dict[str, str] = {key: options.pop(key) for key in _OF_TABLE if key in options}
@@ -57,5 +54,5 @@ def _run_bootstrap(context: Context) -> Rows:
         "location": str(context["base_path"]),
         "properties": properties,
     }
-    context.scope.catalog.bootstrap(str(context["table"]), str(context["bootstrap_path"]), options, **described)
+    context.session.catalog.bootstrap(str(context["table"]), str(context["bootstrap_path"]), options, **described)
     return [[0]]

@@ -159,5 +159,5 @@ def _show_table_properties(context: Context) -> Rows:
 @procedure("commits_compare(table, path) -> compare_detail")
 def _compare(context: Context) -> Rows:
     """Which of two tables is ahead of the other one, by their last commits."""
-    other = HudiTable.open(str(context["path"]), context.settings.hoodie)
+    other = HudiTable.open(str(context["path"]), context.session.settings.hoodie)
     return [[str(compare_commits(context.table, other))]]

@@ -10,7 +10,7 @@ from sqlglot import exp
 from skep_format.errors import EntryExistsError, InputError
 from skep_format.timeline.metadata import WriteOperation
 from skep_sql.bind import NamedQuery
-from skep_sql.procedures.contract import Context, Rows, procedure
+from skep_sql.procedures.contract import Context, Rows, one_of, procedure
 from skep_table.query.filters.text import SqlDialect
 from skep_table.reports.export import export_instants
 
@@ -20,10 +20,8 @@ _MODES: Final = ("append", "overwrite", "ignore", "errorifexists", "error")
 
 def _request(context: Context) -> dict[str, Any]:
     """What is read, as of `Target.rows`."""
-    query = str(context["query_type"]).lower()
+    query = one_of("query_type", str(context["query_type"]).lower(), _QUERIES)
     since, until, moment = (context[name] for name in ("begin_instance_time", "end_instance_time", "as_of_instant"))
-    if query not in _QUERIES:
-        raise InputError(f"query_type is {query!r}", option="query_type", found=query, expected=", ".join(_QUERIES))
     if query == "incremental":
         if not since or not until:
             raise InputError(
@@ -36,13 +34,11 @@ def _request(context: Context) -> dict[str, Any]:
 @procedure("""copy_to_table(table, query_type='snapshot', new_table, begin_instance_time='', end_instance_time='',
     as_of_instant='', save_mode='overwrite', columns='') -> status:int""")
 def _copy_to_table(context: Context) -> Rows:
-    name, mode = str(context["new_table"]), str(context["save_mode"]).lower()
-    if mode not in _MODES:
-        raise InputError(f"save_mode is {mode!r}", option="save_mode", found=mode, expected=", ".join(_MODES))
+    name, mode = str(context["new_table"]), one_of("save_mode", str(context["save_mode"]).lower(), _MODES)
     rows = context.target.rows(**_request(context)).to_arrow()
     chosen = [part.strip() for part in str(context["columns"] or "").split(",") if part.strip()]
     data = rows.select(chosen or [each for each in rows.schema.names if not each.startswith("_hoodie_")])
-    catalog = context.scope.catalog
+    catalog = context.session.catalog
     if catalog.facts(name) is None:
         with catalog.new_table(name, data.schema, managed=True) as made:
             made.write(WriteOperation.BULK_INSERT, data, context.options())
@@ -58,7 +54,7 @@ def _copy_to_table(context: Context) -> Rows:
     end_instance_time='', as_of_instant='', replace=False, global=False!) -> status:int""")
 def _copy_to_view(context: Context) -> Rows:
     """A temporary view of the read; it reads the table again with each query, as a view does."""
-    views: Any = context.scope.views
+    views = context.session.views
     name = str(context["view_name"]).lower()
     if name in views and not context["replace"]:
         raise EntryExistsError(f"temporary view {name} already exists", hint="replace => true")

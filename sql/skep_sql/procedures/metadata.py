@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from skep_format.errors import InputError
 from skep_format.schema.arrow import arrow_type
-from skep_sql.procedures.contract import Context, Rows, procedure
+from skep_sql.procedures.contract import Context, Rows, one_of, procedure
 from skep_table.metadata_table import FOLDER, MetadataTable
 from skep_table.metadata_table.partitions import COLUMN_STATS
 from skep_table.metadata_write.definitions import stats_columns
@@ -186,11 +186,10 @@ def _bootstrap_partitions(context: Context) -> Rows:
 def _bootstrap_mapping(context: Context) -> Rows:
     rows = _sources(context.table)
     wanted = [part for part in str(context["file_ids"] or "").split(",") if part]
-    path, sort_by = context["partition_path"], context["sort_by"]
+    path = context["partition_path"]
     if wanted and not path:
         raise InputError("file_ids need the partition_path that they are in", option="partition_path")
-    if sort_by not in _MAPPING:
-        raise InputError(f"sort_by is {sort_by!r}", option="sort_by", found=sort_by, expected=", ".join(_MAPPING))
+    sort_by = one_of("sort_by", context["sort_by"], _MAPPING)
     kept = [row for row in rows if (not path or row[0] == path) and (not wanted or row[1] in wanted)]
     kept.sort(key=lambda row: row[_MAPPING.index(sort_by)], reverse=context["desc"])
     return context.limited(kept)

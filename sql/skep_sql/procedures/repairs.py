@@ -31,9 +31,8 @@ def _migrate_metafiles(context: Context) -> Rows:
 
 
 @procedure("repair_corrupted_clean_files(table) -> result:boolean")
-def _corrupted_cleans(context: Context) -> Rows:
+def _corrupted_cleans(context: Context) -> None:
     context.services.delete_unreadable_cleans()
-    return [[True]]
 
 
 @procedure("repair_overwrite_hoodie_props(table, new_props_file_path) -> property, old_value, new_value")

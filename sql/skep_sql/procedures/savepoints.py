@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from skep_format.errors import InputError
 from skep_format.timeline.instant import Action
 from skep_format.timeline.plans import RollbackMetadata
-from skep_sql.procedures.contract import Context, Rows, procedure
-from skep_table.table import HudiTable
+from skep_sql.procedures.contract import Context, Rows, completed_plans, procedure
 
 
 @procedure("show_savepoints(table, path!) -> savepoint_time")
@@ -17,15 +14,13 @@ def _show_savepoints(context: Context) -> Rows:
 
 
 @procedure("create_savepoint(table, commit_time?, user='', comments='', path!) -> create_savepoint_result:boolean")
-def _create_savepoint(context: Context) -> Rows:
+def _create_savepoint(context: Context) -> None:
     context.services.savepoint(context["commit_time"] or None, user=context["user"], comments=context["comments"])
-    return [[True]]
 
 
 @procedure("delete_savepoint(table, instant_time?, path!) -> delete_savepoint_result:boolean")
-def _delete_savepoint(context: Context) -> Rows:
+def _delete_savepoint(context: Context) -> None:
     context.services.delete_savepoint(_savepoint(context))
-    return [[True]]
 
 
 @procedure("rollback_to_savepoint(table, instant_time?, path!) -> rollback_savepoint_result:boolean")
@@ -45,27 +40,17 @@ def _savepoint(context: Context) -> str:
 
 
 @procedure("rollback_to_instant(table, instant_time) -> rollback_result:boolean")
-def _rollback_to_instant(context: Context) -> Rows:
+def _rollback_to_instant(context: Context) -> None:
     context.services.rollback(str(context["instant_time"]))
-    return [[True]]
-
-
-def _rollbacks(table: HudiTable) -> Iterator[tuple[str, RollbackMetadata]]:
-    """The completed ones, newest first."""
-    for instant in reversed(table.timeline.completed().of(Action.ROLLBACK).instants):
-        found = table.plan(instant)
-        if isinstance(found, RollbackMetadata):
-            yield instant.requested_time, found
 
 
 @procedure("""show_rollbacks(table, limit=10) -> instant, rollback_instant, total_files_deleted:int,
     time_taken_in_millis:long, total_partitions:int""")
 def _show_rollbacks(context: Context) -> Rows:
-    rows = [
-        [time, str(undone), found.total_files_deleted, found.time_taken_in_millis, len(found.partition_metadata)]
-        for time, found in _rollbacks(context.table)
-        for undone in found.commits_rollback
-    ]
+    rows: list[list[object]] = []
+    for instant, found in completed_plans(context.table, RollbackMetadata, Action.ROLLBACK):
+        counts = found.total_files_deleted, found.time_taken_in_millis, len(found.partition_metadata)
+        rows += ([instant.requested_time, str(undone), *counts] for undone in found.commits_rollback)
     return context.limited(rows)
 
 
@@ -73,7 +58,8 @@ def _show_rollbacks(context: Context) -> Rows:
     deleted_file, succeeded:boolean""")
 def _show_rollback_detail(context: Context) -> Rows:
     table, time = context.table, str(context["instant_time"])
-    details = dict(_rollbacks(table)).get(time)
+    rollbacks = completed_plans(table, RollbackMetadata, Action.ROLLBACK)
+    details = next((found for instant, found in rollbacks if instant.requested_time == time), None)
     if details is None:
         raise InputError(f"table {table.config.name}: there is no rollback {time}", instant=time)
     rows = [

@@ -12,7 +12,7 @@ from skep_format.timeline.instant import Action, Instant
 from skep_format.timeline.plans import CleanerPlan, CleanMetadata, ClusteringPlan, RequestedReplaceMetadata
 from skep_sql.execution.tables import truncate
 from skep_sql.parsing.statements import Name, Truncate
-from skep_sql.procedures.contract import Context, Rows, completed_times, procedure, time_of
+from skep_sql.procedures.contract import Context, Rows, completed_plans, completed_times, one_of, procedure, time_of
 from skep_table.commit.parts.markers import delete_markers
 from skep_table.query.options import QueryType
 from skep_table.query.plan import predicate_of
@@ -93,7 +93,7 @@ def _truncate(context: Context) -> Rows:
         paths = str(context["partitions"]).split(",")
         target.commit(lambda writer: writer.delete_partitions(paths), context.options())
         return [["SUCCESS", "0"]]
-    truncate(Truncate(Name(tuple(target.name.split(".")))), context.scope, context.settings)
+    truncate(context.session, Truncate(Name(tuple(target.name.split(".")))))
     return [["SUCCESS", "0"]]
 
 
@@ -176,17 +176,9 @@ def _run_clean(context: Context) -> Rows:
     times = {each.instant for each in done}
     return [
         [*_of_clean(found), str(dict(found.bootstrap_partition_metadata or {})), found.version]
-        for instant, found in _cleans(context.table)
+        for instant, found in completed_plans(context.table, CleanMetadata, Action.CLEAN)
         if instant.requested_time in times
     ]
-
-
-def _cleans(table: HudiTable) -> Iterator[tuple[Instant, CleanMetadata]]:
-    """The completed ones, newest first."""
-    for instant in reversed(table.timeline.completed().of(Action.CLEAN).instants):
-        found = table.plan(instant)
-        if isinstance(found, CleanMetadata):
-            yield instant, found
 
 
 def _of_clean(found: CleanMetadata) -> list[object]:
@@ -196,8 +188,8 @@ def _of_clean(found: CleanMetadata) -> list[object]:
 
 def _completed_cleans(table: HudiTable) -> list[tuple[list[object], CleanMetadata]]:
     """With the first columns of their rows."""
-    times = completed_times(table)
-    return [([one.requested_time, time_of(times, one), one.action.value], found) for one, found in _cleans(table)]
+    times, cleans = completed_times(table), completed_plans(table, CleanMetadata, Action.CLEAN)
+    return [([one.requested_time, time_of(times, one), one.action.value], found) for one, found in cleans]
 
 
 @procedure("""show_cleans(table, limit=10, showArchived=False!, filter!) -> clean_time, state_transition_time, action,
@@ -265,7 +257,7 @@ def _run_ttl(context: Context) -> Rows:
 
 
 @procedure("delete_marker(table, instant_time) -> delete_marker_result:boolean")
-def _delete_marker(context: Context) -> Rows:
+def _delete_marker(context: Context) -> None:
     table, time = context.table, InstantTime(str(context["instant_time"]))
     if any(instant.requested_time == time for instant in table.timeline.pending()):
         raise InputError(
@@ -274,13 +266,11 @@ def _delete_marker(context: Context) -> Rows:
             instant=time,
         )
     delete_markers(table.storage, time)
-    return [[True]]
 
 
 @procedure("upgrade_table(table, to_version) -> result:boolean")
-def _upgrade(context: Context) -> Rows:
+def _upgrade(context: Context) -> None:
     context.services.upgrade(_version(context), **context.options())
-    return [[True]]
 
 
 @procedure("downgrade_table(table, to_version) -> result:boolean")
@@ -293,6 +283,4 @@ def _version(context: Context) -> int:
     text = str(context["to_version"]).strip().upper()
     if text.isdecimal():
         return int(text)
-    if text not in _VERSIONS:
-        raise InputError(f"to_version is {text!r}", option="to_version", found=text, expected=", ".join(_VERSIONS))
-    return _VERSIONS[text]
+    return _VERSIONS[one_of("to_version", text, _VERSIONS)]

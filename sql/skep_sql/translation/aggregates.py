@@ -57,7 +57,7 @@ def aggregate(node: Node, name: str, values: Sequence[EngineValue], *, is_distin
     if name in ("max_by", "min_by") and not (len(values) == 2 and _has_one_order(values[1].type)):
         raise differs(node, "not ordered alike")
     make = _BY_HAND.get(name)
-    found = make(node, values[0]) if make is not None and len(values) == 1 else None
+    found = make(name, values[0]) if make is not None and len(values) == 1 else None
     if found is not None:
         calls = (call.replace("(", "(DISTINCT ", is_distinct) for call in found.calls)
         return Aggregate(tuple(calls), found.type, shown, found.pattern)
@@ -135,11 +135,11 @@ def _of_table(node: Node, name: str, values: Sequence[EngineValue], role: str) -
     return Aggregate((call,), kind, named(found.name, *values), cast("{0}", kind) if found.is_cast else "{0}")
 
 
-def _count(_node: Node, value: EngineValue) -> Aggregate:
+def _count(_name: str, value: EngineValue) -> Aggregate:
     return Aggregate((f"count({value.text})",), pa.int64(), None)
 
 
-def _sum(_node: Node, value: EngineValue) -> Aggregate | None:
+def _sum(_name: str, value: EngineValue) -> Aggregate | None:
     if t.is_decimal(value.type):
         kind = pa.decimal128(min(38, value.type.precision + 10), value.type.scale)
         if value.type.precision <= 28:
@@ -157,9 +157,9 @@ def _sum(_node: Node, value: EngineValue) -> Aggregate | None:
     return None
 
 
-def _avg(node: Node, value: EngineValue) -> Aggregate | None:
+def _avg(name: str, value: EngineValue) -> Aggregate | None:
     if t.is_decimal(value.type):
-        summed = _sum(node, value)
+        summed = _sum(name, value)
         if summed is None:
             return None
         found = pa.decimal128(value.type.precision + 4, value.type.scale + 4)
@@ -170,45 +170,38 @@ def _avg(node: Node, value: EngineValue) -> Aggregate | None:
     return None
 
 
-def _extreme(name: str) -> Callable[[Node, EngineValue], Aggregate | None]:
-    def found(_node: Node, value: EngineValue) -> Aggregate | None:
-        if t.is_floating(value.type):  # NaN is the greatest number; the engine leaves it out
-            calls = (f"{name}({value.text})", f"{_WHETHER[name]}(isnan({value.text}))")
-            return Aggregate(calls, value.type, None, f"CASE WHEN {{1}} THEN {cast(NAN, value.type)} ELSE {{0}} END")
-        return Aggregate((f"{name}({value.text})",), value.type, None) if is_exact(value.type) else None
-
-    return found
+def _extreme(name: str, value: EngineValue) -> Aggregate | None:
+    if t.is_floating(value.type):  # NaN is the greatest number; the engine leaves it out
+        calls = (f"{name}({value.text})", f"{_WHETHER[name]}(isnan({value.text}))")
+        return Aggregate(calls, value.type, None, f"CASE WHEN {{1}} THEN {cast(NAN, value.type)} ELSE {{0}} END")
+    return Aggregate((f"{name}({value.text})",), value.type, None) if is_exact(value.type) else None
 
 
 _WHETHER: Final = {"max": "bool_or", "min": "bool_and"}
 
 
-def _collected(name: str) -> Callable[[Node, EngineValue], Aggregate | None]:
-    def found(_node: Node, value: EngineValue) -> Aggregate | None:
-        is_alike = is_exact(value.type) if name == "collect_set" else is_plain(value.type)
-        return Aggregate((f"{name}({value.text})",), list_of(value.type), None) if is_alike else None
-
-    return found
+def _collected(name: str, value: EngineValue) -> Aggregate | None:
+    is_alike = is_exact(value.type) if name == "collect_set" else is_plain(value.type)
+    call = f"{_OTHER_NAMES.get(name, name)}({value.text})"
+    return Aggregate((call,), list_of(value.type), None) if is_alike else None
 
 
-def _same(name: str) -> Callable[[Node, EngineValue], Aggregate | None]:
-    return lambda _node, value: Aggregate((f"{name}({value.text})",), value.type, None)
+def _same(name: str, value: EngineValue) -> Aggregate:
+    return Aggregate((f"{name}({value.text})",), value.type, None)
 
 
 OF_ORDER: Final = ("first", "last", "any_value", "collect_list", "array_agg", "first_value", "last_value")
 """Aggregates whose answer depends on the order of rows."""
 OF_ANY_ORDER: Final = "collect_set"  # whose answer has an order that no rows have
 _OTHER_NAMES: Final = {"array_agg": "collect_list"}
-_BY_HAND: Final[Mapping[str, Callable[[Node, EngineValue], Aggregate | None]]] = {
+_BY_HAND: Final[Mapping[str, Callable[[str, EngineValue], Aggregate | None]]] = {
     "count": _count,
     "sum": _sum,
     "avg": _avg,
     "mean": _avg,
-    "min": _extreme("min"),
-    "max": _extreme("max"),
-    **{name: _same(name) for name in ("first", "last", "any_value", "first_value", "last_value")},
-    **dict.fromkeys(("collect_list", "array_agg"), _collected("collect_list")),
-    "collect_set": _collected("collect_set"),
+    **dict.fromkeys(("min", "max"), _extreme),
+    **dict.fromkeys(("first", "last", "any_value", "first_value", "last_value"), _same),
+    **dict.fromkeys(("collect_list", "array_agg", "collect_set"), _collected),
 }
 WITHOUT_ARGUMENTS: Final = ("rank", "dense_rank", "percent_rank")  # Spark drops those that are given
 _RANKS: Final = ("row_number", "ntile", *WITHOUT_ARGUMENTS)

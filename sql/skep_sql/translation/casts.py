@@ -45,22 +45,22 @@ def cast_of(node: Node, value: EngineValue, kind: pa.DataType) -> EngineValue:
         shown = value.literal if suffix else None if suffix is None else name
         return replace(value, text=as_type(value, kind), type=kind, name=shown)
     gives_null = node.args.get("safe") or is_spark_3()
-    if value.type == pa.string() and is_whole(kind) and gives_null:
-        return replace(value, text=_whole_number(value.text, kind), type=kind, literal=None, name=name)
-    if t.is_floating(value.type) and kind in (pa.int32(), pa.int64()) and is_spark_3():
-        return replace(value, text=_cut_off(value.text, kind), type=kind, literal=None, name=name)
-    if value.type == UTC and kind == pa.int64():
-        return replace(value, text=whole_seconds(value.text), type=kind, name=name)
-    if t.is_decimal(value.type) and kind == pa.string() and value.type.scale <= PLAIN_SCALE:
-        return replace(value, text=cast(value.text, kind), type=kind, literal=None, name=name)
     if t.is_floating(value.type) and t.is_decimal(kind):  # by its shortest text, as Spark rounds it
         text = narrowed(cast(cast(value.text, pa.string()), pa.decimal128(38, 18)), kind, or_null=gives_null)
         return replace(value, text=text, type=kind, name=name)
-    is_known = found_function(f"cast to {sql_name(kind)}", [GivenArgument(value.type)]) is not None
-    if not is_known and not _is_cast_alike(value.type, kind):
-        raise differs(node)
-    is_wider = common((value.type, kind)) == kind
-    text = cast(value.text, kind) if is_wider else narrowed(value.text, kind)
+    if value.type == pa.string() and is_whole(kind) and gives_null:
+        text = _whole_number(value.text, kind)
+    elif t.is_floating(value.type) and kind in (pa.int32(), pa.int64()) and is_spark_3():
+        text = _cut_off(value.text, kind)
+    elif value.type == UTC and kind == pa.int64():
+        text = whole_seconds(value.text)
+    elif t.is_decimal(value.type) and kind == pa.string() and value.type.scale <= PLAIN_SCALE:
+        text = cast(value.text, kind)
+    else:
+        is_known = found_function(f"cast to {sql_name(kind)}", [GivenArgument(value.type)]) is not None
+        if not is_known and not _is_cast_alike(value.type, kind):
+            raise differs(node)
+        text = cast(value.text, kind) if common((value.type, kind)) == kind else narrowed(value.text, kind)
     return replace(value, text=text, type=kind, literal=None, name=name)
 
 

@@ -21,18 +21,7 @@ from skep_format.schema.types import quoted
 from skep_sql.parsing.statements import Node
 from skep_sql.parsing.written import is_read_alike
 from skep_sql.spark_release import is_spark_3
-from skep_sql.translation.aggregates import (
-    OF_ANY_ORDER,
-    OF_ORDER,
-    WITHOUT_ARGUMENTS,
-    Aggregate,
-    aggregate,
-    is_aggregate,
-    is_of_window,
-    of_window,
-    over,
-    window_name,
-)
+from skep_sql.translation import aggregates
 from skep_sql.translation.arithmetic import SIGNS, arithmetic, negated, rounded
 from skep_sql.translation.calls import CALLS
 from skep_sql.translation.casts import cast_of, type_named
@@ -123,7 +112,7 @@ class Translator:
 
     def _call(self, node: Node) -> EngineValue:
         name, nodes = called(node)
-        if is_aggregate(name):
+        if aggregates.is_aggregate(name):
             found = self._aggregate(node, name, nodes, in_window=False)
             return EngineValue(found.text(), found.type, found.name, has_aggregate=True)
         if name in CALLS:
@@ -317,26 +306,17 @@ class Translator:
     def _like(self, node: Node) -> EngineValue:
         check_only(node, "this", "expression", "negate")
         value, pattern = self.value(node.this), self.value(node.expression)
-        if (
-            value.type != pa.string()
-            or pattern.literal is None
-            or pattern.type != pa.string()
-            or "\\" in pattern.literal
-        ):
-            raise differs(node)
-        text, name = f"({value.text} LIKE {pattern.text})", "{} LIKE {}"
+        is_text = value.type == pa.string()
+        if isinstance(node, exp.RegexpLike):
+            if not is_text or pattern.literal is None or not is_plain_pattern(pattern.literal):
+                raise differs(node, "a pattern")
+            text, name = f"rlike({value.text}, {pattern.text})", "RLIKE({}, {})"
+        else:
+            if not is_text or pattern.literal is None or pattern.type != pa.string() or "\\" in pattern.literal:
+                raise differs(node)
+            text, name = f"({value.text} LIKE {pattern.text})", "{} LIKE {}"
         if node.args.get("negate"):
-            text, name = f"(NOT {text})", "(NOT {} LIKE {})"
-        return made(text, pa.bool_(), name, value, pattern)
-
-    def _matches(self, node: Node) -> EngineValue:
-        check_only(node, "this", "expression", "negate")
-        value, pattern = self.value(node.this), self.value(node.expression)
-        if value.type != pa.string() or pattern.literal is None or not is_plain_pattern(pattern.literal):
-            raise differs(node, "a pattern")
-        text, name = f"rlike({value.text}, {pattern.text})", "RLIKE({}, {})"
-        if node.args.get("negate"):
-            text, name = f"(NOT {text})", "(NOT RLIKE({}, {}))"
+            text, name = f"(NOT {text})", f"(NOT {name})"
         return made(text, pa.bool_(), name, value, pattern)
 
     # -- choices
@@ -446,11 +426,11 @@ class Translator:
 
     # -- aggregates and windows
 
-    def _aggregate(self, node: Node, name: str, nodes: list[Node], *, in_window: bool) -> Aggregate:
+    def _aggregate(self, node: Node, name: str, nodes: list[Node], *, in_window: bool) -> aggregates.Aggregate:
         if name == "count" and len(nodes) == 1 and isinstance(nodes[0], exp.Star):
-            return Aggregate(("count(1)",), pa.int64(), "count(1)")
-        if (name in OF_ORDER and not in_window and not self.is_ordered) or (
-            name == OF_ANY_ORDER and not self.is_sorted
+            return aggregates.Aggregate(("count(1)",), pa.int64(), "count(1)")
+        if (name in aggregates.OF_ORDER and not in_window and not self.is_ordered) or (
+            name == aggregates.OF_ANY_ORDER and not self.is_sorted
         ):
             raise differs(node, "by the order of rows")
         is_distinct = len(nodes) == 1 and isinstance(nodes[0], exp.Distinct)
@@ -460,12 +440,12 @@ class Translator:
         values = [self.value(each) for each in nodes]
         if not in_window and any(value.has_aggregate for value in values):
             raise differs(node, "an aggregate of an aggregate")
-        return aggregate(node, name, values, is_distinct=is_distinct)
+        return aggregates.aggregate(node, name, values, is_distinct=is_distinct)
 
     def _filter(self, node: Node) -> EngineValue:
         check_only(node, "this", "expression")
         name, nodes = called(node.this)
-        if not is_aggregate(name):
+        if not aggregates.is_aggregate(name):
             raise differs(node)
         found, when = self._aggregate(node.this, name, nodes, in_window=False), self.condition(node.expression.this)
         shown = None
@@ -484,10 +464,10 @@ class Translator:
             spec = found_spec
             check_only(spec, "this", "partition_by", "order", "spec")
         values: list[EngineValue] = []
-        if is_of_window(name):
-            values = [] if name in WITHOUT_ARGUMENTS else [self.value(each) for each in nodes]
-            found = of_window(node.this, name, values)
-        elif is_aggregate(name):
+        if aggregates.is_of_window(name):
+            values = [] if name in aggregates.WITHOUT_ARGUMENTS else [self.value(each) for each in nodes]
+            found = aggregates.of_window(node.this, name, values)
+        elif aggregates.is_aggregate(name):
             found = self._aggregate(node.this, name, nodes, in_window=True)
         else:
             raise differs(node)
@@ -496,14 +476,18 @@ class Translator:
             raise differs(node, "not grouped alike")
         orders = [] if spec.args.get("order") is None else spec.args["order"].expressions
         ordered = [self.ordered(each) for each in orders]
-        if is_of_window(name) and not ordered:
+        if aggregates.is_of_window(name) and not ordered:
             raise differs(node)
-        suffix = over([each.text for each in parts], [text for text, _ in ordered], _frame(spec.args.get("spec")))
+        suffix = aggregates.over(
+            [each.text for each in parts], [text for text, _ in ordered], _frame(spec.args.get("spec"))
+        )
         names = [each.name for each in parts]
         order = [named(f"{{}} {_way(each)}", value) for each, (_, value) in zip(orders, ordered, strict=True)]
         shown = None
         if spec.args.get("spec") is None and None not in [*names, *order]:
-            shown = window_name(name, found.name, values, [str(each) for each in names], [str(each) for each in order])
+            shown = aggregates.window_name(
+                name, found.name, values, [str(each) for each in names], [str(each) for each in order]
+            )
         has_aggregate = any(each.has_aggregate for each in [*parts, *(value for _, value in ordered)])
         return EngineValue(found.text(suffix), found.type, shown, has_aggregate=has_aggregate)
 
@@ -578,25 +562,17 @@ _ROUNDING: Final = ("round", "floor", "ceil", "ceiling")
 _OF_UNITS: Final = ("extract", "dateadd", "date_add", "datediff", "date_diff")
 _OF_DAYS: Final = ("year", "quarter", "month", "week", "day")
 _TRANSLATIONS: Final[Mapping[type, Callable[[Translator, Any], EngineValue]]] = {
-    exp.Anonymous: Translator._call,
+    **dict.fromkeys((exp.Anonymous, exp.Substring, exp.Trim, exp.Overlay, exp.Extract), Translator._call),
     **dict.fromkeys(SIGNS_OF_CALLS, Translator._call),
-    exp.Add: Translator._moved,
-    exp.Sub: Translator._moved,
-    exp.Substring: Translator._call,
-    exp.Trim: Translator._call,
-    exp.Overlay: Translator._call,
-    exp.Extract: Translator._call,
-    exp.Column: Translator._column,
-    exp.Identifier: Translator._column,
-    exp.Dot: Translator._column,
+    **dict.fromkeys((exp.Add, exp.Sub), Translator._moved),
+    **dict.fromkeys((exp.Column, exp.Identifier, exp.Dot), Translator._column),
     exp.Paren: Translator._paren,
     exp.Literal: Translator._literal,
     exp.HexString: Translator._bytes,
     exp.Boolean: Translator._boolean,
     exp.Null: Translator._null,
     exp.Neg: Translator._neg,
-    exp.And: Translator._logic,
-    exp.Or: Translator._logic,
+    **dict.fromkeys((exp.And, exp.Or), Translator._logic),
     exp.Not: Translator._not,
     **dict.fromkeys(_COMPARISONS, Translator.comparison),
     exp.Is: Translator._is,
@@ -604,12 +580,10 @@ _TRANSLATIONS: Final[Mapping[type, Callable[[Translator, Any], EngineValue]]] = 
     exp.In: Translator._in,
     exp.Exists: Translator._exists,
     exp.Subquery: Translator._scalar,
-    exp.Like: Translator._like,
-    exp.RegexpLike: Translator._matches,
+    **dict.fromkeys((exp.Like, exp.RegexpLike), Translator._like),
     exp.Case: Translator._case,
     exp.If: Translator._if,
-    exp.Cast: Translator._cast,
-    exp.TryCast: Translator._cast,
+    **dict.fromkeys((exp.Cast, exp.TryCast), Translator._cast),
     exp.Bracket: Translator._element,
     exp.Filter: Translator._filter,
     exp.Window: Translator._window,

@@ -51,7 +51,7 @@ def as_date(value: EngineValue) -> EngineValue:
     """A text that is a date, as that date."""
     if value.type != pa.string():
         return value
-    if value.literal is None or not _is_date(value.literal):
+    if value.literal is None or not _is_day(value.literal):
         raise DiffersError(f"{value.text} (compared with a date)")
     return EngineValue(cast(literal_text(value.literal), pa.date32()), pa.date32(), None)
 
@@ -74,27 +74,20 @@ def as_time(value: EngineValue) -> EngineValue:
     return value
 
 
-def _is_date(text: str) -> bool:
-    """Whether it is a day as Spark writes it."""
+def _is_day(text: str, pattern: re.Pattern[str] = _DATE) -> bool:
+    """Whether it is a day as Spark writes it, or a time by the pattern of one."""
     try:
-        return bool(_DATE.fullmatch(text) and dt.date.fromisoformat(text))
-    except ValueError:
-        return False
-
-
-def _is_time(text: str) -> bool:
-    try:
-        return bool(_TIME.fullmatch(text) and dt.datetime.fromisoformat(text[:19]))
+        return bool(pattern.fullmatch(text) and dt.datetime.fromisoformat(text[:19]))
     except ValueError:
         return False
 
 
 def cast_text(text: str, kind: pa.DataType) -> EngineValue | None:
     """A constant text as a value of another type; None where that is not plain."""
-    if t.is_date(kind) and _is_date(text):
+    if t.is_date(kind) and _is_day(text):
         return EngineValue(cast(literal_text(text), kind), kind, f"DATE '{text}'")
-    if t.is_timestamp(kind) and (_is_date(text) or _is_time(text)):
-        whole = text if _is_time(text) else f"{text} 00:00:00"
+    if t.is_timestamp(kind) and (_is_day(text) or _is_day(text, _TIME)):
+        whole = text if _is_day(text, _TIME) else f"{text} 00:00:00"
         word = "TIMESTAMP" if kind.tz else "TIMESTAMP_NTZ"
         shown = whole.rstrip("0").rstrip(".") if "." in whole else whole
         return EngineValue(cast(literal_text(whole), kind), kind, f"{word} '{shown}'")

@@ -80,8 +80,7 @@ def called(node: Node) -> tuple[str, list[Node]]:
         return SIGNS[type(node)], [node.this] if isinstance(node, exp.Unary) else [node.left, node.right]
     if isinstance(node, exp.Substring):
         check_only(node, "this", "start", "length")
-        parts = [each for name in ("this", "start", "length") if (each := node.args.get(name)) is not None]
-        return "substring", parts
+        return "substring", _given(node, "this", "start", "length")
     if isinstance(node, exp.Trim):
         check_only(node, "this", "expression", "position")
         name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(node.args.get("position")).upper(), "trim")
@@ -90,12 +89,15 @@ def called(node: Node) -> tuple[str, list[Node]]:
             raise differs(node)
         return name, [node.this] if signs is None else [signs, node.this]
     if isinstance(node, exp.Overlay):
-        parts = [node.args.get(each) for each in ("this", "expression", "from_", "for_")]
-        return "overlay", [each for each in parts if each is not None]
+        return "overlay", _given(node, "this", "expression", "from_", "for_")
     if isinstance(node, exp.Extract):
         check_only(node, "this", "expression")
         return "extract", [node.this, node.expression]
     raise differs(node)
+
+
+def _given(node: Node, *names: str) -> list[Node]:
+    return [each for name in names if (each := node.args.get(name)) is not None]
 
 
 SIGNS: Final = {

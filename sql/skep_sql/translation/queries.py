@@ -6,7 +6,7 @@ habits of an engine. Its own columns are c0, c1, …: their names and types in S
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from typing import Final
@@ -95,7 +95,6 @@ class _Scope:
     aliases: Mapping[str, EngineValue] = field(default_factory=dict)
 
     def column(self, node: Node) -> EngineValue:
-        """See `Names`."""
         if isinstance(node, exp.Dot):
             return member(self.column(node.this), node.expression, node)
         if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star) or node.args.get("catalog"):
@@ -130,15 +129,19 @@ class _Scope:
 
     def _only(self, node: Node, name: str) -> EngineValue | None:
         """The column of a name without its table."""
-        found = [
-            value
-            for at, source in enumerate(self.sources)
-            for own, value in source.columns
-            if own.lower() == name and (at, name) not in self.hidden
-        ]
+        found = self.named(name, self.sources)
         if len(found) > 1:
             raise differs(node, "more than one column of this name")
         return replace(found[0], name=node.name) if found else None
+
+    def named(self, name: str, sources: Sequence[_Source]) -> list[EngineValue]:
+        """The columns of a name that the first sources have."""
+        return [
+            value
+            for at, source in enumerate(sources)
+            for own, value in source.columns
+            if own.lower() == name and (at, name) not in self.hidden
+        ]
 
     def _unknown(self, node: Node) -> Exception:
         """An error for a name that nothing in the whole query has; it may be an alias to Spark otherwise."""
@@ -153,7 +156,6 @@ class _Scope:
         return differs(node)
 
     def subquery(self, query: Node) -> tuple[str, tuple[EngineValue, ...]]:
-        """See `Names`."""
         inner = query.this if isinstance(query, exp.Subquery) else query
         if not isinstance(inner, exp.Query):
             raise differs(query)
@@ -216,20 +218,15 @@ class _Queries:
             raise differs(query)
         if len(left) != len(right):
             raise differs(query)
-        kinds = []
-        for one, other in zip(left, right, strict=True):
-            kind = common((one.type, other.type))
-            if kind is None or not (is_exact(kind) or word == "UNION ALL"):
-                raise differs(query, "types")
-            kinds.append(kind)
+        kinds = _kinds(query, (left, right))
+        if word != "UNION ALL" and not all(map(is_exact, kinds)):
+            raise differs(query, "types")
         parts = []
         for side in sides:
             pairs = enumerate(zip(side.columns, kinds, strict=True))
             casts = ", ".join(f"{as_type(replace(each, text=f'c{at}'), kind)} AS c{at}" for at, (each, kind) in pairs)
             parts.append(f"SELECT {casts} FROM ({side.text}) AS {self._fresh()}")
-        columns = tuple(
-            EngineValue(f"c{at}", kind, one.name) for at, (kind, one) in enumerate(zip(kinds, left, strict=True))
-        )
+        columns = _numbered(kinds, [value.name for value in left])
         text = f"SELECT * FROM (({parts[0]}) {word} ({parts[1]})) AS {self._fresh()}"
         return _Made(text + self._end(query, columns, None), columns)
 
@@ -273,7 +270,7 @@ class _Queries:
         end = self._end(query, columns, None if distinct is not None else scope)
         listed = ", ".join(f"{value.text} AS c{at}" for at, value in enumerate(columns))
         words = "SELECT DISTINCT" if distinct is not None else "SELECT"
-        made = tuple(EngineValue(f"c{at}", value.type, value.name) for at, value in enumerate(columns))
+        made = _numbered([value.type for value in columns], [value.name for value in columns])
         if views:
             source = " ".join([source or "(SELECT 1) AS one", *views])
         clause = [] if source is None else [f"FROM {source}"]
@@ -290,7 +287,8 @@ class _Queries:
             if isinstance(each, exp.Star) or (isinstance(each, exp.Column) and isinstance(each.this, exp.Star)):
                 columns += self._star(each, scope)
             elif isinstance(inner, exp.Anonymous) and inner.name.lower() in _GENERATORS:
-                names = [each.alias] if isinstance(each, exp.Alias) else [name.name for name in _named_by(each)]
+                named = each.expressions if isinstance(each, exp.Aliases) else ()
+                names = [each.alias] if isinstance(each, exp.Alias) else [name.name for name in named]
                 text, source = self._generated(inner, names, "", translator)
                 views.append(text)
                 columns += (value for _, value in source.columns)
@@ -430,21 +428,18 @@ class _Queries:
             return None
         check_only(clause, "this")
         text = self._source(clause.this, scope)
-        joins = [*self._joins_of(clause.this), *(query.args.get("joins") or ())]
+        joins = [*(clause.this.args.get("joins") or ()), *(query.args.get("joins") or ())]
         for at, join in enumerate(joins):
             if join.side in ("RIGHT", "FULL") and any((each.kind or "").upper() == "CROSS" for each in joins[:at]):
                 raise differs(join, "after a comma")  # which binds less than it
             text = f"{text} {self._join(join, scope)}"
         return text
 
-    @staticmethod
-    def _joins_of(node: Node) -> Sequence[Node]:
-        return node.args.get("joins") or ()
-
     def _join(self, join: Node, scope: _Scope) -> str:
         check_only(join, "this", "on", "using", "side", "kind")
         side, kind = (join.side or "").upper(), (join.kind or "").upper()
-        if self._joins_of(join.this) or side not in _SIDES or kind not in ("", "INNER", "OUTER", "CROSS", *_ROW_KINDS):
+        is_known = side in _SIDES and kind in ("", "INNER", "OUTER", "CROSS", *_ROW_KINDS)
+        if join.this.args.get("joins") or not is_known:
             raise differs(join)
         before = list(scope.sources)
         source = self._source(join.this, scope)
@@ -469,12 +464,7 @@ class _Queries:
     @staticmethod
     def _using(node: Node, scope: _Scope, join: Node) -> str:
         name, last = node.name.lower(), len(scope.sources) - 1
-        left = [
-            v
-            for at, s in enumerate(scope.sources[:-1])
-            for n, v in s.columns
-            if n.lower() == name and (at, name) not in scope.hidden
-        ]
+        left = scope.named(name, scope.sources[:-1])
         right = [v for n, v in scope.sources[-1].columns if n.lower() == name]
         if len(left) != 1 or len(right) != 1 or left[0].type != right[0].type or not is_exact(left[0].type):
             raise differs(join)
@@ -528,7 +518,7 @@ class _Queries:
 
     def _pivoted(self, node: Node, scope: _Scope) -> Node:
         """PIVOT as aggregates of the rows that have each of its values, by groups of the columns it does not name."""
-        if len(node.args["pivots"]) != 1 or self._joins_of(node):
+        if len(node.args["pivots"]) != 1 or node.args.get("joins"):
             raise differs(node)
         (pivot,) = node.args["pivots"]
         check_only(pivot, "expressions", "fields", "alias", "columns", "unpivot", *_OF_NAMES)
@@ -582,27 +572,34 @@ class _Queries:
         if len({len(row) for row in rows}) != 1:
             raise differs(node)
         values = [[translator.value(each) for each in row] for row in rows]
-        kinds = []
-        for column in zip(*values, strict=True):
-            kind = common(value.type for value in column)
-            if kind is None:
-                raise differs(node, "types")
-            kinds.append(kind)
+        kinds = _kinds(node, values)
         listed = ("(" + ", ".join(as_type(v, k) for v, k in zip(row, kinds, strict=True)) + ")" for row in values)
         names = ", ".join(f"c{at}" for at in range(len(kinds)))
-        columns = tuple(EngineValue(f"c{at}", kind, f"col{at + 1}") for at, kind in enumerate(kinds))
+        columns = _numbered(kinds, [f"col{at + 1}" for at in range(len(kinds))])
         return _Made(f"SELECT * FROM (VALUES {', '.join(listed)}) AS v({names})", columns)
+
+
+def _kinds(node: Node, rows: Iterable[Sequence[EngineValue]]) -> list[pa.DataType]:
+    """The types of columns that have the values of all rows."""
+    kinds = [common(value.type for value in column) for column in zip(*rows, strict=True)]
+    found = [kind for kind in kinds if kind is not None]
+    if len(found) < len(kinds):
+        raise differs(node, "types")
+    return found
+
+
+def _numbered(kinds: Sequence[pa.DataType], names: Sequence[str | None]) -> tuple[EngineValue, ...]:
+    """Columns c0, c1, …"""
+    return tuple(EngineValue(f"c{at}", *pair) for at, pair in enumerate(zip(kinds, names, strict=True)))
 
 
 class _NoNames:
     """Where expressions see no table."""
 
     def column(self, node: Node) -> EngineValue:
-        """DiffersError."""
         raise differs(node)
 
     def subquery(self, query: Node) -> tuple[str, tuple[EngineValue, ...]]:
-        """DiffersError."""
         raise differs(query)
 
 
@@ -621,10 +618,6 @@ def _position(node: Node, columns: Sequence[EngineValue]) -> int:
     if node.is_string or not node.this.isdecimal() or not 1 <= int(node.this) <= len(columns):
         raise differs(node)
     return int(node.this)
-
-
-def _named_by(node: Node) -> Sequence[Node]:
-    return node.expressions if isinstance(node, exp.Aliases) else ()
 
 
 def _in_set(node: Node) -> Sequence[Node]:

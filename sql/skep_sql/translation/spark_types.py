@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from skep_format.schema.arrow import is_any_list
 from skep_format.schema.types import divided, quoted
+from skep_sql.types import nested_name
 
 t = pa.types
 MOST_DIGITS: Final = 38
@@ -67,15 +68,9 @@ def list_of(kind: pa.DataType) -> pa.DataType:
 
 def sql_name(kind: pa.DataType) -> str:
     """A type as Spark's SQL writes it."""
-    if t.is_decimal(kind):
-        return f"decimal({kind.precision},{kind.scale})"
-    if is_any_list(kind):
-        return f"array<{sql_name(kind.value_type)}>"
-    if t.is_map(kind):
-        return f"map<{sql_name(kind.key_type)},{sql_name(kind.item_type)}>"
-    if t.is_struct(kind):
-        return f"struct<{','.join(f'{quoted(field.name)}:{sql_name(field.type)}' for field in kind)}>"
-    return _NAMES[kind]
+    return nested_name(
+        kind, lambda k: f"decimal({k.precision},{k.scale})" if t.is_decimal(k) else _NAMES[k], named=quoted
+    )
 
 
 @cache
@@ -96,15 +91,11 @@ def named_kind(text: str) -> pa.DataType:
 
 def kind_of(kind: pa.DataType) -> str:
     """The name of a type in the table of functions: decimals of all digits are one kind."""
-    if t.is_decimal(kind):
-        return "decimal"
-    if is_any_list(kind):
-        return f"array<{kind_of(kind.value_type)}>"
-    if t.is_map(kind):
-        return f"map<{kind_of(kind.key_type)},{kind_of(kind.item_type)}>"
-    if t.is_struct(kind):
-        return f"struct<{','.join(f'{field.name}:{kind_of(field.type)}' for field in kind)}>"
-    return "day_interval" if t.is_duration(kind) else _NAMES.get(kind, str(kind))
+    return nested_name(kind, _plain_kind)
+
+
+def _plain_kind(kind: pa.DataType) -> str:
+    return "decimal" if t.is_decimal(kind) else "day_interval" if t.is_duration(kind) else _NAMES.get(kind, str(kind))
 
 
 def cast(text: str, kind: pa.DataType) -> str:

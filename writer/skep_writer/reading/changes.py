@@ -12,16 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from skep_format.errors import OptionError
 from skep_format.instant_time import BEGINNING, InstantTime
 from skep_format.options import Options
+from skep_table.query import options as read_options
 from skep_table.query.incremental import times_of
-from skep_table.query.options import (
-    BEGIN_INSTANT,
-    COMMITS_OF_BATCH,
-    END_INSTANT,
-    INCREMENTAL_FORMAT,
-    START_OFFSET,
-    IncrementalFormat,
-    QueryType,
-)
 from skep_table.query.read import read_schema
 from skep_table.query.request import ReadRequest, instant_text
 from skep_table.table import HudiTable
@@ -46,15 +38,17 @@ def stream_changes(spark: SparkSession, table: HudiTable, options: Options) -> D
     from pyspark.sql import DataFrame
 
     check_session(spark)
-    is_cdc = options.value(INCREMENTAL_FORMAT) is IncrementalFormat.CDC
-    request = ReadRequest.of(options, query=QueryType.CDC if is_cdc else QueryType.INCREMENTAL)
+    is_cdc = options.value(read_options.INCREMENTAL_FORMAT) is read_options.IncrementalFormat.CDC
+    request = ReadRequest.of(
+        options, query=read_options.QueryType.CDC if is_cdc else read_options.QueryType.INCREMENTAL
+    )
     if request.since is not None or request.until is not None:
         raise OptionError(
-            f"a stream has no {BEGIN_INSTANT.key} and {END_INSTANT.key}",
-            hint=f"{START_OFFSET.key} is the time behind which it begins",
-            option=BEGIN_INSTANT.key,
+            f"a stream has no {read_options.BEGIN_INSTANT.key} and {read_options.END_INSTANT.key}",
+            hint=f"{read_options.START_OFFSET.key} is the time behind which it begins",
+            option=read_options.BEGIN_INSTANT.key,
         )
-    first, most = _first(table, options.value(START_OFFSET)), options.value(COMMITS_OF_BATCH)
+    first, most = _first(table, options.value(read_options.START_OFFSET)), options.value(read_options.COMMITS_OF_BATCH)
     schema = read_schema(table, request)
     changes = _Changes(spark, table, replace(request, columns=tuple(schema.names)), first, most)
     jvm: Any = spark.sparkContext._jvm

@@ -17,22 +17,7 @@ import pyarrow as pa
 
 from skep_format.schema.arrow import from_arrow_type
 from skep_format.schema.types import COMMIT_TIME, quoted, type_text
-from skep_table.query.filters.predicate import (
-    And,
-    Cast,
-    ColumnRef,
-    Comparison,
-    Condition,
-    IsIn,
-    IsNull,
-    Literal,
-    Matches,
-    Or,
-    Predicate,
-    Value,
-    equal_to,
-    is_nan,
-)
+from skep_table.query.filters import predicate as predicates
 from skep_table.slices.context import CommitTimes
 
 if TYPE_CHECKING:
@@ -54,6 +39,13 @@ _COMPARISONS: Final = {
     "GreaterThan": "greater",
     "GreaterThanOrEqual": "greater_equal",
 }
+_PYTHON: Final[dict[pa.DataType, type]] = {
+    **dict.fromkeys((pa.float16(), pa.float32(), pa.float64()), float),
+    **dict.fromkeys((pa.int32(), pa.int64()), int),
+    pa.bool_(): bool,
+    pa.string(): str,
+    pa.date32(): dt.date,
+}
 _MOST_VALUES: Final = 1000  # each is one call to the JVM
 # Texts as regular expressions over the whole value, as LIKE has them, and whether all matches begin with the text.
 _PATTERNS: Final = {
@@ -66,7 +58,7 @@ _FIRST_DAY: Final = dt.date(1900, 1, 2)
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
-def on_spark(predicate: Predicate) -> Column | None:
+def on_spark(predicate: predicates.Predicate) -> Column | None:
     """The condition over columns of these names, of an implied one what Spark takes of it; None where Spark might
     answer otherwise.
 
@@ -90,47 +82,47 @@ def of_commits(times: CommitTimes) -> Column:
     return found
 
 
-def _condition(node: Condition, weaker: bool) -> Column | None:
+def _condition(node: predicates.Condition, weaker: bool) -> Column | None:
     from pyspark.sql import functions
 
-    if isinstance(node, (And, Or)):
+    if isinstance(node, (predicates.And, predicates.Or)):
         parts = [_condition(part, weaker) for part in node.parts]
         known = [part for part in parts if part is not None]
-        if len(known) < len(parts) and not (weaker and known and isinstance(node, And)):
+        if len(known) < len(parts) and not (weaker and known and isinstance(node, predicates.And)):
             return None
-        return reduce(and_ if isinstance(node, And) else or_, known)
-    if isinstance(node, Comparison):
+        return reduce(and_ if isinstance(node, predicates.And) else or_, known)
+    if isinstance(node, predicates.Comparison):
         left, right = _value(node.left), _value(node.right)
         known_both = left is not None and right is not None and node.left.type == node.right.type
         return _OPERATORS[node.function](left, right) if known_both else None
-    if isinstance(node, IsNull):
+    if isinstance(node, predicates.IsNull):
         found = _column(node.argument)
         return found if found is None else found.isNotNull() if node.negated else found.isNull()
     found = _value(node.argument)
     if found is None:
         return None
-    if isinstance(node, IsIn):
+    if isinstance(node, predicates.IsIn):
         values = [_literal(value) for value in node.values]
         if not values or node.values.type != node.argument.type or any(each is None for each in values):
             return None
         found = found.isin(values)
         found = found | functions.lit(None).cast("boolean") if node.or_null else found
-    elif isinstance(node, Matches):
+    elif isinstance(node, predicates.Matches):
         begins = node.regex == rf"(?s)\A{re.escape(node.prefix)}.*\z"
         found = found.startswith(node.prefix) if begins else found.rlike(node.regex)
     return ~found if node.negated else found
 
 
-def _column(node: Value) -> Column | None:
+def _column(node: predicates.Value) -> Column | None:
     from pyspark.sql import functions
 
-    return functions.col(".".join(map(quoted, node.path))) if isinstance(node, ColumnRef) else None
+    return functions.col(".".join(map(quoted, node.path))) if isinstance(node, predicates.ColumnRef) else None
 
 
-def _value(node: Value) -> Column | None:
-    if isinstance(node, Literal):
+def _value(node: predicates.Value) -> Column | None:
+    if isinstance(node, predicates.Literal):
         return _literal(node.value)
-    if isinstance(node, Cast) and _python_of(node.type) in (int, str, bool):
+    if isinstance(node, predicates.Cast) and _python_of(node.type) in (int, str, bool):
         inner = _value(node.argument)
         return None if inner is None else inner.cast(_type(node.type))
     return None if pa.types.is_floating(node.type) else _column(node)
@@ -156,51 +148,53 @@ def _literal(value: pa.Scalar) -> Column | None:
     return functions.lit(value.as_py()).cast(_type(kind))
 
 
-def from_spark(filters: Sequence[Any], columns: pa.Schema) -> Predicate | None:
+def from_spark(filters: Sequence[Any], columns: pa.Schema) -> predicates.Predicate | None:
     """What all rows that pass `filters`, objects of Spark's `sources.Filter`, fulfil; None when that is nothing."""
     known = [found for each in filters if (found := _of_filter(each, columns)) is not None]
     if not known:
         return None
     text = " AND ".join(str(each.toString()) for each in filters)
-    return Predicate(known[0] if len(known) == 1 else And(tuple(known)), text)
+    return predicates.Predicate(known[0] if len(known) == 1 else predicates.And(tuple(known)), text)
 
 
-def _of_filter(filter: Any, columns: pa.Schema) -> Condition | None:
+def _of_filter(filter: Any, columns: pa.Schema) -> predicates.Condition | None:
     kind = str(filter.getClass().getSimpleName())
     if kind in ("And", "Or"):
         parts = [_of_filter(side, columns) for side in (filter.left(), filter.right())]
         found = tuple(part for part in parts if part is not None)
         if kind == "Or":
-            return Or(found) if len(found) == len(parts) else None
-        return And(found) if len(found) > 1 else next(iter(found), None)
+            return predicates.Or(found) if len(found) == len(parts) else None
+        return predicates.And(found) if len(found) > 1 else next(iter(found), None)
     if kind not in _COMPARISONS and kind not in _PATTERNS and kind not in ("In", "IsNull", "IsNotNull"):
         return None
     column = _attribute(str(filter.attribute()), columns)
     if column is None:
         return None
     if kind in ("IsNull", "IsNotNull"):
-        return IsNull(column, negated=kind == "IsNotNull")
+        return predicates.IsNull(column, negated=kind == "IsNotNull")
     if kind == "In":
         given = filter.values()
         values = None if len(given) > _MOST_VALUES else list(_scalars(given, column.type))
-        if values is None or len(values) < len(given) or any(map(is_nan, map(Literal, values))):
+        if values is None or len(values) < len(given) or any(map(predicates.is_nan, map(predicates.Literal, values))):
             return None
-        return IsIn(column, equal_to(pa.array([value.as_py() for value in values], column.type), column.type))
+        return predicates.IsIn(
+            column, predicates.equal_to(pa.array([value.as_py() for value in values], column.type), column.type)
+        )
     for value in _scalars([filter.value()], column.type):
         if kind in _PATTERNS:
             pattern, begins = _PATTERNS[kind]
-            return Matches(column, pattern.format(re.escape(value.as_py())), value.as_py() if begins else "")
-        return Comparison(_COMPARISONS[kind], column, Literal(value))
+            return predicates.Matches(column, pattern.format(re.escape(value.as_py())), value.as_py() if begins else "")
+        return predicates.Comparison(_COMPARISONS[kind], column, predicates.Literal(value))
     return None
 
 
-def _attribute(name: str, columns: pa.Schema) -> ColumnRef | None:
+def _attribute(name: str, columns: pa.Schema) -> predicates.ColumnRef | None:
     """A top-level column; names of members and quoted names are not looked for."""
     at = columns.get_field_index(name)
     if at < 0 or "." in name or "`" in name:
         return None
     kind = columns.field(at).type
-    return ColumnRef((name,), kind) if _python_of(kind) is not None else None
+    return predicates.ColumnRef((name,), kind) if _python_of(kind) is not None else None
 
 
 def _scalars(values: Any, kind: pa.DataType) -> Iterator[pa.Scalar]:
@@ -216,20 +210,11 @@ def _scalars(values: Any, kind: pa.DataType) -> Iterator[pa.Scalar]:
 
 def _python_of(kind: pa.DataType) -> type | None:
     """What the values of a type are in Python; None for types that are left to Spark."""
-    t = pa.types
-    if t.is_floating(kind):
-        return float
-    if t.is_boolean(kind):
-        return bool
-    if t.is_int32(kind) or t.is_int64(kind):
-        return int
-    if t.is_string(kind):
-        return str
-    if t.is_date32(kind):
-        return dt.date
-    if t.is_decimal(kind):
+    if kind in _PYTHON:
+        return _PYTHON[kind]
+    if pa.types.is_decimal(kind):
         return Decimal
-    return dt.datetime if t.is_timestamp(kind) and kind.unit == "us" else None
+    return dt.datetime if pa.types.is_timestamp(kind) and kind.unit == "us" else None
 
 
 def _is_recent(day: dt.date) -> bool:
@@ -242,10 +227,9 @@ def _from_java(value: Any) -> object:
         return value
     name = str(value.getClass().getName())
     try:
-        if name == "java.sql.Date":
-            return dt.date.fromisoformat(str(value.toLocalDate().toString()))
-        if name == "java.time.LocalDate":
-            return dt.date.fromisoformat(str(value.toString()))
+        if name in ("java.sql.Date", "java.time.LocalDate"):
+            day = value.toLocalDate() if name == "java.sql.Date" else value
+            return dt.date.fromisoformat(str(day.toString()))
         if name in ("java.sql.Timestamp", "java.time.Instant"):
             instant = value.toInstant() if name == "java.sql.Timestamp" else value
             return _EPOCH + dt.timedelta(seconds=instant.getEpochSecond(), microseconds=instant.getNano() // 1000)

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
@@ -24,14 +24,13 @@ from skep_format.schema.avro import parse_avro
 from skep_format.schema.types import COMMIT_TIME, NO_DEFAULT, PARTITION_PATH, Field, Schema, quoted
 from skep_format.timeline.instant import DATA_ACTIONS, Instant
 from skep_table.commit.plaintext import is_marked
-from skep_table.query.plan import ReadTask, Scan
+from skep_table.query.plan import ReadTask, Scan, has_indexes, matching
 from skep_table.query.request import ReadRequest
 from skep_table.slices.bootstrap import METADATA_BOOTSTRAP
 from skep_table.slices.history import names_in_file
 from skep_table.table import HudiTable
-from skep_writer.reading.conditions import of_commits, on_spark
+from skep_writer.reading.conditions import from_spark, of_commits, on_spark
 from skep_writer.reading.relation import Folder, file_frame, root_of_session, unavailable, warn_slower
-from skep_writer.reading.skipping import files_by_filters
 from skep_writer.schemas import spark_arrow, spark_type
 
 if TYPE_CHECKING:
@@ -200,7 +199,7 @@ def _scanned(
     data, of_folders = spark_type(stored), spark_type(spark_arrow(pa.schema(columns)))
     root = _root(spark, tasks[0])
     folders = _folders(root, tasks, columns, in_files)
-    holding = files_by_filters(tasks, request, _paths(root, folders), _unchanged(scan, layout))
+    holding = _files_by_filters(tasks, request, _paths(root, folders), _unchanged(scan, layout))
     try:
         return file_frame(
             spark, folders, data, of_folders, result, _OPTIONS, in_files=in_files is not None, holding=holding
@@ -210,6 +209,29 @@ def _scanned(
         return _joined(spark, folders, data, of_folders if in_files is None else StructType(), tasks).selectExpr(
             *result
         )
+
+
+def _files_by_filters(
+    tasks: Sequence[ReadTask], request: ReadRequest, files: Sequence[str], columns: pa.Schema
+) -> Callable[[Sequence[Any]], bytes] | None:
+    """Which base files Spark leaves out while it plans a query, by indexes and the filters that it knows only then.
+
+    Returns, by objects of Spark's `sources.Filter`, which of `files` can hold rows that pass: a byte for each.
+
+    `files` are the base files of `tasks`, `columns` those that have the name and the type of the table in the files.
+    None where the table has no index that the request uses.
+    """
+    if not tasks or not has_indexes(tasks[0].scan.table, request):
+        return None
+
+    def holding(filters: Sequence[Any]) -> bytes:
+        predicate = from_spark(filters, columns)
+        if predicate is None:
+            return bytes([1]) * len(files)
+        left = {task.slice.base_file.path for task in matching(tasks, predicate, request) if task.slice.base_file}
+        return bytes(path in left for path in files)
+
+    return holding
 
 
 def _folders(
@@ -282,17 +304,16 @@ def _joined(
 
 def _has_means(spark: SparkSession, scan: Scan, wanted: Sequence[str], task: ReadTask) -> bool:
     """Whether the session can read the table's files at all, and give their rows the values of their folders."""
-    if not scan.partitions.names.isdisjoint(wanted) and not scan.table.config.populate_meta_fields:
-        reason = unavailable(spark)
-        if reason is not None:
-            warn_slower(f"{reason}; skep's tasks read the table")
-            return False
+    needs_scan = not scan.partitions.names.isdisjoint(wanted) and not scan.table.config.populate_meta_fields
+    reason = unavailable(spark) if needs_scan else None
     try:
-        _root(spark, task)
+        if reason is None:
+            _root(spark, task)
     except UnsupportedError as error:
-        warn_slower(f"{error.message}; skep's tasks read the table")
-        return False
-    return True
+        reason = error.message
+    if reason is not None:
+        warn_slower(f"{reason}; skep's tasks read the table")
+    return reason is None
 
 
 def _root(spark: SparkSession, task: ReadTask) -> str:
@@ -335,13 +356,11 @@ def _layout(scan: Scan, held: Sequence[Field], time: InstantTime, file: Schema |
     if file is None or not _differ_in_any_case(file.names()):
         return None
     names = names_in_file(scan.history, time)
-    layout = [_stored(field, file, names.get(field.name, field.name)) for field in held]
-    if any(each is None for each in layout) or any("." in name for name in names):  # renamed within a struct
+    found = [_stored(field, file, names.get(field.name, field.name)) for field in held]
+    layout = tuple(each for each in found if each is not None)
+    if len(layout) < len(held) or any("." in name for name in names):  # renamed within a struct
         return None
-    used = [each.name for each in layout if each is not None]
-    if not _differ_in_any_case([*used, *scan.partitions.names]):
-        return None
-    return tuple(each for each in layout if each is not None)
+    return layout if _differ_in_any_case([*(each.name for each in layout), *scan.partitions.names]) else None
 
 
 def _stored(field: Field, file: Schema, name: str | None) -> Stored | None:
@@ -410,20 +429,9 @@ def _schema_of_commit(table: HudiTable, instant: Instant) -> Schema | None:
 def _is_common(kind: pa.DataType) -> bool:
     """Types that Spark's Parquet reader takes as skep's does."""
     t = pa.types
-    if t.is_struct(kind):
-        return all(_is_common(kind.field(at).type) for at in range(kind.num_fields))
     if t.is_map(kind):
         return _is_common(kind.key_type) and _is_common(kind.item_type)
-    if t.is_list(kind):
-        return _is_common(kind.value_type)
-    return (
-        t.is_boolean(kind)
-        or t.is_int32(kind)
-        or t.is_int64(kind)
-        or t.is_floating(kind)
-        or t.is_string(kind)
-        or t.is_binary(kind)
-        or t.is_date32(kind)
-        or t.is_decimal(kind)
-        or t.is_timestamp(kind)
-    )
+    if t.is_struct(kind) or t.is_list(kind):
+        return all(_is_common(kind.field(at).type) for at in range(kind.num_fields))
+    is_plain = kind in (pa.bool_(), pa.int32(), pa.int64(), pa.string(), pa.binary(), pa.date32())
+    return is_plain or t.is_floating(kind) or t.is_decimal(kind) or t.is_timestamp(kind)

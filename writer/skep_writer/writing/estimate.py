@@ -6,6 +6,8 @@ Spark's own estimates do not measure rows: they consider neither the length of t
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING
 
 from skep_writer.edge import ROWS_PER_BATCH_KEY, column_of
@@ -86,18 +88,13 @@ def _width(frame: DataFrame) -> Column | None:
 
     parts = []
     for field in frame.schema.fields:
-        column = column_of(frame, field.name)
-        if isinstance(field.dataType, (StringType, BinaryType)):
-            parts.append(functions.coalesce(functions.octet_length(column), functions.lit(0)))
-        elif isinstance(field.dataType, (ArrayType, MapType, StructType)):
-            text = functions.to_json(functions.struct(column))
-            parts.append(functions.coalesce(functions.octet_length(text), functions.lit(0)))
-    if not parts:
-        return None
-    total = functions.lit(0).cast("long")
-    for part in parts:
-        total = total + part
-    return total
+        text = column_of(frame, field.name)
+        if isinstance(field.dataType, (ArrayType, MapType, StructType)):
+            text = functions.to_json(functions.struct(text))
+        elif not isinstance(field.dataType, (StringType, BinaryType)):
+            continue
+        parts.append(functions.coalesce(functions.octet_length(text), functions.lit(0)))
+    return reduce(add, parts, functions.lit(0).cast("long")) if parts else None
 
 
 def _peeks_cheaply(frame: DataFrame) -> bool:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
 from skep_format.errors import KeyFieldError
@@ -24,14 +24,13 @@ from skep_table.write.indexes.tagging import Tagging
 from skep_table.write.keyed import Keyer
 from skep_table.write.output.bucket import BucketResult
 from skep_table.write.planning.profile import BucketPlan
-from skep_table.write.planning.profile import pack as pack_tasks
 from skep_table.write.planning.write_settings import WriteSettings
 from skep_table.write.rows import ArrowRows, KeyedBatch, KeyedRows, Tagged
 from skep_table.write.tags import NEW_KEY
-from skep_writer.edge import collect_arrow, map_frame, slots, small_batches
+from skep_writer.edge import collect_arrow, map_frame, small_batches
+from skep_writer.writing import tasks as worker
 from skep_writer.writing.estimate import few_rows, fitting_batches, is_small
 from skep_writer.writing.tagging import tag
-from skep_writer.writing.tasks import PREPARED, RESULTS, ROUTED, Prepare, RouteTask, Write, collect_results
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -71,7 +70,7 @@ class SparkRows:
         self._runner = runner
         try:
             with fitting_batches(frame, settings.rows_per_batch):
-                self._prepared = self._hold(map_frame(frame, Prepare(keyer), PREPARED))
+                self._prepared = self._hold(map_frame(frame, partial(worker.prepare, keyer), worker.PREPARED))
                 self._partitions, self.size, self.all_named = _counted(self._prepared, keyer)
         except BaseException:
             self.release()
@@ -91,18 +90,15 @@ class SparkRows:
         """All rows, in the order of the frame's partitions."""
         if not self._partitions:
             return self._schema.empty_table()
-        payloads = [row.payload for row in self._prepared.select("payload").collect()]
-        return pa.concat_tables(pa.ipc.open_stream(payload).read_all() for payload in payloads)
+        return worker.joined_payloads(self.payloads.collect())
 
     def partitions(self) -> Mapping[str, int]:
         return self._partitions
 
     def sample(self, most: int) -> pa.Table:
         """From the first payloads that tasks have prepared."""
-        payloads = [row.payload for row in self.payloads.where("payload is not null").take(2)]
-        if not payloads:
-            return self._schema.empty_table()
-        return pa.concat_tables(pa.ipc.open_stream(payload).read_all() for payload in payloads).slice(0, most)
+        rows = self.payloads.where("payload is not null").take(2)
+        return worker.joined_payloads(rows).slice(0, most) if rows else self._schema.empty_table()
 
     def tag(self, tagging: Tagging | None) -> Tagged:
         if tagging is None:
@@ -132,19 +128,17 @@ class SparkRows:
             for bucket in plan.buckets
         ]
         wanted = max(2 * self._parallelism, -(-sum(weights) // _TASK_BYTES))
-        tasks = pack_tasks(weights, wanted)
-        numbers = slots(len(tasks))
-        slot_of = np.zeros(len(plan.buckets), np.int32)
-        for task, positions in enumerate(tasks):
-            slot_of[positions] = numbers[task]
+        numbers, slot_of = worker.balanced(weights, wanted)
         with small_batches(self._spark):
             source = (
                 self.numbered if self._tagged is None else self._tagged.select("id", "payload", "tags", "positions")
             )
-            routed = map_frame(source, RouteTask(plan, slot_of), ROUTED)
-            sorted_rows = routed.repartition(len(tasks), "slot").sortWithinPartitions("bucket", "arrival")
-            written = map_frame(sorted_rows.select("bucket", "payload"), Write(context, plan.buckets), RESULTS)
-            return collect_results(written)
+            routed = map_frame(source, partial(worker.route, plan, slot_of), worker.ROUTED)
+            sorted_rows = routed.repartition(len(numbers), "slot").sortWithinPartitions("bucket", "arrival")
+            written = map_frame(
+                sorted_rows.select("bucket", "payload"), partial(worker.write, context, plan.buckets), worker.RESULTS
+            )
+            return worker.collect_results(written)
 
     @property
     def payloads(self) -> DataFrame:

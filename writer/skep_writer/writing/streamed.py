@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -27,31 +28,29 @@ _OPEN_FILES = 256
 
 def stream(frame: DataFrame, keyer: Keyer, context: WriteContext) -> list[BucketResult]:
     """bulk_insert in one pass: every task writes its own new files, one open file for each partition it meets."""
-    return collect_results(map_frame(frame, _Stream(keyer, context), RESULTS))
+    return collect_results(map_frame(frame, partial(_stream, keyer, context), RESULTS))
 
 
-class _Stream:
+def _stream(keyer: Keyer, context: WriteContext, batches: Batches) -> Iterator[pa.Table]:
     """Batches of the caller's frame go straight into new files of their partitions."""
-
-    def __init__(self, keyer: Keyer, context: WriteContext) -> None:
-        self._keyer = keyer
-        self._context = context
-
-    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
-        from pyspark import TaskContext
-
-        task = TaskContext.get()
-        number = task.partitionId() if task else 0
-        results: Sequence[BucketResult | InputError]
-        try:
-            with ExitStack() as stack:
-                writers = PartitionWriters(self._context, number, stack)
-                for keyed in _gathered(map(self._keyer.keyed, batches)):
-                    writers.write(keyed)
-                results = writers.close()
-        except InputError as error:
-            results = [error]
+    try:
+        results = written(context, _gathered(map(keyer.keyed, batches)))
+    except InputError as error:
+        yield result_row(error)
+    else:
         yield from map(result_row, results)
+
+
+def written(context: WriteContext, tables: Iterable[pa.Table]) -> list[BucketResult]:
+    """What became of keyed rows in new files of their partitions."""
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    with ExitStack() as stack:
+        writers = PartitionWriters(context, task.partitionId() if task else 0, stack)
+        for keyed in tables:
+            writers.write(keyed)
+        return writers.close()
 
 
 class PartitionWriters:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import pickle
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,8 +19,9 @@ from skep_table.write.context import WriteContext
 from skep_table.write.keyed import Keyer, partition_codes, rows_by, unnamed
 from skep_table.write.output.bucket import BucketResult, write_bucket
 from skep_table.write.planning.profile import Bucket, BucketPlan
+from skep_table.write.planning.profile import pack as pack_tasks
 from skep_table.write.tags import Located
-from skep_writer.edge import Batches, binary_column, pack, unpack
+from skep_writer.edge import Batches, binary_column, pack, slots, unpack
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -49,116 +51,91 @@ RESULTS = pa.schema([pa.field("result", pa.binary())])
 _PAYLOAD_BYTES = 8 << 20
 
 
-class Prepare:
+def prepare(keyer: Keyer, batches: Batches) -> Iterator[pa.Table]:
     """Batches of the caller's frame become payloads of keyed rows. Bad input is carried to the driver as a value."""
-
-    def __init__(self, keyer: Keyer) -> None:
-        self._keyer = keyer
-
-    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
-        pending: list[pa.Table] = []
-        size = 0
-        ids = arrivals()
-        for batch in batches:
-            if not batch.num_rows:
-                continue
-            try:
-                pending.append(self._keyer.keyed(batch))
-            except InputError as error:
-                yield row_of(PREPARED, error=pickle.dumps(error))
-                if isinstance(error, KeyFieldError):
-                    continue  # goes on counting
-                return
-            size += pending[-1].nbytes
-            if size >= _PAYLOAD_BYTES:
-                yield from self._payloads(pending, ids)
-                pending, size = [], 0
-        if pending:
-            yield from self._payloads(pending, ids)
-
-    @staticmethod
-    def _payloads(tables: list[pa.Table], ids: Iterator[int]) -> Iterator[pa.Table]:
-        for table in pieces(pa.concat_tables(tables)):
-            paths, codes = partition_codes(table)
-            counts = np.bincount(codes, minlength=len(paths)).tolist()
-            payload = pack(table)
-            yield row_of(
-                PREPARED,
-                id=next(ids),
-                payload=payload,
-                size=payload.size,
-                paths=paths,
-                counts=counts,
-                unnamed=unnamed(table),
-            )
+    pending: list[pa.Table] = []
+    size = 0
+    ids = arrivals()
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        try:
+            pending.append(keyer.keyed(batch))
+        except InputError as error:
+            yield row_of(PREPARED, error=pickle.dumps(error))
+            if isinstance(error, KeyFieldError):
+                continue  # goes on counting
+            return
+        size += pending[-1].nbytes
+        if size >= _PAYLOAD_BYTES:
+            yield from _prepared(pending, ids)
+            pending, size = [], 0
+    if pending:
+        yield from _prepared(pending, ids)
 
 
-class RouteTask:
+def _prepared(tables: list[pa.Table], ids: Iterator[int]) -> Iterator[pa.Table]:
+    for table in pieces(pa.concat_tables(tables)):
+        paths, codes = partition_codes(table)
+        counts = np.bincount(codes, minlength=len(paths)).tolist()
+        payload = pack(table)
+        found = {"size": payload.size, "paths": paths, "counts": counts, "unnamed": unnamed(table)}
+        yield row_of(PREPARED, id=next(ids), payload=payload, **found)
+
+
+def route(plan: BucketPlan, slot_of: np.ndarray[Any, np.dtype[np.int32]], batches: Batches) -> Iterator[pa.Table]:
     """Columns id, payload and, where rows are tagged, tags and positions: payloads are cut up by bucket, for the task
     that writes it.
 
     The ids order the pieces of a bucket as the rows arrived.
     """
-
-    def __init__(self, plan: BucketPlan, slot_of: np.ndarray[Any, np.dtype[np.int32]]) -> None:
-        self._plan = plan
-        self._slot_of = slot_of
-
-    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
-        for batch in batches:
-            for at in range(batch.num_rows):
-                id_, payload, *found = (column[at] for column in batch.columns)
-                table = unpack(payload)
-                yield self._pieces(table, _located(*found) if found else Located.new(table.num_rows), id_.as_py())
-
-    def _pieces(self, table: pa.Table, located: Located, arrival: int) -> pa.Table:
-        paths, codes = partition_codes(table)
-        chosen = np.empty(table.num_rows, np.int32)
-        keys = table.column(RECORD_KEY).combine_chunks()
-        for code, rows in rows_by(codes, len(paths)):
-            route = self._plan.routes[paths[code]]
-            hashes = np.zeros(len(rows), np.uint64)
-            if len(route.inserts) > 1:
-                # keys that are made while writing spread by their place
-                hashes = rows.astype(np.uint64) if keys.null_count else key_hashes(keys.take(pa.array(rows)))
-            chosen[rows] = route.buckets(located.tags[rows], hashes)
+    for id_, payload, *found in rows_in(batches):
+        table = unpack(payload)
+        located = _located(*found) if found else Located.new(table.num_rows)
+        chosen = _buckets(plan, table, located)
         if located.positions is not None:
             table = table.append_column(POSITION, pa.array(located.positions))
-        return cut_by_code(table, chosen, self._slot_of, arrival)
+        yield cut_by_code(table, chosen, slot_of, id_.as_py())
 
 
-class Write:
+def _buckets(plan: BucketPlan, table: pa.Table, located: Located) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """The bucket of each row."""
+    paths, codes = partition_codes(table)
+    chosen = np.empty(table.num_rows, np.int32)
+    keys = table.column(RECORD_KEY).combine_chunks()
+    for code, rows in rows_by(codes, len(paths)):
+        of_path = plan.routes[paths[code]]
+        hashes = np.zeros(len(rows), np.uint64)
+        if len(of_path.inserts) > 1:
+            # keys that are made while writing spread by their place
+            hashes = rows.astype(np.uint64) if keys.null_count else key_hashes(keys.take(pa.array(rows)))
+        chosen[rows] = of_path.buckets(located.tags[rows], hashes)
+    return chosen
+
+
+def write(context: WriteContext, buckets: Sequence[Bucket], batches: Batches) -> Iterator[pa.Table]:
     """The sorted pieces of a task's buckets come in; each bucket is written as one file, or more when it rolls over."""
-
-    def __init__(self, context: WriteContext, buckets: Sequence[Bucket]) -> None:
-        self._context = context
-        self._buckets = buckets
-
-    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
-        number: int | None = None
-        pieces: list[pa.Table] = []
-        for batch in batches:
-            for at in range(batch.num_rows):
-                found = batch.column(0)[at].as_py()
-                if number is not None and found != number:
-                    yield self._write(number, pieces)
-                    pieces = []
-                number = found
-                pieces.append(unpack(batch.column(1)[at]))
-        if number is not None:
-            yield self._write(number, pieces)
-
-    def _write(self, number: int, pieces: list[pa.Table]) -> pa.Table:
-        rows = pa.concat_tables(pieces).combine_chunks()
+    for number, of_bucket in groupby(rows_in(batches), lambda row: row[0].as_py()):
+        rows = pa.concat_tables([unpack(payload) for _, payload in of_bucket]).combine_chunks()
         try:
-            return result_row(write_bucket(self._context, self._buckets[number], rows))
+            yield result_row(write_bucket(context, buckets[number], rows))
         except InputError as error:
-            return result_row(error)
+            yield result_row(error)
 
 
 def _located(tags: pa.BinaryScalar, positions: pa.BinaryScalar) -> Located:
     known = positions.as_buffer()
     return Located(np.frombuffer(tags.as_buffer(), np.int32), None if known is None else np.frombuffer(known, np.int64))
+
+
+def balanced(weights: Sequence[int], tasks: int) -> tuple[Sequence[int], np.ndarray[Any, np.dtype[np.int32]]]:
+    """The slots of so many tasks at most, and for each of the weights that of the task which has it."""
+    packed = pack_tasks(weights, tasks) or [[]]
+    numbers = slots(len(packed))
+    slot_of = np.full(len(weights), numbers[0], np.int32)
+    for task, positions in enumerate(packed):
+        slot_of[positions] = numbers[task]
+    return numbers, slot_of
 
 
 def arrivals() -> Iterator[int]:
@@ -177,10 +154,21 @@ def pieces(rows: pa.Table) -> Iterator[pa.Table]:
         yield rows.slice(start, step).combine_chunks()
 
 
+def rows_in(batches: Batches) -> Iterator[tuple[Any, ...]]:
+    """The rows of all batches, as Arrow's values."""
+    for batch in batches:
+        yield from zip(*batch.columns, strict=True)
+
+
 def payloads_of(batches: Batches) -> Iterator[pa.BinaryScalar]:
     """The values of the first column, one after the other: packed tables."""
     for batch in batches:
         yield from batch.column(0)
+
+
+def joined_payloads(rows: Sequence[Any]) -> pa.Table:
+    """The rows of all packed tables, each the column `payload` of a row of Spark."""
+    return pa.concat_tables(pa.ipc.open_stream(row.payload).read_all() for row in rows)
 
 
 def cut_by_code(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,7 @@ import pyarrow as pa
 
 from skep_format.errors import LeaseLostError, UnsupportedError
 from skep_format.runner import Runner, ThreadRunner
+from skep_format.schema.arrow import to_arrow
 from skep_table.hooks import CommitHook
 from skep_table.runtime.signals import before_exit
 from skep_table.table import HudiTable
@@ -26,7 +28,7 @@ from skep_table.write.output.bucket import BucketResult
 from skep_table.write.planning.options import HBASE_AUTO_RATE, HBASE_PUT_BATCH, INDEX_TYPE, IndexType
 from skep_table.write.planning.write_settings import WriteSettings
 from skep_table.write.rows import KeyedRows
-from skep_writer.edge import column_of, frame_schema
+from skep_writer.edge import Batches, column_of, frame_schema, map_frame
 from skep_writer.executors import ensure_executors
 from skep_writer.schemas import spark_arrow, spark_type
 from skep_writer.services import service_runner
@@ -34,7 +36,6 @@ from skep_writer.session import check_session, is_spark_frame, job_group
 from skep_writer.task_errors import errors_of_tasks
 from skep_writer.writing.arranged import write_arranged
 from skep_writer.writing.estimate import fitting_batches
-from skep_writer.writing.source_files import frame_of_files
 from skep_writer.writing.spark_rows import frame_rows
 from skep_writer.writing.streamed import stream
 
@@ -156,5 +157,22 @@ class SparkWriter(TableWriter):
 
     def _read(self, rows: SourceRows) -> object:
         """A frame of Spark, where its types are those of the rows."""
-        frame = None if self._executors is None else frame_of_files(self._spark_engine.spark, rows)
+        frame = None if self._executors is None else _frame_of_files(self._spark_engine.spark, rows)
         return super()._read(rows) if frame is None else frame
+
+
+def _frame_of_files(spark: SparkSession, rows: SourceRows) -> DataFrame | None:
+    """The rows of a bootstrap's source files, which tasks read; None where Spark has no such columns."""
+    schema, of_a_file = to_arrow(rows.source.columns), replace(rows, files=()).of
+    if spark_arrow(schema).types != schema.types:
+        return None
+
+    def read(batches: Batches) -> Iterator[pa.Table]:
+        for batch in batches:
+            for payload in batch.column(0):
+                for found in of_a_file(pickle.loads(payload.as_buffer())):
+                    yield pa.Table.from_batches([found])
+
+    places = [(bytearray(pickle.dumps(place)),) for place in rows.files]
+    parts = spark.sparkContext.parallelize(places, max(1, min(len(places), rows.parallelism)))
+    return map_frame(spark.createDataFrame(parts, "payload binary"), read, schema)
