@@ -236,6 +236,13 @@ class Options(Mapping[str, str]):
         text = self._given.get(option.key)
         return option.default if text is None else _parsed(option, text)
 
+    def needed(self, option: Option[T], who: str) -> T:
+        """As `value`. OptionError where that is empty: `who`, a text such as "JdbcSource needs", and the key."""
+        value = self.value(option)
+        if not value:
+            raise OptionError(f"{who} {option.key}", option=option.key)
+        return value
+
     def is_set(self, option: Option[Any]) -> bool:
         """Whether the option was given, be it with its default."""
         return option.key in self._given

@@ -22,8 +22,7 @@ from skep_format.table_config import TableType
 from skep_format.timeline.metadata import WriteOperation
 from skep_stream.checkpoints import CheckpointSettings, newest, stated
 from skep_stream.flags import Flags, FlagWarning, pairs_of, parse
-from skep_stream.lag import LagWatch
-from skep_stream.metrics_options import LAG_SECONDS
+from skep_stream.lag import LAG_SECONDS, LagWatch
 from skep_stream.options import FORCE_SKIP, MULTIWRITER_ID, NO_DATA_ROUNDS, PARTIAL_UPDATES, PROVIDER_PATH
 from skep_stream.plugins import imported, provider_of, source_of, transformers_of
 from skep_stream.properties import layered, load_properties

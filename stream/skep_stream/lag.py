@@ -6,9 +6,16 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 
+from skep_format.options import at_least, option
 from skep_table.events import Events
 
 log = logging.getLogger("skep.stream")
+LAG_SECONDS = option(
+    "skep.stream.lag.seconds",
+    at_least(0),
+    15,
+    "Of a stream with metrics: what waits in its source is listed so often, beside the rounds; 0: never",
+)
 
 
 class LagWatch:

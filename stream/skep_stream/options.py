@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 
 from skep_format.errors import OptionError
 from skep_format.options import REGISTRY, Option, Options, Status, at_least, boolean, comma_list, one_of, option
+from skep_format.rowfiles.rejected import Rejected
 
 T = TypeVar("T")
 PREFIX: Final = "hoodie.streamer."
@@ -273,6 +274,11 @@ for _name in ("write.class", "insert.shuffle.parallelism", "upsert.shuffle.paral
     option(f"{_ERRORS}{_name}", str, "", "the error table is written here", status=Status.NO_EFFECT)
 for _name in ("validate.targetschema.enable", "validate.recordcreation.enable"):
     option(f"{_ERRORS}{_name}", boolean, False, "", status=Status.PLANNED)
+
+
+def rejected_of(options: Options, *more: Option[bool]) -> Rejected | None:
+    """What takes the records that can't be read, where these are left out: for an error table, or by `more`."""
+    return Rejected() if any(map(options.value, (ERROR_TABLE, *more))) else None
 
 
 def unknown_class(known: Option[str], options: Options, *expected: str) -> OptionError:

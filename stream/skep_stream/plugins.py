@@ -33,7 +33,7 @@ SOURCES: Final[Mapping[str, str]] = {
 PROVIDERS: Final[Mapping[str, str]] = {
     "FilebasedSchemaProvider": "skep_stream.schemas.providers:file_schemas",
     "HiveSchemaProvider": "skep_stream.schemas.providers:metastore_schemas",
-    "ProtoClassBasedSchemaProvider": "skep_stream.proto.schemas:message_schemas",
+    "ProtoClassBasedSchemaProvider": "skep_stream.registry_schemas:message_schemas",
     "RowBasedSchemaProvider": "skep_stream.schemas.providers:row_schemas",
     "SchemaRegistryProvider": "skep_stream.registry_schemas:registry_schemas",
     "TableSchemaProvider": "skep_stream.schemas.providers:table_schemas",
@@ -94,12 +94,12 @@ def _with_id(text: str) -> tuple[str | None, str]:
 
 
 def _transformer(name: str, part: str | None, context: StreamContext) -> Transformer:
-    from skep_stream.transform import OwnFunction
+    from skep_stream.transform import own_function
 
     made = _found(name, "transformer", TRANSFORMERS, "skep.stream.transformers")
     if simple_name(name) in _WITH_CONTEXT:
         return partial(made, context, part)()
-    return OwnFunction(name, made)
+    return partial(own_function, name, made)
 
 
 def _named(group: str) -> Mapping[str, Any]:

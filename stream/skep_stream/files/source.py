@@ -26,7 +26,6 @@ from skep_stream.options import (
     CURRENT_DATE,
     DATE_DEPTH,
     DATE_FORMAT,
-    ERROR_TABLE,
     LOOKBACK_DAYS,
     OVERSIZED,
     REMEMBERED,
@@ -34,6 +33,7 @@ from skep_stream.options import (
     SELECTOR,
     SKIP_INVALID_JSON,
     SOURCE_SCHEMA_FILE,
+    rejected_of,
     unknown_class,
 )
 from skep_stream.protocols import SINCE, Batch, Position, StreamContext
@@ -157,9 +157,7 @@ def _listing(options: Options) -> Listing:
 
 def _source(context: StreamContext, reader: Callable[[], Reader]) -> FileSource:
     options = context.options
-    root = options.value(ROOT)
-    if not root:
-        raise OptionError(f"a file source needs {ROOT.key}", option=ROOT.key)
+    root = options.needed(ROOT, "a file source needs")
     rule = FileRule(0, options.value(REMEMBERED), options.value(OVERSIZED))
     return FileSource(open_storage(root, options), reader, rule, _listing(options), events=context.events)
 
@@ -182,26 +180,24 @@ def json_source(context: StreamContext) -> FileSource:
         )
 
     schema()
-    rejected = Rejected()
-    kept = rejected if context.options.value(SKIP_INVALID_JSON) or context.options.value(ERROR_TABLE) else None
+    rejected = rejected_of(context.options, SKIP_INVALID_JSON)
 
     def reader() -> Reader:
         found = schema()
-        return lambda name, data: json_rows(name, plain(name, data), found, kept)
+        return lambda name, data: json_rows(name, plain(name, data), found, rejected)
 
-    return replace(_source(context, reader), rejected=rejected)
+    return replace(_source(context, reader), rejected=rejected or Rejected())
 
 
 def csv_source(context: StreamContext) -> FileSource:
     """CsvDFSSource."""
-    form, rejected = csv_form(context.options), Rejected()
-    kept = rejected if context.options.value(ERROR_TABLE) else None
+    form, rejected = csv_form(context.options), rejected_of(context.options)
 
     def reader() -> Reader:
         found = _schema(context)
-        return lambda name, data: csv_rows(name, plain(name, data), found, form, kept)
+        return lambda name, data: csv_rows(name, plain(name, data), found, form, rejected)
 
-    return replace(_source(context, reader), rejected=rejected)
+    return replace(_source(context, reader), rejected=rejected or Rejected())
 
 
 def _typed_source(format: str, context: StreamContext) -> FileSource:

@@ -18,8 +18,7 @@ from skep_stream.kafka import messages, offsets
 from skep_stream.kafka.client import Topic
 from skep_stream.kafka.offsets import Log, OffsetRange, Offsets
 from skep_stream.kafka.options import FAIL_ON_LOSS, CheckpointType, Start
-from skep_stream.kafka.shape import OfTarget, WithOffsets
-from skep_stream.protocols import SINCE, Batch, Position, SchemaProvider
+from skep_stream.protocols import SINCE, Batch, Position, ReadSchemas, SchemaProvider
 from skep_stream.rounds import UNLIMITED
 from skep_stream.united import united
 from skep_table.events import Events
@@ -103,8 +102,14 @@ class KafkaSource:
 
     def schemas_of_rows(self, given: SchemaProvider | None) -> SchemaProvider | None:
         """Those `given`, with the columns of messages where rows have them; of changes that of the target alone."""
-        shaped = OfTarget.of(given) if self.flattens else given
-        return WithOffsets(shaped) if self.appends and shaped is not None else shaped
+        if given is None or (self.flattens and given.target_schema() is None):
+            return None
+        # Of envelopes nothing is known but what the target's schema states.
+        source = given.target_schema if self.flattens else given.source_schema
+        if self.appends:
+            target = given.target_schema
+            return ReadSchemas(lambda: messages.with_appended(source()), lambda: messages.with_appended(target()))
+        return ReadSchemas(source, given.target_schema)
 
     def waiting(self, last: Position) -> dict[str, int | None]:
         """How many offsets are behind the checkpoint, and the time of the oldest of the messages that are next."""

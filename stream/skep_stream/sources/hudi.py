@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_format.errors import ChangesCleanedError, InputError, OptionError
+from skep_format.errors import ChangesCleanedError, InputError
 from skep_format.instant_time import BEGINNING, InstantTime
 from skep_format.options import Options
 from skep_format.schema.types import META_FIELDS
@@ -211,17 +211,10 @@ def _warn_of_skipped(table: HudiTable, since: InstantTime, first: InstantTime) -
 def hudi_source(context: StreamContext) -> HudiSource:
     """HoodieIncrSource."""
     options = context.options
-    path = options.value(SOURCE_TABLE)
-    if not path:
-        raise OptionError(f"HoodieIncrSource needs {SOURCE_TABLE.key}", option=SOURCE_TABLE.key)
+    path = options.needed(SOURCE_TABLE, "HoodieIncrSource needs")
     missing = options.value(MISSING_CHECKPOINT)
     if missing is None and options.value(READ_LATEST):
         missing = MissingCheckpoint.READ_LATEST
-    own = Options(
-        {
-            key: value
-            for key, value in options.items()
-            if not key.startswith(("hoodie.table.", "hoodie.datasource.write."))
-        }
-    )
+    of_target = ("hoodie.table.", "hoodie.datasource.write.")
+    own = Options({key: value for key, value in options.items() if not key.startswith(of_target)})
     return HudiSource(path, own, options.value(SOURCE_INSTANTS), missing, options.value(CLEANED_AWAY))

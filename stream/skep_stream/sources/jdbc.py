@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -65,7 +65,7 @@ class JdbcSource:
 
     def fetch(self, last: Position, limit: int) -> Batch:
         """The next rows; the checkpoint is their greatest value. StorageError where the database refuses."""
-        with _errors(self.shown), _closing(self.database.connect()) as connection:
+        with _errors(self.shown), closing(self.database.connect()) as connection:
             if self.column is None:
                 return Batch(self._rows(connection, self._whole()), last.checkpoint or "")
             try:
@@ -124,14 +124,6 @@ def _array(name: str, values: Sequence[object], kind: pa.DataType | None) -> pa.
 
 
 @contextmanager
-def _closing(connection: Any) -> Iterator[Any]:
-    try:
-        yield connection
-    finally:
-        connection.close()
-
-
-@contextmanager
 def _errors(shown: str) -> Iterator[None]:
     """Errors of drivers, which have no class in common, as StorageError."""
     try:
@@ -164,16 +156,13 @@ def _sqlite(path: str) -> Any:
 def jdbc_source(context: StreamContext) -> JdbcSource:
     """JdbcSource by its options. OptionError for one that is missing."""
     options = context.options
-    for needed in (JDBC_URL, JDBC_TABLE):
-        if not options.value(needed):
-            raise OptionError(f"JdbcSource needs {needed.key}", option=needed.key)
+    url, table = (options.needed(each, "JdbcSource needs") for each in (JDBC_URL, JDBC_TABLE))
     column = options.value(JDBC_COLUMN) if options.value(JDBC_INCREMENTAL) else None
     if column is not None and not _NAME.fullmatch(column):
         raise OptionError(f"{JDBC_COLUMN.key}={column!r} is no name of a column", option=JDBC_COLUMN.key, found=column)
     password = options.value(JDBC_PASSWORD)
     if not password and options.value(JDBC_PASSWORD_FILE):
         password = read_text(options.value(JDBC_PASSWORD_FILE), options).strip()
-    url, table = options.value(JDBC_URL), options.value(JDBC_TABLE)
     database = database_of(url, options.value(JDBC_USER), password)
     shown = f"{url.partition('?')[0]}, {table}"
     if database.parameter == "%s":
