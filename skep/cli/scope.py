@@ -98,7 +98,7 @@ def connected(
 
     settings = load({"metastore": metastore, "warehouse": warehouse}).settings
     with own_metastore(settings, begin=True, only_reads=only_reads) as embedded:
-        from skep_catalog.catalogs import catalog_at
+        from skep_catalog.addresses import catalog_at
         from skep_catalog.client import Metastore
 
         client: EntryCatalog

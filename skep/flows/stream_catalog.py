@@ -18,7 +18,7 @@ class MetastoreColumns:
 
     def schema(self, database: str, table: str) -> Schema:
         """See `skep_stream.protocols.MetastoreCatalog`. OptionError where no metastore is named."""
-        from skep_catalog.catalogs import catalog_at
+        from skep_catalog.addresses import catalog_at
         from skep_catalog.stated_columns import stated_schema
 
         with catalog_at(self._address(), self.options) as client:

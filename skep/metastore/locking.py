@@ -42,7 +42,7 @@ def lock_of(
     request = LockRequest(storage, name.name, options, purpose, events=events)
 
     def of_metastore(request: LockRequest) -> Lock:
-        from skep_catalog.catalogs import catalog_at
+        from skep_catalog.addresses import catalog_at
         from skep_catalog.client import Metastore
         from skep_catalog.lock import HmsLock
         from skep_sync.options import URIS as SYNC_URIS

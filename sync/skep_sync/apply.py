@@ -20,6 +20,7 @@ from typing import TypeVar
 from skep_catalog.catalogs import EntryCatalog
 from skep_catalog.entities import Database, Partition, TableEntry
 from skep_catalog.lengths import may_be_too_long
+from skep_format.batching import pieces
 from skep_format.errors import (
     AuthenticationError,
     CatalogError,
@@ -254,12 +255,11 @@ class Applier:
                 self._refuse(table, target, hidden_by(target, other))
 
     def _add_as(self, table: TableEntry, batch: Sequence[PartitionTarget]) -> None:
-        partitions = [_partition(table, target) for target in batch]
-        list(self._metastore.add_partitions(table.database, table.name, partitions, batch_size=len(batch)))
+        self._metastore.add_partitions(table.database, table.name, [_partition(table, target) for target in batch])
 
     def _drop(self, table: TableEntry, batch: Sequence[str]) -> None:
         with self._changing:
-            list(self._metastore.drop_partitions(table.database, table.name, batch, batch_size=len(batch)))
+            self._metastore.drop_partitions(table.database, table.name, batch)
 
     def _move(self, table: TableEntry, batch: Sequence[PartitionTarget]) -> None:
         """Sets location and descriptor by one alteration."""
@@ -287,7 +287,7 @@ class Applier:
         if not partitions:
             return
         with self._changing:
-            list(self._metastore.alter_partitions(table.database, table.name, partitions, batch_size=len(partitions)))
+            self._metastore.alter_partitions(table.database, table.name, partitions)
 
     def _in_batches(
         self,
@@ -300,8 +300,7 @@ class Applier:
         """Batches on several connections. The first error is raised when those under way have ended."""
         share = max(-(-len(items) // self._options.connections), _SHARE)
         size = min(self._options.batch_size, most, share)
-        batches = [items[start : start + size] for start in range(0, len(items), size)]
-        done = 0
+        done, batches = 0, pieces(items, size)
         with ThreadPoolExecutor(min(self._options.connections, len(batches) or 1), "skep-sync") as pool:
             running = {pool.submit(work, table, batch): len(batch) for batch in batches}
             try:

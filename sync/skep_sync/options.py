@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Final, TypeVar
 
 import skep_catalog.glue.settings  # noqa: F401 - with it the options of AWS Glue are known
-from skep_catalog.catalogs import GLUE
+from skep_catalog.addresses import GLUE
 from skep_catalog.entries import EntryOptions, HiveBuckets, Strategy
 from skep_format.errors import OptionError
 from skep_format.options import Options, Status, at_least, boolean, comma_list, one_of, option
