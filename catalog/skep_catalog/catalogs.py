@@ -115,8 +115,8 @@ class EntryCatalog(Protocol):
     ) -> None:
         """Writes `table` over an entry. `expected`: a parameter and the value that it must still have."""
 
-    def drop_table(self, database: str, name: str, *, delete_data: bool = False) -> None:
-        """Drops the entry. NoSuchTableError when there is none."""
+    def drop_table(self, database: str, name: str) -> None:
+        """Drops the entry, never the data. NoSuchTableError when there is none."""
 
     def partition_names(self, database: str, name: str) -> list[str]:
         """All partitions as `k=v/…`, values escaped as Hive does."""

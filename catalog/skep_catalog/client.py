@@ -217,8 +217,8 @@ class Metastore(EntryCatalog):
         context = self._types.EnvironmentContext(properties=properties)
         self._write("alter_table", database, name, raw, context, of=f"{database}.{name}", long=cascade)
 
-    def drop_table(self, database: str, name: str, *, delete_data: bool = False) -> None:
-        self._write("drop_table", database, name, delete_data, of=f"{database}.{name}", long=True)
+    def drop_table(self, database: str, name: str) -> None:
+        self._write("drop_table", database, name, False, of=f"{database}.{name}", long=True)
 
     # -- partitions
 

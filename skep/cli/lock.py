@@ -12,7 +12,6 @@ import typer
 from skep.cli.opened import Given
 from skep.cli.output import FAILED, Output, OutputOption, iso_time, print_rows
 from skep.cli.scope import App, MetastoreOption, WarehouseOption, connected
-from skep_format.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from skep.base import config
@@ -175,15 +174,9 @@ def _elsewhere(table: str, option: list[str] | None, metastore: str | None, ware
 def _connected(metastore: str | None, warehouse: str | None) -> Iterator[tuple[Metastore, config.Settings]]:
     """As `connected`; UnsupportedError where the metastore is one without locks."""
     with connected(metastore, warehouse) as (client, settings):
-        from skep_catalog.client import Metastore
+        from skep_catalog.lock import client_with_locks
 
-        if not isinstance(client, Metastore):
-            raise UnsupportedError(
-                f"AWS Glue ({client.uri}) has no locks",
-                hint="name a table and its lock provider: --option hoodie.write.lock.provider=…",
-                uri=client.uri,
-            )
-        yield client, settings
+        yield client_with_locks(client), settings
 
 
 def _is_metastores(lock: object) -> bool:

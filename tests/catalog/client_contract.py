@@ -16,8 +16,16 @@ from hypothesis import strategies as st
 
 from skep_catalog.catalogs import EntryCatalog
 from skep_catalog.client import Metastore
-from skep_catalog.entities import Column, ColumnStatistics, Database, Partition, StorageDescriptor, TableEntry
-from skep_catalog.partition_names import partition_name, values_of_name
+from skep_catalog.entities import (
+    Column,
+    ColumnStatistics,
+    Database,
+    Partition,
+    StorageDescriptor,
+    TableEntry,
+    partition_name,
+    values_of_name,
+)
 from skep_format.errors import (
     CatalogError,
     EntryChangedError,

@@ -130,7 +130,6 @@ class TestEntries:
             "no rename of tables": lambda: metastore.rename_table(database, "t", database, "u"),
             "no rename of tables.*": lambda: metastore.alter_table(database, "t", replace(found, name="u")),
             "no alteration that goes to all": lambda: metastore.alter_table(database, "t", found, cascade=True),
-            "no deletion of a table's data": lambda: metastore.drop_table(database, "t", delete_data=True),
             "no managed tables": lambda: metastore.create_table(replace(found, name="m", table_type="MANAGED_TABLE")),
         }.items():
             with pytest.raises(UnsupportedError, match=rf"{database}\.\w: AWS Glue \(glue://us-east-1\) has {what}"):

@@ -16,11 +16,10 @@ from functools import cache
 from typing import Any, Final, NoReturn, TypeVar
 
 from skep_catalog.catalogs import EntryCatalog
-from skep_catalog.entities import Database, Partition, PartitionIndexes, TableEntry
+from skep_catalog.entities import Database, Partition, PartitionIndexes, TableEntry, partition_name, values_of_name
 from skep_catalog.glue import codec
 from skep_catalog.glue.settings import INDEX_FIELDS, GlueSettings
 from skep_catalog.lengths import GLUE_LENGTHS, Lengths
-from skep_catalog.partition_names import partition_name, values_of_name
 from skep_format.batching import pieces
 from skep_format.errors import (
     AuthenticationError,
@@ -203,11 +202,8 @@ class GlueCatalog(EntryCatalog):
             **version,
         )
 
-    def drop_table(self, database: str, name: str, *, delete_data: bool = False) -> None:
-        full_name = f"{database}.{name}"
-        if delete_data:
-            raise self._lacks(full_name, "no deletion of a table's data", "delete its folder yourself")
-        self._call("delete_table", full_name, DatabaseName=database.lower(), Name=name.lower())
+    def drop_table(self, database: str, name: str) -> None:
+        self._call("delete_table", f"{database}.{name}", DatabaseName=database.lower(), Name=name.lower())
 
     # -- partitions
 
@@ -230,7 +226,7 @@ class GlueCatalog(EntryCatalog):
                 wanted = answer.get("UnprocessedKeys") or []
             return found
 
-        of = {"DatabaseName": database.lower(), "TableName": name.lower()}
+        of = _names(database, name)
         for raws in _at_once(read, pieces(names, _READ), self._settings.reads_at_once):
             yield from map(codec.partition_of, raws)
 
@@ -269,7 +265,7 @@ class GlueCatalog(EntryCatalog):
                     expected=keys,
                 )
         there: dict[str, tuple[str, ...]] = {}
-        of = {"DatabaseName": table.database.lower(), "TableName": table.name.lower()}
+        of = _names(table.database, table.name)
         with suppress(NoSuchTableError):  # it is about to be made
             found = self._all("get_partition_indexes", "PartitionIndexDescriptorList", table.full_name, **of)
             there = {raw["IndexName"]: tuple(key["Name"].lower() for key in raw["Keys"]) for raw in found}
@@ -278,7 +274,7 @@ class GlueCatalog(EntryCatalog):
         return PartitionIndexes(add, drop) if add or drop else None
 
     def change_indexes(self, table: TableEntry, changes: PartitionIndexes) -> None:
-        of = {"DatabaseName": table.database.lower(), "TableName": table.name.lower()}
+        of = _names(table.database, table.name)
         for name in changes.drop:
             self._call("delete_partition_index", table.full_name, **of, IndexName=name)
         for index in changes.add:
@@ -297,7 +293,7 @@ class GlueCatalog(EntryCatalog):
         most: int,
     ) -> None:
         """Calls of at most `most` items."""
-        of = {"DatabaseName": database.lower(), "TableName": name.lower()}
+        of = _names(database, name)
 
         def send(part: Sequence[T]) -> None:
             answer = self._call(call, f"{database}.{name}", **of, **request(part))
@@ -328,8 +324,7 @@ class GlueCatalog(EntryCatalog):
 
     def _partitions(self, database: str, name: str, *, columns: bool) -> list[dict[str, Any]]:
         """All of them, each segment of Glue's by one thread."""
-        request = {"DatabaseName": database.lower(), "TableName": name.lower(), "ExcludeColumnSchema": not columns}
-        request["MaxResults"] = _READ
+        request = {**_names(database, name), "ExcludeColumnSchema": not columns, "MaxResults": _READ}
         total, of = self._settings.segments, f"{database}.{name}"
 
         def read(number: int) -> list[dict[str, Any]]:
@@ -468,6 +463,10 @@ def _descriptions() -> Any:
     from botocore.loaders import create_loader
 
     return create_loader()
+
+
+def _names(database: str, table: str) -> dict[str, str]:
+    return {"DatabaseName": database.lower(), "TableName": table.lower()}
 
 
 def _subject(of: str | None) -> str:
