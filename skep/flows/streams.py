@@ -22,7 +22,7 @@ from skep_format.table_config import TableType
 from skep_format.timeline.metadata import WriteOperation
 from skep_stream.checkpoints import CheckpointSettings, newest, stated
 from skep_stream.flags import Flags, FlagWarning, pairs_of, parse
-from skep_stream.lag import LAG_SECONDS, LagWatch
+from skep_stream.lag import LAG_SECONDS, lag_watch
 from skep_stream.options import FORCE_SKIP, MULTIWRITER_ID, NO_DATA_ROUNDS, PARTIAL_UPDATES, PROVIDER_PATH
 from skep_stream.plugins import imported, provider_of, source_of, transformers_of
 from skep_stream.properties import layered, load_properties
@@ -171,7 +171,7 @@ class Streamer:
         with ExitStack() as stack:
             stack.callback(events.listen(self._metrics.of(self._port)))
             if seconds:
-                stack.enter_context(LagWatch(partial(lag, apart), events, self.stream.table, seconds))
+                stack.enter_context(lag_watch(partial(lag, apart), events, self.stream.table, seconds))
             yield
 
     def status(self) -> dict[str, Any]:

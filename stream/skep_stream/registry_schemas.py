@@ -43,7 +43,7 @@ def message_schemas(context: StreamContext) -> ReadSchemas:
     """ProtoClassBasedSchemaProvider: the columns of the message that the options name. OptionError for one that is not
     in the file of descriptors."""
     options = context.options
-    return ReadSchemas.known(message_rows(message_of_file(options), Shape.of(options)).schema)
+    return ReadSchemas.known(message_rows(message_of_file(options), options.read(Shape)).schema)
 
 
 def _reader(options: Options) -> Read:
@@ -51,11 +51,8 @@ def _reader(options: Options) -> Read:
     if not converter:
         return lambda url, user: parse_avro(read_schema(url, user))
     if converter.rpartition(".")[2] == _OF_PROTOBUF:
-        return partial(_of_protobuf, Shape.of(options))
+        shape = options.read(Shape)
+        return lambda url, user: message_rows(first_message(url, user), shape).schema
     raise UnsupportedError(
         f"{CONVERTER.key}={converter} is not built", option=CONVERTER.key, found=converter, expected=_OF_PROTOBUF
     )
-
-
-def _of_protobuf(shape: Shape, url: str, user: str) -> Schema:
-    return message_rows(first_message(url, user), shape).schema

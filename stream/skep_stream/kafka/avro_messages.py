@@ -33,7 +33,9 @@ def avro_messages(
     if isinstance(writers, StructType):
         return parts.rows([MessagePart(partial(_records, writers), 0, parts.every)], target)
     found = ((parts.fitting(rows, partial(writers, number)), rows) for number, rows in parts.by_id())
-    return parts.rows((MessagePart(partial(_records, each), HEADER, rows) for each, rows in found if each), target)
+    return parts.rows(
+        (MessagePart(partial(_records, each), HEADER, rows) for each, rows in found if each is not None), target
+    )
 
 
 def _records(writer: StructType, data: npt.NDArray[np.uint8], starts: Rows, ends: Rows) -> pa.RecordBatch:

@@ -22,7 +22,8 @@ def json_messages(
     topic: str, batch: pa.RecordBatch, *, schema: Schema, rejected: Rejected | None, enveloped: bool
 ) -> tuple[pa.Table, pa.RecordBatch]:
     """The rows, and their messages. InputError names topic, partition and offset of a message that does not fit."""
-    read_as = _within_envelope(schema) if enveloped else schema
+    envelope = Schema((Field(_PAYLOAD, StructType(schema.fields), nullable=True),), schema.name)
+    read_as = envelope if enveloped else schema
     rows, taken = json_values(batch.column("value"), read_as, place_of(topic, batch), rejected)
     batch = batch if taken is None else batch.take(taken)
     return _unwrapped(rows, batch, topic, rejected) if enveloped else (rows, batch)
@@ -39,10 +40,6 @@ def json_schema_messages(
         records = Values.of(batch.column("value")).without_headers()
         batch = batch.set_column(batch.schema.get_field_index("value"), "value", records)
     return json_messages(topic, batch, schema=schema, rejected=rejected, enveloped=enveloped)
-
-
-def _within_envelope(schema: Schema) -> Schema:
-    return Schema((Field(_PAYLOAD, StructType(schema.fields), nullable=True),), schema.name)
 
 
 def _unwrapped(

@@ -12,14 +12,7 @@ from skep_format.options import Option
 from skep_format.schema.avro import parse_avro
 from skep_format.schema.evolve import project
 from skep_format.schema.types import Schema
-from skep_stream.options import (
-    SOURCE_SCHEMA_DATABASE,
-    SOURCE_SCHEMA_FILE,
-    SOURCE_SCHEMA_TABLE,
-    TARGET_SCHEMA_DATABASE,
-    TARGET_SCHEMA_FILE,
-    TARGET_SCHEMA_TABLE,
-)
+from skep_stream import options as keys
 from skep_stream.properties import read_text
 from skep_stream.protocols import ReadSchemas, SchemaProvider, StreamContext
 
@@ -30,8 +23,8 @@ class DroppedColumnWarning(UserWarning):
 
 def file_schemas(context: StreamContext) -> ReadSchemas:
     """FilebasedSchemaProvider: Avro schemas of source and target. OptionError for a file that can't be used."""
-    source = context.options.needed(SOURCE_SCHEMA_FILE, "FilebasedSchemaProvider needs")
-    target = context.options.value(TARGET_SCHEMA_FILE)
+    source = context.options.needed(keys.SOURCE_SCHEMA_FILE, "FilebasedSchemaProvider needs")
+    target = context.options.value(keys.TARGET_SCHEMA_FILE)
     return ReadSchemas.known(_read_schema(source, context), _read_schema(target, context) if target else None)
 
 
@@ -47,7 +40,7 @@ def metastore_schemas(context: StreamContext) -> ReadSchemas:
     """HiveSchemaProvider: the columns of tables in the metastore. OptionError where no table is named;
     NoSuchTableError where one is not there."""
     options, catalog = context.options, context.catalog
-    options.needed(SOURCE_SCHEMA_TABLE, "HiveSchemaProvider needs")
+    options.needed(keys.SOURCE_SCHEMA_TABLE, "HiveSchemaProvider needs")
     if catalog is None:
         raise OptionError("HiveSchemaProvider needs a metastore", option="--schemaprovider-class")
 
@@ -56,8 +49,8 @@ def metastore_schemas(context: StreamContext) -> ReadSchemas:
         return catalog.schema(options.value(database), name).without_meta() if name else None
 
     made = ReadSchemas(
-        partial(columns, SOURCE_SCHEMA_DATABASE, SOURCE_SCHEMA_TABLE),
-        partial(columns, TARGET_SCHEMA_DATABASE, TARGET_SCHEMA_TABLE),
+        partial(columns, keys.SOURCE_SCHEMA_DATABASE, keys.SOURCE_SCHEMA_TABLE),
+        partial(columns, keys.TARGET_SCHEMA_DATABASE, keys.TARGET_SCHEMA_TABLE),
     )
     made.source_schema()
     made.target_schema()
@@ -95,7 +88,7 @@ def to_target(
     if transformed and fills and target is None and missing:
         raise InputError(
             f"the transformed rows lack column {missing[0]} of the source's schema, which is the target's as well",
-            hint=f"{TARGET_SCHEMA_FILE.key} states the schema of the target",
+            hint=f"{keys.TARGET_SCHEMA_FILE.key} states the schema of the target",
             column=missing[0],
         )
     dropped = [name for name in rows.schema.names if name not in known]

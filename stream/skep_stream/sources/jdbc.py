@@ -16,26 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_format.errors import EnvironmentMissingError, InputError, OptionError, StorageError, UnsupportedError
-from skep_stream.options import (
-    JDBC_COLUMN,
-    JDBC_FALL_BACK,
-    JDBC_INCREMENTAL,
-    JDBC_PASSWORD,
-    JDBC_PASSWORD_FILE,
-    JDBC_TABLE,
-    JDBC_URL,
-    JDBC_USER,
-)
+from skep_stream import options as keys
 from skep_stream.properties import read_text
 from skep_stream.protocols import Batch, Position, StreamContext
 from skep_stream.rounds import UNLIMITED
 from skep_stream.sources import postgresql
 
 _NAME: Final = re.compile(r"[A-Za-z_][\w$]*")
-
-
-def _by_values(_connection: Any, columns: Any) -> list[None]:
-    return [None] * len(columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +34,7 @@ class DatabaseKind:
 
     connect: Callable[[], Any]
     parameter: str
-    types: Callable[[Any, Any], Sequence[pa.DataType | None]] = _by_values
+    types: Callable[[Any, Any], Sequence[pa.DataType | None]] = lambda _, columns: [None] * len(columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +129,7 @@ def database_of(url: str, user: str, password: str) -> DatabaseKind:
         arguments = postgresql.arguments_of(url, user, password)
         return DatabaseKind(lambda: postgresql.connect(arguments), "%s", postgresql.types_of)
     kind = ":".join(url.split(":")[:2])
-    raise UnsupportedError(f"no driver for {kind}", option=JDBC_URL.key, found=kind, expected="sqlite, postgresql")
+    raise UnsupportedError(f"no driver for {kind}", option=keys.JDBC_URL.key, found=kind, expected="sqlite, postgresql")
 
 
 def _sqlite(path: str) -> Any:
@@ -156,15 +143,17 @@ def _sqlite(path: str) -> Any:
 def jdbc_source(context: StreamContext) -> JdbcSource:
     """JdbcSource by its options. OptionError for one that is missing."""
     options = context.options
-    url, table = (options.needed(each, "JdbcSource needs") for each in (JDBC_URL, JDBC_TABLE))
-    column = options.value(JDBC_COLUMN) if options.value(JDBC_INCREMENTAL) else None
+    url, table = (options.needed(each, "JdbcSource needs") for each in (keys.JDBC_URL, keys.JDBC_TABLE))
+    column = options.value(keys.JDBC_COLUMN) if options.value(keys.JDBC_INCREMENTAL) else None
     if column is not None and not _NAME.fullmatch(column):
-        raise OptionError(f"{JDBC_COLUMN.key}={column!r} is no name of a column", option=JDBC_COLUMN.key, found=column)
-    password = options.value(JDBC_PASSWORD)
-    if not password and options.value(JDBC_PASSWORD_FILE):
-        password = read_text(options.value(JDBC_PASSWORD_FILE), options).strip()
-    database = database_of(url, options.value(JDBC_USER), password)
+        raise OptionError(
+            f"{keys.JDBC_COLUMN.key}={column!r} is no name of a column", option=keys.JDBC_COLUMN.key, found=column
+        )
+    password = options.value(keys.JDBC_PASSWORD)
+    if not password and options.value(keys.JDBC_PASSWORD_FILE):
+        password = read_text(options.value(keys.JDBC_PASSWORD_FILE), options).strip()
+    database = database_of(url, options.value(keys.JDBC_USER), password)
     shown = f"{url.partition('?')[0]}, {table}"
     if database.parameter == "%s":
         table = table.replace("%", "%%")
-    return JdbcSource(database, table, column, options.value(JDBC_FALL_BACK), shown)
+    return JdbcSource(database, table, column, options.value(keys.JDBC_FALL_BACK), shown)
