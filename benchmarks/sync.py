@@ -236,7 +236,7 @@ class Bench:
         self.metastore.create_table(entry)
         with ThreadPoolExecutor(4) as pool:
             add = self.metastore.add_partitions
-            list(pool.map(lambda batch: list(add(entry.database, entry.name, batch)), batches))
+            list(pool.map(lambda batch: add(entry.database, entry.name, batch), batches))
         self.metastore.alter_table(entry.database, entry.name, self.metastore.table(entry.database, entry.name))
         return time.perf_counter() - start
 

@@ -128,7 +128,7 @@ def _warehouse(warehouse: str) -> str:
 
 def _metastore(uri: str | None, warehouse: str, options: Mapping[str, str]) -> str:
     if uri is not None:
-        from skep_catalog.catalogs import catalog_at
+        from skep_catalog.addresses import catalog_at
         from skep_catalog.settings import ATTEMPTS, CONNECT_TIMEOUT
 
         quick = {**options, ATTEMPTS.key: "1", CONNECT_TIMEOUT.key: "5"}

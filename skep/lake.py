@@ -12,7 +12,7 @@ from skep.base.arguments import checked as with_checks
 from skep.base.arguments import checks_arguments
 from skep.handles.lake_tables import BATCHED, LakeTables
 from skep.query.spark import SparkHolder
-from skep_catalog.catalogs import catalog_at
+from skep_catalog.addresses import catalog_at
 from skep_catalog.client import Metastore
 from skep_format.options import Options
 from skep_table.events import Events, Listener

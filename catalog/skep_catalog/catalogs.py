@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from skep_catalog.entities import Database, Partition, PartitionIndexes, TableEntry
-from skep_catalog.lengths import Lengths
+from skep_catalog.lengths import METASTORE_LENGTHS, Lengths
+from skep_format.errors import EntryExistsError, NoSuchTableError, UnsupportedError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-GLUE = "glue:"
-"""What an address of AWS Glue begins with."""
 
 
 class EntryCatalog(Protocol):
@@ -30,30 +28,33 @@ class EntryCatalog(Protocol):
     def calls(self) -> int:
         """How many calls were sent so far."""
 
-    @property
-    def lengths(self) -> Lengths:
-        """How long texts may be."""
-
-    @property
-    def compares_columns(self) -> bool:
-        """Whether an alteration is refused for columns whose types the old ones can't become."""
+    lengths: Lengths = METASTORE_LENGTHS
+    """How long texts may be."""
+    compares_columns: bool = True
+    """Whether an alteration is refused for columns whose types the old ones can't become. Servers of metastores do
+    that unless their settings lift it."""
 
     @property
     def entry_parameters(self) -> Mapping[str, str]:
         """Parameters that entries of Hudi tables have in this catalog beside their own."""
+        return {}
 
-    def check(self, table: TableEntry) -> None:
+    def check(self, table: TableEntry) -> None:  # noqa: ARG002
         """UnsupportedError for an entry that this catalog can't have."""
+        return
 
     def location(self, uri: str) -> str:
         """A folder as entries of this catalog name it."""
+        return uri
 
     def close(self) -> None:
         """Closes the idle connections; a later call opens new ones."""
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(self, *_: object) -> None: ...
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def databases(self) -> list[str]:
         """The names of all databases, sorted."""
@@ -63,6 +64,16 @@ class EntryCatalog(Protocol):
 
     def create_database(self, database: Database, *, if_not_exists: bool = False) -> bool:
         """Returns whether it was made."""
+        try:
+            self.new_database(database)
+        except EntryExistsError:
+            if not if_not_exists:
+                raise
+            return False
+        return True
+
+    def new_database(self, database: Database) -> None:
+        """EntryExistsError when there is one."""
 
     def drop_database(self, name: str, *, cascade: bool = False) -> None:
         """Never deletes data. With `cascade` its tables' entries go first."""
@@ -75,9 +86,14 @@ class EntryCatalog(Protocol):
 
     def find_table(self, database: str, name: str) -> TableEntry | None:
         """The table, or None when there is none."""
+        try:
+            return self.table(database, name)
+        except NoSuchTableError:
+            return None
 
     def find_tables(self, database: str, names: Sequence[str]) -> dict[str, TableEntry | None]:
         """Each of a few tables, None for those that are not there."""
+        return {name: self.find_table(database, name) for name in names}
 
     def tables_of(self, database: str, names: Sequence[str] | None = None) -> Iterator[TableEntry]:
         """The tables of these names (None: all). Missing ones are passed over."""
@@ -99,8 +115,8 @@ class EntryCatalog(Protocol):
     ) -> None:
         """Writes `table` over an entry. `expected`: a parameter and the value that it must still have."""
 
-    def drop_table(self, database: str, name: str, *, delete_data: bool = False) -> None:
-        """Drops the entry. NoSuchTableError when there is none."""
+    def drop_table(self, database: str, name: str) -> None:
+        """Drops the entry, never the data. NoSuchTableError when there is none."""
 
     def partition_names(self, database: str, name: str) -> list[str]:
         """All partitions as `k=v/…`, values escaped as Hive does."""
@@ -108,47 +124,21 @@ class EntryCatalog(Protocol):
     def partitions(self, database: str, name: str, names: Sequence[str] | None = None) -> Iterator[Partition]:
         """The partitions of these names (None: all). A name that is not there is passed over."""
 
-    def add_partitions(
-        self, database: str, name: str, partitions: Iterable[Partition], *, batch_size: int = 1000
-    ) -> Iterator[int]:
-        """Adds in batches; those that exist are left as they are. Yields how many were sent after each batch."""
+    def add_partitions(self, database: str, name: str, partitions: Sequence[Partition]) -> None:
+        """Those that exist are left as they are. With the parameters numFiles and totalSize partitions keep these; else
+        the server of a metastore lists their folders."""
 
-    def alter_partitions(
-        self, database: str, name: str, partitions: Iterable[Partition], *, batch_size: int = 1000
-    ) -> Iterator[int]:
-        """Writes whole partitions over those of the same values, in batches."""
+    def alter_partitions(self, database: str, name: str, partitions: Sequence[Partition]) -> None:
+        """Writes whole partitions over those of the same values."""
 
-    def lacking_indexes(self, table: TableEntry) -> PartitionIndexes | None:
-        """What indexes of the partitions lack by the options of the catalog; None where nothing is to be done."""
+    def drop_partitions(self, database: str, name: str, names: Sequence[str]) -> None:
+        """Drops the entries of these names, never the data. A name that is not there is passed over."""
+
+    def lacking_indexes(self, table: TableEntry) -> PartitionIndexes | None:  # noqa: ARG002
+        """What indexes of the partitions lack by the options of the catalog; None where nothing is to be done: the
+        database of a metastore has the indexes of its schema."""
+        return None
 
     def change_indexes(self, table: TableEntry, changes: PartitionIndexes) -> None:
         """Drops and adds indexes of a table's partitions."""
-
-    def drop_partitions(
-        self, database: str, name: str, names: Sequence[str], *, batch_size: int = 1000
-    ) -> Iterator[int]:
-        """Drops the entries of these names, never the data, in batches. A name that is not there is passed over."""
-
-
-def is_glue(uri: str | None) -> bool:
-    """Whether an address is one of AWS Glue."""
-    return uri is not None and uri.strip().lower().startswith(GLUE)
-
-
-def is_of_glue(catalog: EntryCatalog) -> bool:
-    """Whether a client is one of AWS Glue, without a call."""
-    from skep_catalog.glue.client import GlueCatalog
-
-    return isinstance(catalog, GlueCatalog)
-
-
-def catalog_at(uri: str | Sequence[str], settings: Mapping[str, object] | None = None) -> EntryCatalog:
-    """The client of the catalog at an address: `thrift://host:port`, or `glue:`. No connection is opened before the
-    first call."""
-    if isinstance(uri, str) and is_glue(uri):
-        from skep_catalog.glue.client import GlueCatalog
-
-        return GlueCatalog.connect(uri, settings)
-    from skep_catalog.client import Metastore
-
-    return Metastore.connect(uri, settings)
+        raise UnsupportedError(f"table {table.full_name}: a Hive Metastore has no partition indexes: {changes}")

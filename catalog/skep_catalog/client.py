@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
+from skep_catalog.catalogs import EntryCatalog
 from skep_catalog.entities import (
     ColumnStatistics,
     Database,
@@ -17,11 +18,10 @@ from skep_catalog.entities import (
     LockInfo,
     LockState,
     Partition,
-    PartitionIndexes,
     TableEntry,
 )
-from skep_catalog.lengths import METASTORE_LENGTHS, Lengths
 from skep_catalog.settings import ConnectionSettings
+from skep_format.batching import pieces
 from skep_format.errors import (
     CatalogError,
     EntryExistsError,
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from skep_catalog.connection import Connections
     from skep_catalog.kept_entries import KeptEntries
 
-T = TypeVar("T")
-
 _BATCH: Final = 1000
 _TABLES: Final = 200  # in one answer
 _COUNTS: Final = frozenset({"numFiles", "totalSize"})
@@ -43,7 +41,7 @@ _ERASURE_CODED: Final = "numFilesErasureCoded"
 _HAVE_ANOTHER_WAY: Final = ("get_table_req", "get_table_objects_by_name_req")
 
 
-class Metastore:
+class Metastore(EntryCatalog):
     """A client of one metastore (or several equal ones). Threads may share it.
 
     Databases and tables are named as in Hive, case-insensitively. Errors name server, call and table; see CatalogError.
@@ -67,34 +65,22 @@ class Metastore:
         uris: str | Sequence[str] | None,
         settings: ConnectionSettings | Mapping[str, object] | None = None,
         *,
-        timeout_seconds: float | None = None,
-        long_timeout_seconds: float | None = None,
-        connect_timeout_seconds: float | None = None,
-        attempts: int | None = None,
-        user: str | None = None,
         revived: Callable[[], str] | None = None,
         kept: Callable[[], KeptEntries | None] | None = None,
+        **over: Any,
     ) -> Metastore:
         """`uris`: `thrift://host:port`, several separated by commas. No connection is opened before the first call.
 
-        `settings` may be option keys (`skep.metastore.*`); what is given beside them wins. `attempts` counts the tries
-        of calls that may be repeated. `revived` is called when no server answers, and returns the address of one that
+        `settings` may be option keys (`skep.metastore.*`); `over` are fields of ConnectionSettings, which win.
+        `revived` is called when no server answers, and returns the address of one that
         it brought up (see EmbeddedMetastore.revived). Without `uris` the first call has it bring one up that
         what `kept` returns can't answer (see EmbeddedWhenNeeded.kept).
         """
         from skep_catalog.connection import Connections, parse_addresses
 
         known = settings if isinstance(settings, ConnectionSettings) else ConnectionSettings.of(settings)
-        given: dict[str, Any] = {
-            "timeout": timeout_seconds,
-            "long_timeout": long_timeout_seconds,
-            "connect_timeout": connect_timeout_seconds,
-            "attempts": attempts,
-            "user": user,
-        }
-        wins = {name: value for name, value in given.items() if value is not None}
         addresses = () if uris is None and revived is not None else parse_addresses(uris or ())
-        return cls(Connections(addresses, replace(known, **wins), revived, kept))
+        return cls(Connections(addresses, replace(known, **over), revived, kept))
 
     @property
     def uri(self) -> str:
@@ -107,30 +93,7 @@ class Metastore:
         return self._connections.user
 
     @property
-    def lengths(self) -> Lengths:
-        """How long texts may be."""
-        return METASTORE_LENGTHS
-
-    @property
-    def compares_columns(self) -> bool:
-        """Servers refuse types that the old column's can't become, unless their settings lift that."""
-        return True
-
-    @property
-    def entry_parameters(self) -> Mapping[str, str]:
-        """Parameters that entries of Hudi tables have beside their own."""
-        return {}
-
-    def check(self, table: TableEntry) -> None:
-        """A metastore has tables of all types."""
-
-    def location(self, uri: str) -> str:
-        """A folder as entries name it."""
-        return uri
-
-    @property
     def calls(self) -> int:
-        """How many calls were sent so far."""
         return self._connections.calls
 
     @property
@@ -152,48 +115,29 @@ class Metastore:
         return Metastore(Connections(mine.addresses, mine.settings, mine.revived, mine.kept))
 
     def close(self) -> None:
-        """Closes the idle connections; a later call opens new ones."""
         self._connections.close()
-
-    def __enter__(self) -> Metastore:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # -- databases and tables
 
     def databases(self) -> list[str]:
-        """The names of all databases, sorted."""
         return sorted(self._read("get_all_databases"))
 
     def database(self, name: str) -> Database:
         return self._codec.database_of(self._read("get_database", name, of=name))
 
-    def create_database(self, database: Database, *, if_not_exists: bool = False) -> bool:
-        """Returns whether it was made."""
-        raw = self._codec.database_to(database)
-        try:
-            self._write("create_database", raw, of=database.name)
-        except EntryExistsError:
-            if not if_not_exists:
-                raise
-            return False
-        return True
+    def new_database(self, database: Database) -> None:
+        self._write("create_database", self._codec.database_to(database), of=database.name)
 
     def drop_database(self, name: str, *, cascade: bool = False) -> None:
-        """Never deletes data. With `cascade` its tables' entries go first, one by one."""
         if cascade:
             for table in self.tables(name):
                 self.drop_table(name, table)
         self._write("drop_database", name, False, False, of=name)
 
     def tables(self, database: str) -> list[str]:
-        """The names of a database's tables and views, sorted."""
         return sorted(self._read("get_all_tables", database, of=database))
 
     def table(self, database: str, name: str) -> TableEntry:
-        """NoSuchTableError when there is none."""
         from skep_catalog.connection import UnknownMethodError
 
         full_name = f"{database}.{name}"
@@ -205,15 +149,7 @@ class Metastore:
                 self._has_get_table_req = False
         return self._codec.table_of(self._read("get_table", database, name, of=full_name))
 
-    def find_table(self, database: str, name: str) -> TableEntry | None:
-        """The table, or None when there is none."""
-        try:
-            return self.table(database, name)
-        except NoSuchTableError:
-            return None
-
     def find_tables(self, database: str, names: Sequence[str]) -> dict[str, TableEntry | None]:
-        """Each of a few tables, None for those that are not there: several by one call."""
         try:
             found = {entry.name: entry for entry in self.tables_of(database, names)} if len(names) > 1 else {}
         except MetastoreUnreachableError:
@@ -223,10 +159,9 @@ class Metastore:
         return {name: found.get(name.lower()) or self.find_table(database, name) for name in names}
 
     def tables_of(self, database: str, names: Sequence[str] | None = None) -> Iterator[TableEntry]:
-        """The tables of these names (None: all), in batches: cheaper than one by one. Missing ones are passed over."""
         from skep_catalog.connection import UnknownMethodError
 
-        for batch in _batches(self.tables(database) if names is None else list(names), _TABLES):
+        for batch in pieces(self.tables(database) if names is None else list(names), _TABLES):
             request = self._types.GetTablesRequest(dbName=database, tblNames=list(batch))
             try:
                 answer = self._read("get_table_objects_by_name_req", request, of=database)
@@ -249,7 +184,6 @@ class Metastore:
         )
 
     def create_table(self, table: TableEntry) -> None:
-        """EntryExistsError when there is one; NoSuchTableError when the database is missing."""
         raw = self._codec.table_to(table)
         try:
             self._write("create_table", raw, of=table.full_name)
@@ -283,14 +217,12 @@ class Metastore:
         context = self._types.EnvironmentContext(properties=properties)
         self._write("alter_table", database, name, raw, context, of=f"{database}.{name}", long=cascade)
 
-    def drop_table(self, database: str, name: str, *, delete_data: bool = False) -> None:
-        """Drops the entry; the data only with `delete_data`. NoSuchTableError when there is none."""
-        self._write("drop_table", database, name, delete_data, of=f"{database}.{name}", long=True)
+    def drop_table(self, database: str, name: str) -> None:
+        self._write("drop_table", database, name, False, of=f"{database}.{name}", long=True)
 
     # -- partitions
 
     def partition_names(self, database: str, name: str) -> list[str]:
-        """All partitions as `k=v/…`, values escaped as Hive does: much cheaper than the partitions themselves."""
         try:
             names: list[str] = self._read("get_partition_names", database, name, -1, of=f"{database}.{name}", long=True)
         except CatalogError as error:
@@ -303,33 +235,19 @@ class Metastore:
         return names
 
     def partitions(self, database: str, name: str, names: Sequence[str] | None = None) -> Iterator[Partition]:
-        """The partitions of these names (None: all), in batches. A name that is not there is passed over."""
         full_name = f"{database}.{name}"
         if names is None:
             names = self.partition_names(database, name)
-        for batch in _batches(names, _BATCH):
+        for batch in pieces(names, _BATCH):
             raws = self._read("get_partitions_by_names", database, name, list(batch), of=full_name, long=True)
             yield from map(self._codec.partition_of, raws)
 
-    def add_partitions(
-        self, database: str, name: str, partitions: Iterable[Partition], *, batch_size: int = _BATCH
-    ) -> Iterator[int]:
-        """Adds in batches; those that exist are left as they are. Yields how many were sent after each batch.
-
-        Partitions with the parameters numFiles and totalSize keep these; else the server lists their folders.
-        """
-        sent = 0
-        for batch in _batches([self._counted(partition) for partition in partitions], batch_size):
-            request = self._types.AddPartitionsRequest(
-                dbName=database,
-                tblName=name,
-                parts=[self._codec.partition_to(partition, database, name) for partition in batch],
-                ifNotExists=True,
-                needResult=False,
-            )
-            self._read("add_partitions_req", request, of=f"{database}.{name}", long=True)
-            sent += len(batch)
-            yield sent
+    def add_partitions(self, database: str, name: str, partitions: Sequence[Partition]) -> None:
+        parts = [self._codec.partition_to(self._counted(partition), database, name) for partition in partitions]
+        request = self._types.AddPartitionsRequest(
+            dbName=database, tblName=name, parts=parts, ifNotExists=True, needResult=False
+        )
+        self._read("add_partitions_req", request, of=f"{database}.{name}", long=True)
 
     def _counted(self, partition: Partition) -> Partition:
         """From 4 on the server lists folders unless it gets this third number too."""
@@ -337,50 +255,28 @@ class Metastore:
             return partition
         return replace(partition, parameters={_ERASURE_CODED: "0", **partition.parameters})
 
-    def alter_partitions(
-        self, database: str, name: str, partitions: Iterable[Partition], *, batch_size: int = _BATCH
-    ) -> Iterator[int]:
-        """Writes whole partitions over those of the same values, in batches."""
-        sent = 0
-        for batch in _batches(list(partitions), batch_size):
-            raw = [self._codec.partition_to(partition, database, name) for partition in batch]
-            context = self._types.EnvironmentContext(properties={"DO_NOT_UPDATE_STATS": "true"})
-            self._read("alter_partitions", database, name, raw, context, of=f"{database}.{name}", long=True)
-            sent += len(batch)
-            yield sent
+    def alter_partitions(self, database: str, name: str, partitions: Sequence[Partition]) -> None:
+        raw = [self._codec.partition_to(partition, database, name) for partition in partitions]
+        context = self._types.EnvironmentContext(properties={"DO_NOT_UPDATE_STATS": "true"})
+        self._read("alter_partitions", database, name, raw, context, of=f"{database}.{name}", long=True)
 
-    def drop_partitions(
-        self, database: str, name: str, names: Sequence[str], *, batch_size: int = _BATCH
-    ) -> Iterator[int]:
-        """Drops the entries of these names, never the data, in batches. A name that is not there is passed over."""
-        sent = 0
-        for batch in _batches(names, batch_size):
-            request = self._types.DropPartitionsRequest(
-                dbName=database,
-                tblName=name,
-                parts=self._types.RequestPartsSpec(names=list(batch)),
-                deleteData=False,
-                ifExists=True,
-                needResult=False,
-            )
-            try:
-                self._read("drop_partitions_req", request, of=f"{database}.{name}", long=True)
-            except NoSuchTableError:
-                # Servers refuse a batch in which a name is missing, ifExists or not: what is there goes one by one.
-                self.table(database, name)
-                for each in batch:
-                    with suppress(NoSuchTableError):
-                        self._write("drop_partition_by_name", database, name, each, False, of=f"{database}.{name}")
-            sent += len(batch)
-            yield sent
-
-    def lacking_indexes(self, table: TableEntry) -> PartitionIndexes | None:  # noqa: ARG002
-        """A metastore's database has the indexes of its schema."""
-        return None
-
-    def change_indexes(self, table: TableEntry, changes: PartitionIndexes) -> None:
-        """UnsupportedError: see `lacking_indexes`."""
-        raise UnsupportedError(f"table {table.full_name}: a Hive Metastore has no partition indexes: {changes}")
+    def drop_partitions(self, database: str, name: str, names: Sequence[str]) -> None:
+        request = self._types.DropPartitionsRequest(
+            dbName=database,
+            tblName=name,
+            parts=self._types.RequestPartsSpec(names=list(names)),
+            deleteData=False,
+            ifExists=True,
+            needResult=False,
+        )
+        try:
+            self._read("drop_partitions_req", request, of=f"{database}.{name}", long=True)
+        except NoSuchTableError:
+            # Servers refuse a call in which a name is missing, ifExists or not: what is there goes one by one.
+            self.table(database, name)
+            for each in names:
+                with suppress(NoSuchTableError):
+                    self._write("drop_partition_by_name", database, name, each, False, of=f"{database}.{name}")
 
     # -- statistics
 
@@ -395,7 +291,7 @@ class Metastore:
     ) -> dict[str, dict[str, ColumnStatistics]]:
         """The same of partitions: by partition name, then by column."""
         found: dict[str, dict[str, ColumnStatistics]] = {}
-        for batch in _batches(partitions, _BATCH):
+        for batch in pieces(partitions, _BATCH):
             request = self._types.PartitionsStatsRequest(
                 dbName=database, tblName=name, colNames=list(columns), partNames=list(batch)
             )
@@ -488,8 +384,3 @@ class Metastore:
             raise UnsupportedError(
                 f"metastore {self.uri} does not have the call {name}", uri=self.uri, call=name
             ) from error
-
-
-def _batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]

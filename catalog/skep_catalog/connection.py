@@ -88,13 +88,13 @@ class UnknownMethodError(Exception):
     """The server is older or newer and lacks this call. Callers use another call or raise UnsupportedError."""
 
 
-class _Connection:
+class _Connection(Transport):
     """One open socket and its client."""
 
     def __init__(self, address: Address, settings: ConnectionSettings, user: str) -> None:
+        super().__init__(address.host, address.port, settings)
         self.address = address
-        self._transport = Transport(address.host, address.port, settings)
-        self.client: Any = ThriftHiveMetastore.Client(MetastoreProtocol(self._transport.thrift))
+        self.client: Any = ThriftHiveMetastore.Client(MetastoreProtocol(self.thrift))
         if settings.kerberos is not None:
             return  # the ticket identifies the caller
         try:
@@ -105,19 +105,9 @@ class _Connection:
             self.close()
             raise
 
-    def set_timeout(self, seconds: float) -> None:
-        self._transport.set_timeout(seconds)
-
     def is_stale(self) -> bool:
         """Whether the server closed the connection while it was in the pool: nothing else makes it readable."""
-        handle = self._transport.handle
-        if handle is None:
-            return True
-        readable, _, _ = select.select([handle], [], [], 0)
-        return bool(readable)
-
-    def close(self) -> None:
-        self._transport.close()
+        return self.handle is None or bool(select.select([self.handle], [], [], 0)[0])
 
 
 class Connections:

@@ -1,4 +1,4 @@
-"""What a metastore holds, as frozen values: databases, tables, partitions, locks.
+"""What a metastore holds, as frozen values: databases, tables, partitions and their names, locks.
 
 Tables and partitions remember the Thrift object they were read from (`origin`), so that what skep has no name for
 (privileges, skew, rewrite flags) goes back unchanged when an altered copy is written.
@@ -6,12 +6,15 @@ Tables and partitions remember the Thrift object they were read from (`origin`),
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
 from enum import Enum
 from typing import Any
+
+from skep_format.escaping import escape, unescape
+from skep_format.names import DEFAULT_PARTITION
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,4 +148,15 @@ class LockInfo:
     last_heartbeat_ms: int
     acquired_at_ms: int | None
     blocked_by: int | None
-    transaction_id: int | None = None
+
+
+def partition_name(keys: Sequence[str], values: Sequence[str]) -> str:
+    """The name by which the metastore knows a partition: `k=v/…`, keys in lower case, both escaped."""
+    return "/".join(
+        f"{escape(key.lower())}={escape(value) or DEFAULT_PARTITION}" for key, value in zip(keys, values, strict=True)
+    )
+
+
+def values_of_name(name: str) -> tuple[str, ...]:
+    """The values in a metastore's partition name."""
+    return tuple(unescape(level.partition("=")[2]) for level in name.split("/"))

@@ -11,12 +11,12 @@ copy-on-write table is one entry; a merge-on-read table has up to three views:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
 from skep_catalog.entities import Column, StorageDescriptor, TableEntry
+from skep_catalog.entry_options import EntryOptions, HiveBuckets, Strategy
 from skep_catalog.lengths import METASTORE_LENGTHS, Lengths, with_short_comments
 from skep_catalog.type_text import hive_columns, pieces, spark_schema
 from skep_format.errors import OptionError, SchemaError, UnsupportedError
@@ -37,50 +37,12 @@ SCHEMA_PARTS: Final = "spark.sql.sources.schema."
 _SQL_TIMESTAMP: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?")
 
 
-class Strategy(str, Enum):
-    """Which views of a merge-on-read table are registered, by the values of Hudi's `table.strategy`."""
-
-    ALL = "ALL"
-    RO = "RO"
-    RT = "RT"
-
-
 class View(Enum):
     """How an entry's readers see the table."""
 
     COPY_ON_WRITE = "copy on write"
     READ_OPTIMIZED = "read optimized"
     SNAPSHOT = "snapshot"
-
-
-@dataclass(frozen=True, slots=True)
-class HiveBuckets:
-    """The columns whose hash selects the bucket of a row, out of `count`; no columns: the record key's."""
-
-    columns: tuple[str, ...]
-    count: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EntryOptions:
-    """What is registered and how; the defaults are Hudi's but for `timestamps` and `comments`."""
-
-    strategy: Strategy = Strategy.ALL
-    skip_ro_suffix: bool = False
-    snapshot_under_table_name: bool = True
-    omit_metadata_fields: bool = False
-    timestamps: bool = True
-    comments: bool = True
-    as_datasource: bool = True
-    spark_version: str | None = None
-    schema_piece_length: int = 4000
-    managed: bool = False
-    pre_apache_input_format: bool = False
-    partition_fields: tuple[str, ...] | None = None  # None: the table's own
-    texts_of_timestamps: bool = False  # in folders' names; else they are numbers there
-    table_properties: Mapping[str, str] = field(default_factory=dict)
-    serde_properties: Mapping[str, str] = field(default_factory=dict)
-    buckets: HiveBuckets | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +119,45 @@ def wanted_entries(
     options = options or EntryOptions()
     fields = _all_fields(config, schema, options)
     keys = _partition_fields(config, fields, options)
-    views, warnings = _views(config, name, options)
-    entries = tuple(
-        WantedEntry(view, _entry(config, fields, keys, location, database.lower(), entry_name, view, options, owner))
-        for entry_name, view in views
+    key_names = {key.name.lower() for key in keys}
+    data = tuple(field for field in fields if field.name.lower() not in key_names)
+    fields_of_keys = config.partition_fields if options.partition_fields is None else options.partition_fields
+    folders = (
+        replace(key, type=_folder_type(config, field, key.type, options))
+        for key, field in zip(keys, fields_of_keys, strict=True)
     )
+    columns = hive_columns((*data, *folders), timestamps=options.timestamps, comments=options.comments)
+    classes, buckets = _classes(config, options), _buckets(config, data, options)
+    external = {} if options.managed else {"EXTERNAL": "TRUE"}
+    of_spark = _spark_parameters(data, keys, options) if options.as_datasource else {}
+
+    def entry(name: str, view: View) -> TableEntry:
+        datasource = {"path": location, READ_OPTIMIZED: str(view is View.READ_OPTIMIZED).lower()}
+        return TableEntry(
+            database=database.lower(),
+            name=name,
+            owner=owner,
+            table_type="MANAGED_TABLE" if options.managed else "EXTERNAL_TABLE",
+            partition_keys=_lowered(columns[len(data) :]),
+            parameters={**options.table_properties, **external, **of_spark},
+            storage=StorageDescriptor(
+                columns=_lowered(columns[: len(data)]),
+                location=location,
+                input_format=classes.realtime if view is View.SNAPSHOT else classes.input,
+                output_format=classes.output,
+                serde_library=classes.serde,
+                serde_parameters={
+                    **options.serde_properties,
+                    **(datasource if options.as_datasource else {}),
+                    "serialization.format": "1",
+                },
+                bucket_columns=buckets.columns,
+                num_buckets=buckets.count,
+            ),
+        )
+
+    views, warnings = _views(config, name, options)
+    entries = tuple(WantedEntry(view, entry(each, view)) for each, view in views)
     if config.base_format is BaseFormat.ORC:
         warnings = (*warnings, _ORC_WARNING)
     return _with_fitting_comments(WantedEntries(entries, warnings), lengths)
@@ -263,56 +259,6 @@ def _folder_type(config: TableConfig, name: str, kind: DataType, options: EntryO
     if isinstance(kind, TimestampType) and not _SQL_TIMESTAMP.fullmatch(sample):
         return LongType() if sample.isdigit() else StringType()
     return kind
-
-
-def _entry(
-    config: TableConfig,
-    fields: tuple[Field, ...],
-    keys: tuple[Field, ...],
-    location: str,
-    database: str,
-    name: str,
-    view: View,
-    options: EntryOptions,
-    owner: str | None,
-) -> TableEntry:
-    key_names = {key.name.lower() for key in keys}
-    data = tuple(field for field in fields if field.name.lower() not in key_names)
-    fields_of_keys = config.partition_fields if options.partition_fields is None else options.partition_fields
-    folders = (
-        replace(key, type=_folder_type(config, name, key.type, options))
-        for key, name in zip(keys, fields_of_keys, strict=True)
-    )
-    columns = hive_columns((*data, *folders), timestamps=options.timestamps, comments=options.comments)
-    classes = _classes(config, options)
-    buckets = _buckets(config, data, options)
-    datasource = {"path": location, READ_OPTIMIZED: str(view is View.READ_OPTIMIZED).lower()}
-    return TableEntry(
-        database=database,
-        name=name,
-        owner=owner,
-        table_type="MANAGED_TABLE" if options.managed else "EXTERNAL_TABLE",
-        partition_keys=_lowered(columns[len(data) :]),
-        parameters={
-            **options.table_properties,
-            **({} if options.managed else {"EXTERNAL": "TRUE"}),
-            **(_spark_parameters(data, keys, options) if options.as_datasource else {}),
-        },
-        storage=StorageDescriptor(
-            columns=_lowered(columns[: len(data)]),
-            location=location,
-            input_format=classes.realtime if view is View.SNAPSHOT else classes.input,
-            output_format=classes.output,
-            serde_library=classes.serde,
-            serde_parameters={
-                **options.serde_properties,
-                **(datasource if options.as_datasource else {}),
-                "serialization.format": "1",
-            },
-            bucket_columns=buckets.columns,
-            num_buckets=buckets.count,
-        ),
-    )
 
 
 def _buckets(config: TableConfig, data: tuple[Field, ...], options: EntryOptions) -> HiveBuckets:

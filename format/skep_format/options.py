@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from importlib import import_module
 from typing import Any, Final, Generic, TypeVar
@@ -23,6 +23,7 @@ WRITES_OF_ROWS: Final = ("upsert", *INSERTS)
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Enum)
+C = TypeVar("C")
 
 
 class Status(Enum):
@@ -188,6 +189,24 @@ def option(
     return REGISTRY.add(Option(key, parse, default, doc, aliases, status, secret, accepts, only))
 
 
+def setting(
+    key: str,
+    parse: Callable[[str], T],
+    default: T,
+    doc: str = "",
+    *aliases: str,
+    secret: bool = False,
+    accepts: str = "",
+) -> T:
+    """Registers a key as `option` does, as a field of a frozen dataclass: see `of_option`."""
+    return of_option(option(key, parse, default, doc, *aliases, secret=secret, accepts=accepts))
+
+
+def of_option(option: Option[T]) -> T:
+    """A field of a frozen dataclass, with the option's default, which `Options.read` fills with its value."""
+    return field(default_factory=lambda: option.default, metadata={"option": option}, repr=not option.secret)
+
+
 def planned(*keys: str) -> None:
     """Registers keys that are known and refused for now."""
     for key in keys:
@@ -233,6 +252,19 @@ class Options(Mapping[str, str]):
         """The option's value: as given, parsed, or its default. OptionError when the text does not parse."""
         text = self._given.get(option.key)
         return option.default if text is None else _parsed(option, text)
+
+    def needed(self, option: Option[T], who: str) -> T:
+        """As `value`. OptionError where that is empty: `who`, a text such as "JdbcSource needs", and the key."""
+        value = self.value(option)
+        if not value:
+            raise OptionError(f"{who} {option.key}", option=option.key)
+        return value
+
+    def read(self, kind: Callable[..., C], **others: object) -> C:
+        """A dataclass whose fields are options, but for `others`. OptionError when a text does not parse."""
+        known: Any = kind
+        options = {each.name: each.metadata.get("option") for each in fields(known)}
+        return kind(**{name: self.value(option) for name, option in options.items() if option}, **others)
 
     def is_set(self, option: Option[Any]) -> bool:
         """Whether the option was given, be it with its default."""

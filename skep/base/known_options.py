@@ -15,4 +15,4 @@ REGISTRY.add_later(
     "skep_table.write.bootstrap.options",
     "skep_sync.feed",
 )
-REGISTRY.add_later("skep_stream.metrics_options")
+REGISTRY.add_later("skep_stream.lag")

@@ -12,7 +12,7 @@ from skep.base.names import TableName
 from skep.cli.opened import Given
 from skep.cli.output import FAILED, Output, OutputOption, iso_time, print_rows
 from skep.cli.scope import App, MetastoreOption, WarehouseOption, connected
-from skep_format.errors import InputError, UnsupportedError
+from skep_format.errors import InputError
 from skep_table.events import Events
 
 if TYPE_CHECKING:
@@ -166,15 +166,9 @@ def _locks_elsewhere(table: str | None, given: Given) -> Iterator[list[Any] | No
 def _connected(metastore: str | None, warehouse: str | None) -> Iterator[tuple[Metastore, config.Settings]]:
     """As `connected`; UnsupportedError where the metastore is one without locks."""
     with connected(metastore, warehouse) as (client, settings):
-        from skep_catalog.client import Metastore
+        from skep_catalog.lock import client_with_locks
 
-        if not isinstance(client, Metastore):
-            raise UnsupportedError(
-                f"AWS Glue ({client.uri}) has no locks",
-                hint="name a table and its lock provider: --option hoodie.write.lock.provider=…",
-                uri=client.uri,
-            )
-        yield client, settings
+        yield client_with_locks(client), settings
 
 
 def _is_metastores(lock: object) -> bool:

@@ -122,7 +122,7 @@ def connected(
     `only_reads`: see `own_metastore`."""
     settings = configured(metastore, warehouse)
     with own_metastore(settings, begin=True, only_reads=only_reads) as embedded:
-        from skep_catalog.catalogs import catalog_at
+        from skep_catalog.addresses import catalog_at
         from skep_catalog.client import Metastore
 
         client: EntryCatalog

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, Final, NoReturn
 
 import pyarrow as pa
@@ -31,7 +32,7 @@ from skep_stream.protocols import Transformer
 from skep_stream.rounds import Round, Stream
 from skep_stream.sources.hudi import HudiSource
 from skep_stream.status import status
-from skep_stream.transform import OwnFunction
+from skep_stream.transform import own_function
 from skep_table.query.request import ReadRequest
 from skep_table.write.planning.settings import TABLE_VERSION
 
@@ -161,7 +162,7 @@ class Pipeline:
         if isinstance(transform, str):
             return [OverSource(Queries(self._spark), transform, source, self._spark)]
         functions = [transform] if callable(transform) else list(transform or ())
-        return [OwnFunction(getattr(each, "__name__", repr(each)), each) for each in functions]
+        return [partial(own_function, getattr(each, "__name__", repr(each)), each) for each in functions]
 
     def _opened(self, name: str) -> Table:
         if is_path(name):

@@ -13,7 +13,7 @@ from typing import Any, Final
 from skep.flows.stream_target import TableTarget, error_table
 from skep.query.over_rows import Queries
 from skep.query.spark import SparkHolder
-from skep_catalog.catalogs import catalog_at
+from skep_catalog.addresses import catalog_at
 from skep_format.clock import SystemClock
 from skep_format.errors import InputError, OptionError, UnsupportedError
 from skep_format.names import BaseFormat
@@ -23,8 +23,7 @@ from skep_format.table_config import TableType
 from skep_format.timeline.metadata import WriteOperation
 from skep_stream.checkpoints import CheckpointSettings, newest, stated
 from skep_stream.flags import Flags, FlagWarning, pairs_of, parse
-from skep_stream.lag import LagWatch
-from skep_stream.metrics_options import LAG_SECONDS
+from skep_stream.lag import LAG_SECONDS, lag_watch
 from skep_stream.options import FORCE_SKIP, MULTIWRITER_ID, NO_DATA_ROUNDS, PARTIAL_UPDATES, PROVIDER_PATH
 from skep_stream.plugins import imported, provider_of, source_of, transformers_of
 from skep_stream.properties import layered, load_properties
@@ -196,7 +195,7 @@ class Streamer:
         with ExitStack() as stack:
             stack.callback(events.listen(self._metrics(self._port)))
             if seconds:
-                stack.enter_context(LagWatch(partial(lag, apart), events, self.stream.table, seconds))
+                stack.enter_context(lag_watch(partial(lag, apart), events, self.stream.table, seconds))
             yield
 
     def status(self) -> dict[str, Any]:

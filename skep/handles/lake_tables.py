@@ -25,7 +25,8 @@ from skep.metastore.locking import checked, lock_of
 from skep.metastore.syncing import SYNC, SyncWarning, TableSyncs, open_queue
 from skep.query.spark import SparkHolder
 from skep.services.runner import Services
-from skep_catalog.catalogs import EntryCatalog, is_of_glue
+from skep_catalog.addresses import is_of_glue
+from skep_catalog.catalogs import EntryCatalog
 from skep_catalog.entries import View, is_hudi, view_of
 from skep_format.errors import (
     InputError,

@@ -42,9 +42,8 @@ def lock_of(
     request = LockRequest(storage, name.name, options, {"purpose": purpose, "events": events})
 
     def of_metastore(request: LockRequest) -> Lock:
-        from skep_catalog.catalogs import catalog_at
-        from skep_catalog.client import Metastore
-        from skep_catalog.lock import HmsLock
+        from skep_catalog.addresses import catalog_at
+        from skep_catalog.lock import HmsLock, client_with_locks
         from skep_sync.options import URIS as SYNC_URIS
 
         uris, client = request.options.value(METASTORE_URIS), metastore
@@ -52,13 +51,6 @@ def lock_of(
             uris = request.options.value(SYNC_URIS)
         if uris:
             client = catalog_at(uris, request.options)
-        if client is not None and not isinstance(client, Metastore):
-            raise OptionError(
-                f"table {name}: AWS Glue has no locks, and the lock provider of a lake is its metastore unless"
-                f" {LOCK_PROVIDER.key} names another",
-                hint="one that all writers share: storage needs no server; dynamodb, zookeeper",
-                option=LOCK_PROVIDER.key,
-            )
         if client is None:
             raise OptionError(
                 f"the lock provider {request.options.value(LOCK_PROVIDER)} needs {METASTORE_URIS.key}"
@@ -67,7 +59,7 @@ def lock_of(
             )
         beat = request.options.value(HEARTBEAT_MILLISECONDS) / 1000
         return HmsLock(
-            client,
+            client_with_locks(client),
             request.options.value(METASTORE_DATABASE) or name.database,
             request.options.value(METASTORE_TABLE) or name.name,
             heartbeat_seconds=beat if request.options.is_set(HEARTBEAT_MILLISECONDS) else _BEAT_SECONDS,

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from skep.metastore.syncing import open_queue
 from skep.serve.listening import LOOPBACK, address_of, listen, serving_app
-from skep_catalog.catalogs import EntryCatalog, is_of_glue
+from skep_catalog.addresses import is_of_glue
+from skep_catalog.catalogs import EntryCatalog
 from skep_format.errors import InputError, needs
 from skep_format.options import Options
 from skep_sync.following.allowed import AllowedPaths

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -41,29 +41,21 @@ class Recorded:
     ignored: str | None = None
     state: Mapping[str, str] = field(default_factory=dict)
     every: Mapping[str, str] = field(default_factory=dict)  # of all streamers, where there are several
+    writer: str | None = None  # that made the commit, where it is one of several
 
 
 def newest(table: HudiTable | None, writer: str = "") -> Recorded | None:
     """That of the newest commit of the active timeline that has one; None where no commit has. Reads no archive.
 
-    With `writer`, the newest one that it made itself, or that has its entry and is not of skep.
+    With `writer`, the newest one that it made itself, or that has its entry and is not of skep. Where its own commits
+    are archived, it is one that carried its entry on, without the state, which is of the other one's source.
     """
-    return None if table is None else next(_recorded(table, writer), None)
-
-
-def _recorded(table: HudiTable, writer: str) -> Iterator[Recorded]:
     shared: Recorded | None = None
-    for instant in reversed(table.timeline.data().completed().instants):
-        found = parse(instant, table.commit_extra(instant), writer)
-        if found is None:
-            continue
-        of_another = writer and table.commit_extra(instant).get(WRITER_KEY) not in (None, writer)
-        if not of_another:
-            yield found
-            return
-        shared = shared or replace(found, state={})  # which is of the other one's source
-    if shared is not None:  # the commits of this one are archived: others carried its entry on
-        yield shared
+    for found in _history(table, writer):
+        if not writer or found.writer in (None, writer):
+            return found
+        shared = shared or replace(found, state={})
+    return shared
 
 
 def parse(instant: Instant, extra: Mapping[str, str], writer: str = "") -> Recorded | None:
@@ -85,6 +77,7 @@ def parse(instant: Instant, extra: Mapping[str, str], writer: str = "") -> Recor
             ignored=extra.get(IGNORE_KEY),
             state={key: text for key, text in extra.items() if key.startswith(STATE_PREFIX) and key != WRITER_KEY},
             every=every,
+            writer=extra.get(WRITER_KEY),
         )
     return None
 
@@ -155,13 +148,14 @@ def entries(table: HudiTable | None) -> Mapping[str, str]:
 
     Each commit carries those of the others on: their own commits may be archived.
     """
-    found = () if table is None else history(table)
-    return next((each.every for each in found if each.every), _NO_STATE)
+    return next((each.every for each in _history(table) if each.every), _NO_STATE)
 
 
-def history(table: HudiTable) -> Iterable[Recorded]:
+def _history(table: HudiTable | None, writer: str = "") -> Iterator[Recorded]:
     """All checkpoints of the active timeline, newest first."""
+    if table is None:
+        return
     for instant in reversed(table.timeline.data().completed().instants):
-        found = parse(instant, table.commit_extra(instant))
+        found = parse(instant, table.commit_extra(instant), writer)
         if found is not None:
             yield found

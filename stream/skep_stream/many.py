@@ -26,9 +26,7 @@ def flags_of_tables(flags: Mapping[str, Any]) -> dict[str, Callable[[], dict[str
     """
     path = flags.get("props")
     common = layered(load_properties(str(path)) if path else {}, pairs_of(flags.get("hoodie_conf") or ()))
-    names = Options(common).value(INGESTED)
-    if not names:
-        raise OptionError(f"many tables need {INGESTED.key}", option=INGESTED.key)
+    names = Options(common).needed(INGESTED, "many tables need")
     return {name: partial(_of_table, name, flags, common) for name in names}
 
 

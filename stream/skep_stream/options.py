@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 
 from skep_format.errors import OptionError
 from skep_format.options import REGISTRY, Option, Options, Status, at_least, boolean, comma_list, one_of, option
+from skep_format.rowfiles.rejected import Rejected
 
 T = TypeVar("T")
 PREFIX: Final = "hoodie.streamer."
@@ -54,13 +55,6 @@ LOOKBACK_DAYS = streamer_option(
 )
 CURRENT_DATE = streamer_option(
     "source.dfs.datepartitioned.selector.currentdate", str, "", "The current date as yyyy-MM-dd; today when not set"
-)
-streamer_option(
-    "source.dfs.datepartitioned.selector.parallelism",
-    str,
-    "20",
-    "folders are listed in one call each",
-    status=Status.NO_EFFECT,
 )
 FORCE_SKIP = streamer_option(
     "checkpoint.force.skip", boolean, False, "Commits state no checkpoint, and the next round looks past them"
@@ -130,37 +124,9 @@ CSV_TRIMS_LEFT = streamer_option("csv.ignoreLeadingWhiteSpace", boolean, False, 
 CSV_TRIMS_RIGHT = streamer_option("csv.ignoreTrailingWhiteSpace", boolean, False, "Blanks after values don't count")
 CSV_MULTILINE = streamer_option("csv.multiLine", boolean, False, "Quoted values may have line ends")
 CSV_ENCODING = streamer_option("csv.encoding", str, "UTF-8", "Of the text", f"{PREFIX}csv.charset")
-for _name, _value, _doc in (
-    ("inferSchema", "true", "types are inferred where there is no schema"),
-    ("samplingRatio", "1.0", "types are inferred from all rows"),
-    ("maxColumns", "20480", "there is no limit of columns"),
-    ("maxCharsPerColumn", "-1", "there is no limit of characters"),
-    ("columnNameOfCorruptRecord", "_corrupt_record", "a row that can't be read is an error"),
-):
-    streamer_option(f"csv.{_name}", str, _value, _doc, status=Status.NO_EFFECT)
-for _name, _value, _doc in (
-    ("mode", "FAILFAST", "a row that can't be read, or has another number of values, is an error"),
-    ("enforceSchema", "true", "columns are found by the names of the header, where these are the schema's"),
-    ("dateFormat", "", "dates are read as yyyy-MM-dd"),
-    ("timestampFormat", "", "times are read in the forms of ISO 8601"),
-    ("nanValue", "NaN", ""),
-    ("positiveInf", "Inf", ""),
-    ("negativeInf", "-Inf", ""),
-):
-    streamer_option(f"csv.{_name}", str, _value, _doc, status=Status.PLANNED)
-
-for _name in ("source.sanitize.invalid.schema.field.names", "source.sanitize.invalid.char.mask"):
-    streamer_option(_name, str, "", "", status=Status.PLANNED)
 SKIP_INVALID_JSON = streamer_option(
     "source.json.skip.invalid.records", boolean, False, "JSON: lines that can't be read are left out, with a warning"
 )
-for _name, _doc in {
-    "sample.writes.enabled": "the size of records is measured on the rows of a write",
-    "sample.writes.size": "the size of records is measured on the rows of a write",
-    "row.throw.explicit.exceptions": "errors name the file, the line and the column in any case",
-}.items():
-    streamer_option(_name, str, "false", _doc, status=Status.NO_EFFECT)
-
 NO_DATA_ROUNDS = option(
     "max.rounds.without.new.data.to.shutdown",
     at_least(1),
@@ -220,11 +186,6 @@ CLEANED_AWAY = option(
     " commit, from the table as it is), earliest (goes on at the first commit that can be read, with a warning);"
     " not set: as Hudi, which reads the table as it is instead of archived commits and fails for cleaned files",
 )
-for _name in ("drop.all.meta.fields.from.source", "drop_all_meta_fields"):
-    streamer_option(
-        f"source.hoodieincr.{_name}", boolean, True, "meta columns are never copied", status=Status.NO_EFFECT
-    )
-streamer_option("source.hoodieincr.file.format", str, "parquet", "the table knows it", status=Status.NO_EFFECT)
 PULLS = streamer_option("source.incrpull.root", str, "", "HiveIncrPullSource: the folder of the pulls of one table")
 SOURCE_QUERY = streamer_option("source.sql.sql.query", str, "", "The query of SqlSource")
 SOURCE_QUERY_FILE = streamer_option("source.sql.sql.file", str, "", "The file with the query of SqlFileBasedSource")
@@ -246,9 +207,6 @@ JDBC_COLUMN = streamer_option("jdbc.table.incr.column.name", str, "", "That colu
 JDBC_FALL_BACK = streamer_option(
     "jdbc.incr.fallback.to.full.fetch", boolean, False, "Where that fails, the whole table is read"
 )
-for _name in ("driver.class", "storage.level"):
-    streamer_option(f"jdbc.{_name}", str, "", "the driver is Python's, rows are in memory", status=Status.NO_EFFECT)
-
 # -- error tables
 
 
@@ -273,6 +231,44 @@ for _name in ("write.class", "insert.shuffle.parallelism", "upsert.shuffle.paral
     option(f"{_ERRORS}{_name}", str, "", "the error table is written here", status=Status.NO_EFFECT)
 for _name in ("validate.targetschema.enable", "validate.recordcreation.enable"):
     option(f"{_ERRORS}{_name}", boolean, False, "", status=Status.PLANNED)
+
+
+# -- of Hudi's streamers, and without a meaning here
+
+for _name, _value, _doc in (
+    ("source.dfs.datepartitioned.selector.parallelism", "20", "folders are listed in one call each"),
+    ("csv.inferSchema", "true", "types are inferred where there is no schema"),
+    ("csv.samplingRatio", "1.0", "types are inferred from all rows"),
+    ("csv.maxColumns", "20480", "there is no limit of columns"),
+    ("csv.maxCharsPerColumn", "-1", "there is no limit of characters"),
+    ("csv.columnNameOfCorruptRecord", "_corrupt_record", "a row that can't be read is an error"),
+    ("sample.writes.enabled", "false", "the size of records is measured on the rows of a write"),
+    ("sample.writes.size", "false", "the size of records is measured on the rows of a write"),
+    ("row.throw.explicit.exceptions", "false", "errors name the file, the line and the column in any case"),
+    ("source.hoodieincr.drop.all.meta.fields.from.source", "true", "meta columns are never copied"),
+    ("source.hoodieincr.drop_all_meta_fields", "true", "meta columns are never copied"),
+    ("source.hoodieincr.file.format", "parquet", "the table knows it"),
+    ("jdbc.driver.class", "", "the driver is Python's, rows are in memory"),
+    ("jdbc.storage.level", "", "the driver is Python's, rows are in memory"),
+):
+    streamer_option(_name, str, _value, _doc, status=Status.NO_EFFECT)
+for _name, _value, _doc in (
+    ("csv.mode", "FAILFAST", "a row that can't be read, or has another number of values, is an error"),
+    ("csv.enforceSchema", "true", "columns are found by the names of the header, where these are the schema's"),
+    ("csv.dateFormat", "", "dates are read as yyyy-MM-dd"),
+    ("csv.timestampFormat", "", "times are read in the forms of ISO 8601"),
+    ("csv.nanValue", "NaN", ""),
+    ("csv.positiveInf", "Inf", ""),
+    ("csv.negativeInf", "-Inf", ""),
+    ("source.sanitize.invalid.schema.field.names", "", ""),
+    ("source.sanitize.invalid.char.mask", "", ""),
+):
+    streamer_option(_name, str, _value, _doc, status=Status.PLANNED)
+
+
+def rejected_of(options: Options, *more: Option[bool]) -> Rejected | None:
+    """What takes the records that can't be read, where these are left out: for an error table, or by `more`."""
+    return Rejected() if any(map(options.value, (ERROR_TABLE, *more))) else None
 
 
 def unknown_class(known: Option[str], options: Options, *expected: str) -> OptionError:

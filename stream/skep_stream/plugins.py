@@ -9,6 +9,7 @@ from importlib.metadata import entry_points
 from typing import Any, Final
 
 from skep_format.errors import OptionError, UnsupportedError
+from skep_format.options import comma_list
 from skep_format.table_config.keys import simple_name
 from skep_stream.protocols import SchemaProvider, Source, StreamContext, Transformer
 
@@ -33,7 +34,7 @@ SOURCES: Final[Mapping[str, str]] = {
 PROVIDERS: Final[Mapping[str, str]] = {
     "FilebasedSchemaProvider": "skep_stream.schemas.providers:file_schemas",
     "HiveSchemaProvider": "skep_stream.schemas.providers:metastore_schemas",
-    "ProtoClassBasedSchemaProvider": "skep_stream.proto.schemas:message_schemas",
+    "ProtoClassBasedSchemaProvider": "skep_stream.registry_schemas:message_schemas",
     "RowBasedSchemaProvider": "skep_stream.schemas.providers:row_schemas",
     "SchemaRegistryProvider": "skep_stream.registry_schemas:registry_schemas",
     "TableSchemaProvider": "skep_stream.schemas.providers:table_schemas",
@@ -58,14 +59,12 @@ _UNBUILT: Final = (
 
 def source_of(name: str, context: StreamContext) -> Source:
     """A source by its name. OptionError for one that is not known."""
-    made: Source = _found(name, "source", SOURCES, "skep.stream.sources")(context)
-    return made
+    return _found(name, "source", SOURCES, "skep.stream.sources")(context)
 
 
 def provider_of(name: str, context: StreamContext) -> SchemaProvider:
     """A schema provider by its name. OptionError for one that is not known."""
-    made: SchemaProvider = _found(name, "schema provider", PROVIDERS, "skep.stream.schema_providers")(context)
-    return made
+    return _found(name, "schema provider", PROVIDERS, "skep.stream.schema_providers")(context)
 
 
 def transformers_of(text: str, context: StreamContext) -> list[Transformer]:
@@ -74,7 +73,7 @@ def transformers_of(text: str, context: StreamContext) -> list[Transformer]:
     A Python function is `module:function`. OptionError for an id given twice and for a name that is not known.
     """
     found, ids = [], set()
-    for each in (part.strip() for part in text.split(",") if part.strip()):
+    for each in comma_list(text):
         part, name = _with_id(each)
         if part is not None and part in ids:
             raise OptionError(f"two transformers have the id {part}", option="--transformer-class", found=part)
@@ -94,12 +93,12 @@ def _with_id(text: str) -> tuple[str | None, str]:
 
 
 def _transformer(name: str, part: str | None, context: StreamContext) -> Transformer:
-    from skep_stream.transform import OwnFunction
+    from skep_stream.transform import own_function
 
     made = _found(name, "transformer", TRANSFORMERS, "skep.stream.transformers")
     if simple_name(name) in _WITH_CONTEXT:
         return partial(made, context, part)()
-    return OwnFunction(name, made)
+    return partial(own_function, name, made)
 
 
 def _named(group: str) -> Mapping[str, Any]:

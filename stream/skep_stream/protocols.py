@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
@@ -52,7 +52,6 @@ class Source(Protocol):
 
     def fetch(self, last: Position, limit: int) -> Batch:
         """The rows after `last`, about `limit` of them: bytes of files, events of a log."""
-        ...
 
 
 @runtime_checkable
@@ -61,7 +60,6 @@ class Follower(Protocol):
 
     def committed(self, checkpoint: str) -> None:
         """The rows up to this checkpoint are committed. Never raises."""
-        ...
 
 
 @runtime_checkable
@@ -70,7 +68,6 @@ class Successor(Protocol):
 
     def first_checkpoint(self, table: HudiTable) -> str | None:
         """The checkpoint that is in the place of that program's; None where it has left none."""
-        ...
 
 
 @runtime_checkable
@@ -79,7 +76,6 @@ class Shaping(Protocol):
 
     def schemas_of_rows(self, given: SchemaProvider | None) -> SchemaProvider | None:
         """The schemas of its rows and of the target, in place of those `given`."""
-        ...
 
 
 class SchemaProvider(Protocol):
@@ -87,11 +83,22 @@ class SchemaProvider(Protocol):
 
     def source_schema(self) -> Schema | None:
         """The columns of the source; None where its rows state them."""
-        ...
 
     def target_schema(self) -> Schema | None:
         """The columns of the target, where they are stated; None: those of the source, or of transformed rows."""
-        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSchemas:
+    """Schemas that functions read, at each use: a stream that goes on follows them. See SchemaProvider."""
+
+    source_schema: Callable[[], Schema | None]
+    target_schema: Callable[[], Schema | None] = lambda: None
+
+    @classmethod
+    def known(cls, source: Schema | None, target: Schema | None = None) -> ReadSchemas:
+        """Schemas that are there."""
+        return cls(lambda: source, lambda: target)
 
 
 class Transformer(Protocol):
@@ -99,7 +106,6 @@ class Transformer(Protocol):
 
     def __call__(self, rows: pa.Table) -> pa.Table:
         """The rows that take the place of `rows`."""
-        ...
 
 
 class BatchEngine(Protocol):
@@ -107,7 +113,6 @@ class BatchEngine(Protocol):
 
     def query(self, text: str, relations: Mapping[str, pa.Table]) -> pa.Table:
         """All rows of a query, whose tables are names of `relations`. InputError for one that does not fit them."""
-        ...
 
 
 class StreamTarget(Protocol):
@@ -115,15 +120,12 @@ class StreamTarget(Protocol):
 
     def table(self) -> HudiTable | None:
         """A new snapshot of it; None while there is none."""
-        ...
 
     def checkpoint_keys(self) -> StreamerKeys:
         """The keys of checkpoints in the commits that a write would make now."""
-        ...
 
     def check(self, operation: WriteOperation, schema: Schema) -> None:
         """SchemaError where a write of rows with these columns would be refused; nothing where there is no table."""
-        ...
 
     def write(
         self,
@@ -137,7 +139,6 @@ class StreamTarget(Protocol):
 
         A `batch_id` that a commit already has makes the call a no-op.
         """
-        ...
 
 
 class MetastoreCatalog(Protocol):
@@ -145,7 +146,6 @@ class MetastoreCatalog(Protocol):
 
     def schema(self, database: str, table: str) -> Schema:
         """The columns of a table as it is now. NoSuchTableError where there is none."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,4 +165,3 @@ class ErrorTable(Protocol):
 
     def write(self, rejected: pa.Table, batch_id: str) -> None:
         """One commit of the records; a batch that was written before is not written again."""
-        ...

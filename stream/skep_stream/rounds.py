@@ -87,14 +87,11 @@ class Stream:
         with self.events.step("stream.fetch", table=self.table, checkpoint=last.checkpoint) as facts:
             batch = self.source.fetch(last, self.limit)
             facts.update(rows=0 if batch.frame is None else batch.frame.num_rows, next=batch.checkpoint)
-        if self._is_unchanged(batch, last):
+        if batch.checkpoint == last.checkpoint and not batch.advances and not self.commits_unchanged:
             self._check_schema()
             log.info("nothing new, the checkpoint is %s", last.checkpoint)
             return Round(last, last.checkpoint)
         return self._committed(batch, last, asked, found)
-
-    def _is_unchanged(self, batch: Batch, last: Position) -> bool:
-        return batch.checkpoint == last.checkpoint and not batch.advances and not self.commits_unchanged
 
     def _check_schema(self) -> None:
         """As Hudi does before it finds that nothing is new: a schema that the table can't take is refused at once."""
@@ -145,18 +142,15 @@ class Stream:
         empty, schema = in_target(rows.schema.empty_table())
         check = self.sifts(self.operation, empty.schema, schema)
         kept = [name for name in rows.schema.names if name in empty.schema.names]  # the others are warned about once
-        found = sifted(rows, lambda some: check(in_target(some.select(kept))[0]), source)
-        return *in_target(found.rows.select(kept)), found.rejected
+        fitting, rejected = sifted(rows, lambda some: check(in_target(some.select(kept))[0]), source)
+        return *in_target(fitting.select(kept)), rejected
 
     def _stated_schema(self) -> Schema | None:
         return (self.schemas.target_schema() or self.schemas.source_schema()) if self.schemas else None
 
     def _schema_without_rows(self) -> Schema | None:
-        stated_one = self._stated_schema()
-        if stated_one is not None:
-            return stated_one
         table = self.target.table()
-        return None if table is None else table.schema()
+        return self._stated_schema() or (None if table is None else table.schema())
 
 
 def _digest(rejected: pa.Table) -> str:

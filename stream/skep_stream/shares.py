@@ -86,7 +86,8 @@ class FairQueue:
                 return work
         if any(self._running[work] > share.least for work, share in self._shares.items()):
             return None
-        best = min((work for work in Work if work in wanting or work in self._returning), key=self._place, default=None)
+        wanted = (work for work in Work if work in wanting or work in self._returning)
+        best = min(wanted, key=self._spent.__getitem__, default=None)
         return best if best in wanting else None
 
     def leaves(self, work: Work) -> None:
@@ -109,9 +110,6 @@ class FairQueue:
     def _arrives(self, work: Work) -> None:
         if not (self._waiting[work] or self._running[work] or work in self._returning):
             self._spent[work] = max(self._spent[work], self._reached)
-
-    def _place(self, work: Work) -> float:
-        return self._spent[work]
 
 
 class SharedTurns:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,35 +16,16 @@ from skep_stream.protocols import BatchEngine, StreamContext, Transformer
 _SOURCE = "HOODIE_SRC_TMP_TABLE"
 
 
-@dataclass(frozen=True, slots=True)
-class QueryTransformer:
-    """SqlQueryBasedTransformer: a query over the batch, which it names `<SRC>`."""
-
-    engine: BatchEngine
-    text: str
-
-    def __call__(self, rows: pa.Table) -> pa.Table:
-        """The rows of the query."""
-        return self.engine.query(self.text.replace("<SRC>", _SOURCE), {_SOURCE: rows})
+def _query(engine: BatchEngine, text: str, rows: pa.Table) -> pa.Table:
+    return engine.query(text.replace("<SRC>", _SOURCE), {_SOURCE: rows})
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
-    """SqlFileBasedTransformer: statements separated by `;`, of which the last is the query.
-
-    Those before make temporary views: `CREATE TEMPORARY VIEW name AS query`.
-    """
-
-    engine: BatchEngine
-    statements: Sequence[str]
-
-    def __call__(self, rows: pa.Table) -> pa.Table:
-        """The rows of the last query."""
-        relations = {_SOURCE: rows}
-        for statement in self.statements[:-1]:
-            name, query = _view(statement)
-            relations[name] = self.engine.query(query.replace("<SRC>", _SOURCE), relations)
-        return self.engine.query(self.statements[-1].replace("<SRC>", _SOURCE), relations)
+def _script(engine: BatchEngine, statements: Sequence[str], rows: pa.Table) -> pa.Table:
+    relations = {_SOURCE: rows}
+    for statement in statements[:-1]:
+        name, query = _view(statement)
+        relations[name] = engine.query(query.replace("<SRC>", _SOURCE), relations)
+    return engine.query(statements[-1].replace("<SRC>", _SOURCE), relations)
 
 
 def _view(statement: str) -> tuple[str, str]:
@@ -95,39 +76,39 @@ def flatten(rows: pa.Table) -> pa.Table:
     return pa.table(dict(zip(names, columns, strict=True)))
 
 
-@dataclass(frozen=True, slots=True)
-class OwnFunction:
-    """A Python function of Arrow tables, by the name that errors show."""
-
-    name: str
-    function: Callable[[pa.Table], object]
-
-    def __call__(self, rows: pa.Table) -> pa.Table:
-        """What it returns. InputError where that is no Arrow table."""
-        found = self.function(rows)
-        if isinstance(found, pa.RecordBatch):
-            return pa.Table.from_batches([found])
-        if not isinstance(found, pa.Table):
-            raise InputError(
-                f"transformer {self.name} returned {type(found).__name__}, not an Arrow table",
-                found=type(found).__name__,
-                expected="pyarrow.Table",
-            )
-        return found
+def own_function(name: str, function: Callable[[pa.Table], object], rows: pa.Table) -> pa.Table:
+    """What a Python function of Arrow tables returns. InputError, with its name, where that is no Arrow table."""
+    found = function(rows)
+    if isinstance(found, pa.RecordBatch):
+        return pa.Table.from_batches([found])
+    if not isinstance(found, pa.Table):
+        raise InputError(
+            f"transformer {name} returned {type(found).__name__}, not an Arrow table",
+            found=type(found).__name__,
+            expected="pyarrow.Table",
+        )
+    return found
 
 
 def query_transformer(context: StreamContext, part: str | None = None) -> Transformer:
-    """The query of `hoodie.streamer.transformer.sql`, or of the key with the transformer's id."""
-    return QueryTransformer(context.engine, _setting(context, SQL.key, part))
+    """SqlQueryBasedTransformer: a query over the batch, which it names `<SRC>`.
+
+    It is that of `hoodie.streamer.transformer.sql`, or of the key with the transformer's id.
+    """
+    return partial(_query, context.engine, _setting(context, SQL.key, part))
 
 
 def script_transformer(context: StreamContext, part: str | None = None) -> Transformer:
-    """The statements of the file that `hoodie.streamer.transformer.sql.file` names."""
+    """SqlFileBasedTransformer: the statements, separated by `;`, of the file that
+    `hoodie.streamer.transformer.sql.file` names.
+
+    The last is the query; those before make temporary views: `CREATE TEMPORARY VIEW name AS query`.
+    """
     path = _setting(context, SQL_FILE.key, part)
     statements = [text for text in read_text(path, context.options).split(";") if text.strip()]
     if not statements:
         raise OptionError(f"{path} has no query", option=SQL_FILE.key, path=path)
-    return Script(context.engine, statements)
+    return partial(_script, context.engine, statements)
 
 
 def _setting(context: StreamContext, key: str, part: str | None) -> str:

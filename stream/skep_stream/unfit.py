@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -41,19 +40,12 @@ def unfit(rows: pa.Table, check: Check) -> dict[int, str]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Sifted:
-    """The rows that fit, and the others, as error tables have them: None for none."""
-
-    rows: pa.Table
-    rejected: pa.Table | None
-
-
-def sifted(rows: pa.Table, check: Check, source: str) -> Sifted:
-    """Rows that `check` refuses are rejected with their numbers in the batch, from 1, and their values as JSON."""
+def sifted(rows: pa.Table, check: Check, source: str) -> tuple[pa.Table, pa.Table | None]:
+    """The rows that fit, and those that `check` refuses as error tables have them: with their numbers in the batch,
+    from 1, and their values as JSON; None for none."""
     found = unfit(rows, check)
     if not found:
-        return Sifted(rows, None)
+        return rows, None
     fits = np.ones(rows.num_rows, dtype=bool)
     fits[list(found)] = False
     others = rows.filter(pa.array(~fits)).combine_chunks()
@@ -62,7 +54,7 @@ def sifted(rows: pa.Table, check: Check, source: str) -> Sifted:
     reasons = [found[at] for at in sorted(found)]
     log.warning("%s: %d rows can't be written, the first: number %d: %s", source, len(found), numbers[0], reasons[0])
     columns = [pa.repeat(pa.scalar(source), len(found)), numbers, texts, reasons]
-    return Sifted(rows.filter(pa.array(fits)), pa.table(columns, schema=SCHEMA))
+    return rows.filter(pa.array(fits)), pa.table(columns, schema=SCHEMA)
 
 
 def joined(*rejected: pa.Table | None) -> pa.Table | None:

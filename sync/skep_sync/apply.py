@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,6 +20,7 @@ from typing import TypeVar
 from skep_catalog.catalogs import EntryCatalog
 from skep_catalog.entities import Database, Partition, TableEntry
 from skep_catalog.lengths import may_be_too_long
+from skep_format.batching import pieces
 from skep_format.errors import (
     AuthenticationError,
     CatalogError,
@@ -61,6 +62,8 @@ _ALTERED = 250
 """Partitions in a call that alters them: a server does it one by one in one transaction; progress counts calls."""
 _REFUSED = 8
 """So many partitions in a row, none of them taken, and the metastore is asked for no more of a batch."""
+_TIME = "transient_lastDdlTime"
+"""A metastore sets the time of an alteration where there is none."""
 _SHARE = 100
 """Below so many partitions another call costs as much as another connection gains."""
 
@@ -101,21 +104,19 @@ class Applier:
                 self._find_hidden(table, partitions)
                 self.counts["partitions added"] += len(partitions) - len(self._missing.get(table.name, ()))
             case MovePartitions(table, partitions):
-                self._in_batches("sync.move_partitions", table, partitions, self._move, _ALTERED)
-                self.counts["partitions moved"] += len(partitions)
+                self._in_batches("sync.move_partitions", table, partitions, self._move, _ALTERED, "partitions moved")
             case WriteManifests(table, lists):
-                self._in_batches("sync.write_manifests", table, lists, self._write_lists)
-                self.counts["lists written"] += len(lists)
+                self._in_batches("sync.write_manifests", table, lists, self._write_lists, counted="lists written")
             case TouchPartitions(table, partitions):
-                self._in_batches("sync.touch_partitions", table, partitions, self._touch, _ALTERED)
-                self.counts["partitions touched"] += len(partitions)
-            case AlignPartitions(table, partitions, columns):
+                self._in_batches(
+                    "sync.touch_partitions", table, partitions, self._touch, _ALTERED, "partitions touched"
+                )
+            case AlignPartitions(table, _, columns):
                 work = partial(self._align, columns=columns)
-                self._in_batches("sync.cascade", table, step.names, work, _ALTERED)
-                self.counts[_corrected(step.aspects)] += len(partitions)
+                aspect = step.aspects[0] if len(step.aspects) == 1 else "descriptors"
+                self._in_batches("sync.cascade", table, step.names, work, _ALTERED, f"partitions' {aspect} corrected")
             case DropPartitions(table, names):
-                self._in_batches("sync.drop_partitions", table, names, self._drop)
-                self.counts["partitions dropped"] += len(names)
+                self._in_batches("sync.drop_partitions", table, names, self._drop, counted="partitions dropped")
             case ChangeIndexes(table, changes):
                 self._metastore.change_indexes(table, changes)
                 self.counts["partition indexes changed"] += len(changes.add) + len(changes.drop)
@@ -254,12 +255,11 @@ class Applier:
                 self._refuse(table, target, hidden_by(target, other))
 
     def _add_as(self, table: TableEntry, batch: Sequence[PartitionTarget]) -> None:
-        partitions = [_partition(table, target) for target in batch]
-        list(self._metastore.add_partitions(table.database, table.name, partitions, batch_size=len(batch)))
+        self._metastore.add_partitions(table.database, table.name, [_partition(table, target) for target in batch])
 
     def _drop(self, table: TableEntry, batch: Sequence[str]) -> None:
         with self._changing:
-            list(self._metastore.drop_partitions(table.database, table.name, batch, batch_size=len(batch)))
+            self._metastore.drop_partitions(table.database, table.name, batch)
 
     def _move(self, table: TableEntry, batch: Sequence[PartitionTarget]) -> None:
         """Sets location and descriptor by one alteration."""
@@ -275,7 +275,8 @@ class Applier:
 
     def _touch(self, table: TableEntry, batch: Sequence[PartitionTarget]) -> None:
         found = self._metastore.partitions(table.database, table.name, [target.name for target in batch])
-        self._write(table, [replace(p, parameters=_without_time(p.parameters)) for p in found])
+        parameters = [(p, {key: text for key, text in p.parameters.items() if key != _TIME}) for p in found]
+        self._write(table, [replace(p, parameters=others) for p, others in parameters])
 
     def _align(self, table: TableEntry, batch: Sequence[str], *, columns: bool = True) -> None:
         """The table's descriptor for those of the batch that have another: an interrupted cascade is continued."""
@@ -287,7 +288,7 @@ class Applier:
         if not partitions:
             return
         with self._changing:
-            list(self._metastore.alter_partitions(table.database, table.name, partitions, batch_size=len(partitions)))
+            self._metastore.alter_partitions(table.database, table.name, partitions)
 
     def _in_batches(
         self,
@@ -296,12 +297,12 @@ class Applier:
         items: Sequence[T],
         work: Callable[[TableEntry, Sequence[T]], None],
         most: int = sys.maxsize,
+        counted: str | None = None,
     ) -> None:
-        """Batches on several connections. The first error is raised when those under way have ended."""
+        """Batches on several connections, which count. The first error is raised when those under way have ended."""
         share = max(-(-len(items) // self._options.connections), _SHARE)
         size = min(self._options.batch_size, most, share)
-        batches = [items[start : start + size] for start in range(0, len(items), size)]
-        done = 0
+        done, batches = 0, pieces(items, size)
         with ThreadPoolExecutor(min(self._options.connections, len(batches) or 1), "skep-sync") as pool:
             running = {pool.submit(work, table, batch): len(batch) for batch in batches}
             try:
@@ -312,6 +313,8 @@ class Applier:
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
+        if counted is not None:
+            self.counts[counted] += len(items)
 
 
 @contextmanager
@@ -330,15 +333,6 @@ def _naming_lengths(table: TableEntry) -> Iterator[None]:
             hint="2.3 on Derby has this limit; on another database, and from 3.0 on, there is none",
             **error.fields,
         ) from error
-
-
-def _corrected(aspects: Sequence[str]) -> str:
-    return f"partitions' {aspects[0] if len(aspects) == 1 else 'descriptors'} corrected"
-
-
-def _without_time(parameters: Mapping[str, str]) -> dict[str, str]:
-    """A metastore sets the time of an alteration where there is none."""
-    return {key: value for key, value in parameters.items() if key != "transient_lastDdlTime"}
 
 
 def _partition(table: TableEntry, target: PartitionTarget) -> Partition:

@@ -13,12 +13,11 @@ from typing import Any
 
 from skep_catalog.catalogs import EntryCatalog
 from skep_catalog.entities import TableEntry
-from skep_sync.manifest import planner_of
+from skep_sync.manifest import planning
 from skep_sync.options import SyncOptions
 from skep_sync.planning.changes import TimelineState
 from skep_sync.planning.descriptors import Drifted
 from skep_sync.planning.plan import marker_of
-from skep_sync.planning.planner import target_of
 from skep_sync.planning.steps import (
     AddDatabase,
     AddPartitions,
@@ -33,7 +32,6 @@ from skep_sync.planning.steps import (
     SyncPlan,
     some_partitions,
 )
-from skep_sync.sync_lock import as_sync_error
 from skep_table.table import HudiTable
 from skep_table.view import FileView
 
@@ -89,20 +87,18 @@ def check_table(
     options: SyncOptions | Mapping[str, object] | None = None,
 ) -> CheckReport:
     """Compares everything, all partitions included; changes nothing."""
-    settings = SyncOptions.of(options)
-    database, name = target_of(table, database, name)
-    with as_sync_error(database, name, table.storage.root):
-        plan = planner_of(settings)(table, metastore, database, name, settings, full=True).plan()
+    with planning(table, metastore, database, name, options, full=True) as planner:
+        plan = planner.plan()
         findings = [finding for step in plan.steps for finding in _of_step(step)]
         findings += [
             Disagreement(plan.full_name, "refused", f"can't be registered: {what}", _ALL) for what in plan.refused
         ]
-        for entry in plan.markers:
-            actual = metastore.find_table(database, entry)
+        for entry in plan.seen:
+            actual = metastore.find_table(plan.database, entry)
             if actual is not None:
                 findings += _of_timeline(actual, TimelineState.of(table))
                 findings += _of_partitions(actual, plan.drifted.get(entry, ()))
-        findings += _of_files(table, f"{database}.{name}")
+        findings += _of_files(table, plan.full_name)
     return CheckReport(plan, tuple(findings))
 
 

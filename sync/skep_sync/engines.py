@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import getpass
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from enum import Enum
@@ -80,33 +80,17 @@ class EngineAddress:
 
     def connect(self) -> Any:
         """A connection as Python's database interface has them. EnvironmentMissingError names the extra to install."""
-        return _CLIENTS[self.kind](self)
+        where: dict[str, Any] = {"host": self.host, "port": self.port}
+        match self.kind:
+            case EngineKind.HIVE | EngineKind.SPARK:
+                return _client("pyhive.hive", "hive").connect(**where, username=self.user, auth="NONE")
+            case EngineKind.PRESTO:
+                return _client("pyhive.presto", "presto").connect(**where, username=self.user, catalog=self.catalog)
+            case EngineKind.TRINO:
+                return _client("trino.dbapi", "trino").connect(**where, user=self.user, catalog=self.catalog)
 
 
-def _hive(address: EngineAddress) -> Any:
-    client = _module("pyhive.hive", "hive")
-    return client.connect(address.host, port=address.port, username=address.user, auth="NONE")
-
-
-def _presto(address: EngineAddress) -> Any:
-    client = _module("pyhive.presto", "presto")
-    return client.connect(address.host, port=address.port, username=address.user, catalog=address.catalog)
-
-
-def _trino(address: EngineAddress) -> Any:
-    client = _module("trino.dbapi", "trino")
-    return client.connect(host=address.host, port=address.port, user=address.user, catalog=address.catalog)
-
-
-_CLIENTS: Final[dict[EngineKind, Callable[[EngineAddress], Any]]] = {
-    EngineKind.HIVE: _hive,
-    EngineKind.SPARK: _hive,
-    EngineKind.PRESTO: _presto,
-    EngineKind.TRINO: _trino,
-}
-
-
-def _module(name: str, extra: str) -> Any:
+def _client(name: str, extra: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -138,12 +122,12 @@ def check_engines(
     too. Without engines nothing is read: counting rows reads all files."""
     if not engines:
         return ()
-    entries = [metastore.find_table(plan.database, name) for name in plan.markers]
+    entries = [metastore.find_table(plan.database, name) for name in plan.seen]
     found: list[Disagreement] = []
     held: dict[QueryType, dict[str, _Held]] = {}
     for entry in filter(None, entries):
         query = _query_of(entry)
-        if query not in held and _has_meta_columns(entry):
+        if query not in held and {COMMIT_TIME, PARTITION_PATH} <= {column.name for column in entry.storage.columns}:
             held[query] = _held_by_table(table, query)
         for engine in engines:
             try:
@@ -219,10 +203,6 @@ def _query_of(entry: TableEntry) -> QueryType:
     base_files = entry.storage.input_format == SYMLINKS
     read_optimized = base_files or entry.storage.serde_parameters.get(READ_OPTIMIZED) == "true"
     return QueryType.READ_OPTIMIZED if read_optimized else QueryType.SNAPSHOT
-
-
-def _has_meta_columns(entry: TableEntry) -> bool:
-    return {COMMIT_TIME, PARTITION_PATH} <= {column.name for column in entry.storage.columns}
 
 
 def _held_by_table(table: HudiTable, query: QueryType) -> dict[str, _Held]:

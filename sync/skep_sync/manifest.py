@@ -8,20 +8,25 @@ metastore is altered, so readers of one partition see one state of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
+from skep_catalog.catalogs import EntryCatalog
 from skep_catalog.entities import Column, TableEntry
-from skep_catalog.entries import Strategy, WantedEntries, WantedEntry
+from skep_catalog.entries import WantedEntries, WantedEntry
+from skep_catalog.entry_options import Strategy
 from skep_format.errors import UnsupportedError
 from skep_format.names import BaseFormat
 from skep_format.storage import Storage
 from skep_sync.options import SyncOptions, TargetKind
 from skep_sync.planning.changes import PartitionChanges, TimelineState, each_path
 from skep_sync.planning.plan import EntryLayout
-from skep_sync.planning.planner import SYMLINKS, Planner, Registered
+from skep_sync.planning.planner import SYMLINKS, Planner, Registered, target_of
 from skep_sync.planning.steps import Manifest, Step, SyncPlan, WriteManifests
+from skep_sync.sync_lock import as_sync_error
+from skep_table.table import HudiTable
 from skep_table.view import FileSlice
 
 FOLDER: Final = ".hoodie/.skep/manifest"
@@ -29,9 +34,22 @@ _FILE: Final = "files"
 _OUTPUT: Final = "org.apache.hadoop.hive.ql.io.HiveIgnoreKeyTextOutputFormat"
 
 
-def planner_of(options: SyncOptions) -> type[Planner]:
-    """The planner for the kind of target that the options ask for."""
-    return ManifestPlanner if options.kind is TargetKind.MANIFEST else Planner
+@contextmanager
+def planning(
+    table: HudiTable,
+    metastore: EntryCatalog,
+    database: str | None,
+    name: str | None,
+    options: SyncOptions | Mapping[str, object] | None,
+    *,
+    full: bool = False,
+) -> Iterator[Planner]:
+    """The planner of a table for the kind of target that the options ask for. Errors of the block are SyncErrors."""
+    settings = SyncOptions.of(options)
+    database, name = target_of(table, database, name)
+    kind = ManifestPlanner if settings.kind is TargetKind.MANIFEST else Planner
+    with as_sync_error(database, name, table.storage.root):
+        yield kind(table, metastore, database, name, settings, full or not settings.incremental)
 
 
 def manifest_path(partition_path: str) -> str:

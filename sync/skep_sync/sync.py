@@ -10,7 +10,7 @@ from typing import Any
 from skep_catalog.catalogs import EntryCatalog
 from skep_format.errors import EntryChangedError, EntryExistsError
 from skep_sync.apply import Applier
-from skep_sync.manifest import planner_of
+from skep_sync.manifest import planning
 from skep_sync.options import SyncOptions
 from skep_sync.planning.changes import TimelineState
 from skep_sync.planning.planner import target_of
@@ -59,10 +59,7 @@ def plan_sync(
     full: bool = False,
 ) -> SyncPlan:
     """What a sync would do; changes nothing. `full` compares all partitions, whatever the markers are."""
-    settings = SyncOptions.of(options)
-    database, name = target_of(table, database, name)
-    with as_sync_error(database, name, table.storage.root):
-        planner = planner_of(settings)(table, metastore, database, name, settings, full or not settings.incremental)
+    with planning(table, metastore, database, name, options, full=full) as planner:
         return planner.plan()
 
 
@@ -81,40 +78,28 @@ def sync_table(
     settings = SyncOptions.of(options)
     database, name = target_of(table, database, name)
     with events.step("sync.table", table=f"{database}.{name}"):
-        return _synced(table, metastore, database, name, settings, full, events)
-
-
-def _synced(
-    table: HudiTable,
-    metastore: EntryCatalog,
-    database: str,
-    name: str,
-    settings: SyncOptions,
-    full: bool,
-    events: Events,
-) -> SyncReport:
-    start, calls = time.monotonic(), metastore.calls
-    plan = plan_sync(table, metastore, database, name, settings, full=full)
-    counts: dict[str, int] = {}
-    if plan:
-        with (
-            as_sync_error(database, name, table.storage.root),
-            sync_lock(metastore, database, name, settings.lock_wait_seconds, events),
-        ):
-            for attempt in range(_ATTEMPTS):
-                if attempt or not _is_current(plan, table, metastore):
-                    table = table.reload()
-                    plan = plan_sync(table, metastore, database, name, settings, full=full)
-                try:
-                    plan, counts = Applier(metastore, table.storage, settings, events).take(plan)
-                    break
-                except (EntryChangedError, EntryExistsError):
-                    if attempt == _ATTEMPTS - 1:
-                        raise
-    report = SyncReport(plan, time.monotonic() - start, metastore.calls - calls, counts)
-    events.emit("sync.done", table=plan.full_name, calls=report.calls, seconds=report.seconds, **counts)
-    plan.raise_refused()
-    return report
+        start, calls = time.monotonic(), metastore.calls
+        plan = plan_sync(table, metastore, database, name, settings, full=full)
+        counts: dict[str, int] = {}
+        if plan:
+            with (
+                as_sync_error(database, name, table.storage.root),
+                sync_lock(metastore, database, name, settings.lock_wait_seconds, events),
+            ):
+                for attempt in range(_ATTEMPTS):
+                    if attempt or not _is_current(plan, table, metastore):
+                        table = table.reload()
+                        plan = plan_sync(table, metastore, database, name, settings, full=full)
+                    try:
+                        plan, counts = Applier(metastore, table.storage, settings, events).take(plan)
+                        break
+                    except (EntryChangedError, EntryExistsError):
+                        if attempt == _ATTEMPTS - 1:
+                            raise
+        report = SyncReport(plan, time.monotonic() - start, metastore.calls - calls, counts)
+        events.emit("sync.done", table=plan.full_name, calls=report.calls, seconds=report.seconds, **counts)
+        plan.raise_refused()
+        return report
 
 
 def _is_current(plan: SyncPlan, table: HudiTable, metastore: EntryCatalog) -> bool:
@@ -124,8 +109,7 @@ def _is_current(plan: SyncPlan, table: HudiTable, metastore: EntryCatalog) -> bo
     """
     last = table.timeline.data().completed().last()
     return (
-        plan.seen is not None
-        and plan.point == TimelineState.of(table).point
+        plan.point == TimelineState.of(table).point
         and (last is None or table.storage.exists(table.layout.path(last)))
         and metastore.find_tables(plan.database, list(plan.seen)) == dict(plan.seen)
     )

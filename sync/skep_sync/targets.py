@@ -18,7 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from skep_catalog.catalogs import GLUE, EntryCatalog, catalog_at, is_glue
+from skep_catalog.addresses import GLUE, catalog_at, is_glue
+from skep_catalog.catalogs import EntryCatalog
 from skep_catalog.glue.settings import GLUE_DATABASE, GLUE_TABLE
 from skep_format.errors import OptionError, SkepError
 from skep_format.options import REGISTRY, Options, comma_list, option

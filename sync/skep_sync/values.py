@@ -109,7 +109,7 @@ def partition_values(path: str, extractor: Extractor, keys: Sequence[str], *, de
     return tuple(value or DEFAULT_PARTITION for value in values)
 
 
-_INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
+INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
 
 
 def is_number(text: str) -> bool:
@@ -117,14 +117,9 @@ def is_number(text: str) -> bool:
     return re.fullmatch(r"[+-]?\d+", text) is not None
 
 
-def has_spellings(kind: str) -> bool:
-    """Whether values of a metastore's type may be written in several ways: `1` and `01`."""
-    return kind in _INTEGERS or kind == "date"
-
-
 def canonical_value(text: str, kind: str) -> str:
     """A value as the metastore's type writes it. Values of other types (the default partition, for example) stay."""
-    if kind in _INTEGERS and is_number(text):
+    if kind in INTEGERS and is_number(text):
         return str(int(text))
     if kind == "date" and (match := re.fullmatch(r"(\d{4})-(\d{1,2})-(\d{1,2})", text)):
         return f"{match[1]}-{match[2]:0>2}-{match[3]:0>2}"

@@ -16,8 +16,16 @@ from hypothesis import strategies as st
 
 from skep_catalog.catalogs import EntryCatalog
 from skep_catalog.client import Metastore
-from skep_catalog.entities import Column, ColumnStatistics, Database, Partition, StorageDescriptor, TableEntry
-from skep_catalog.partition_names import partition_name, values_of_name
+from skep_catalog.entities import (
+    Column,
+    ColumnStatistics,
+    Database,
+    Partition,
+    StorageDescriptor,
+    TableEntry,
+    partition_name,
+    values_of_name,
+)
 from skep_format.errors import (
     CatalogError,
     EntryChangedError,
@@ -57,21 +65,21 @@ class EntriesContract:
         assert {"EXTERNAL": "TRUE", "x": "ü"}.items() <= found.parameters.items()
         assert metastore.tables(database) == ["t"]
 
-    def test_partitions_in_batches(self, metastore: EntryCatalog, database: str) -> None:
+    def test_partitions_come_and_go(self, metastore: EntryCatalog, database: str) -> None:
         metastore.create_table(table(database))
         storage = metastore.table(database, "t").storage
         wanted = [Partition((f"v{i:03}",), storage, {"numFiles": "2", "totalSize": "10"}) for i in range(25)]
-        assert list(metastore.add_partitions(database, "t", wanted, batch_size=10)) == [10, 20, 25]
-        assert list(metastore.add_partitions(database, "t", wanted[:3])) == [3], "those that exist are left alone"
+        metastore.add_partitions(database, "t", wanted)
+        metastore.add_partitions(database, "t", wanted[:3])  # those that exist are left alone
         names = metastore.partition_names(database, "t")
         assert names == [f"p=v{i:03}" for i in range(25)]
         assert [p.values for p in metastore.partitions(database, "t", ["p=v007", "p=none"])] == [("v007",)]
         found = next(metastore.partitions(database, "t", ["p=v007"]))
         assert {"numFiles": "2", "totalSize": "10"}.items() <= found.parameters.items()
         moved = replace(found, storage=replace(found.storage, location="file:///elsewhere"))
-        assert list(metastore.alter_partitions(database, "t", [moved])) == [1]
+        metastore.alter_partitions(database, "t", [moved])
         assert next(metastore.partitions(database, "t", ["p=v007"])).storage.location == "file:///elsewhere"
-        assert list(metastore.drop_partitions(database, "t", ["p=none", *names[5:]], batch_size=8)) == [8, 16, 21]
+        metastore.drop_partitions(database, "t", ["p=none", *names[5:]])
         assert metastore.partition_names(database, "t") == names[:5]
 
     # each client's class calls it as its own, which is what is wanted
@@ -87,12 +95,12 @@ class EntriesContract:
         if metastore.find_table(database, "t") is None:
             metastore.create_table(table(database))
         storage = metastore.table(database, "t").storage
-        assert list(metastore.add_partitions(database, "t", [Partition((value,), storage)])) == [1]
+        metastore.add_partitions(database, "t", [Partition((value,), storage)])
         name = partition_name(["p"], [value])
         assert metastore.partition_names(database, "t") == [name]
         assert [p.values for p in metastore.partitions(database, "t", [name])] == [(value,)]
         assert values_of_name(name) == (value,)
-        assert list(metastore.drop_partitions(database, "t", [name])) == [1]
+        metastore.drop_partitions(database, "t", [name])
         assert metastore.partition_names(database, "t") == []
 
     def test_many_tables_in_few_calls(self, metastore: EntryCatalog, database: str) -> None:
@@ -167,7 +175,7 @@ class ClientContract(EntriesContract):
         metastore.create_database(Database(other, location=f"file://{tmp_path}/{other}.db"))
         try:
             metastore.create_table(table(database))
-            list(metastore.add_partitions(database, "t", [Partition(("1",), metastore.table(database, "t").storage)]))
+            metastore.add_partitions(database, "t", [Partition(("1",), metastore.table(database, "t").storage)])
             metastore.rename_table(database, "t", database, "U")
             metastore.rename_table(database, "u", other, "v")
             assert (metastore.tables(database), metastore.tables(other)) == ([], ["v"])
@@ -219,7 +227,7 @@ class ClientContract(EntriesContract):
     def test_statistics_of_partitions(self, metastore: Metastore, database: str) -> None:
         metastore.create_table(table(database))
         storage = metastore.table(database, "t").storage
-        list(metastore.add_partitions(database, "t", [Partition((f"{i}/x",), storage) for i in range(3)]))
+        metastore.add_partitions(database, "t", [Partition((f"{i}/x",), storage) for i in range(3)])
         names = metastore.partition_names(database, "t")
         wanted = ColumnStatistics("a", "int", nulls=1, distinct=2, low=1, high=9)
         metastore.set_statistics(database, "t", [wanted], partition=names[1])

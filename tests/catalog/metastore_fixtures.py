@@ -23,7 +23,7 @@ def metastore_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embed
 
 @pytest.fixture
 def metastore(metastore_server: EmbeddedMetastore) -> Iterator[Metastore]:
-    with Metastore.connect(metastore_server.uri, timeout_seconds=30, attempts=2) as client:
+    with Metastore.connect(metastore_server.uri, timeout=30, attempts=2) as client:
         yield client
 
 

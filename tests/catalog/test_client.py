@@ -103,14 +103,14 @@ class TestUnreachable:
         assert error.value.fields["table"] == "d.t"
 
     def test_nobody_answers_in_time(self, mute_server: str) -> None:
-        client = Metastore.connect(mute_server, timeout_seconds=0.3, connect_timeout_seconds=0.3, attempts=1)
+        client = Metastore.connect(mute_server, timeout=0.3, connect_timeout=0.3, attempts=1)
         start = time.monotonic()
         with pytest.raises(MetastoreUnreachableError, match="did not answer get_all_databases in time"):
             client.databases()
         assert time.monotonic() - start < 3
 
     def test_another_protocol(self, babbling_server: str) -> None:
-        client = Metastore.connect(babbling_server, timeout_seconds=2, connect_timeout_seconds=2, attempts=1)
+        client = Metastore.connect(babbling_server, timeout=2, connect_timeout=2, attempts=1)
         with pytest.raises(MetastoreUnreachableError):
             client.databases()
 

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skep_catalog.entities import Column
-from skep_catalog.entries import EntryOptions, Strategy, View, view_of, wanted_entries
+from skep_catalog.entries import View, view_of, wanted_entries
+from skep_catalog.entry_options import EntryOptions, Strategy
 from skep_catalog.type_text import hive_columns, hive_type, pieces, same_type, spark_schema
 from skep_format.errors import SchemaError, UnsupportedError
 from skep_format.names import BaseFormat

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skep_catalog.entities import Column, StorageDescriptor, TableEntry
-from skep_catalog.entries import EntryOptions, wanted_entries
+from skep_catalog.entries import wanted_entries
+from skep_catalog.entry_options import EntryOptions
 from skep_catalog.lengths import (
     COMMENT,
     is_shortened,

@@ -199,6 +199,6 @@ class TestSettings:
             ConnectionSettings.of({"skep.metastore.timeout": text})
 
     def test_what_is_given_beside_them_wins(self) -> None:
-        client = Metastore.connect("h", {"skep.metastore.timeout": "5", "skep.metastore.user": "me"}, timeout_seconds=7)
+        client = Metastore.connect("h", {"skep.metastore.timeout": "5", "skep.metastore.user": "me"}, timeout=7)
         assert client._connections.settings.timeout == 7
         assert client.user == "me"

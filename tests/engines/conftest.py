@@ -127,7 +127,7 @@ def engine(
 @pytest.fixture(scope="session")
 def zoo(metastore_server: EmbeddedMetastore, scratch: Path) -> Iterator[Callable[[str, str], Made]]:
     """The tables that engines are asked for, by recipe and type: each made once in a run, when first asked for."""
-    with Metastore.connect(metastore_server.uri, timeout_seconds=30, attempts=2) as client:
+    with Metastore.connect(metastore_server.uri, timeout=30, attempts=2) as client:
         lake = Lake(client, str(scratch / "lake"), database="zoo")
         yield functools.cache(lambda name, kind: {**RECIPES, **UNLISTED}[name].make(lake, kind))
 
@@ -140,7 +140,7 @@ def tables(
     if engine.metastore == metastore_server.uri:
         yield zoo
         return
-    with Metastore.connect(engine.metastore, timeout_seconds=30, attempts=2) as client:
+    with Metastore.connect(engine.metastore, timeout=30, attempts=2) as client:
         lake = Lake(client, str(scratch / "lake"), database="zoo")
 
         def registered(name: str, kind: str) -> Made:

@@ -38,7 +38,7 @@ def engine_param(name: str) -> Any:
 
 def start_metastore(name: str, launcher: Launcher, processes: ProcessLauncher, warehouse: str) -> Running:
     def ready(port: int) -> None:
-        with Metastore.connect(f"thrift://127.0.0.1:{port}", timeout_seconds=20, attempts=1) as client:
+        with Metastore.connect(f"thrift://127.0.0.1:{port}", timeout=20, attempts=1) as client:
             client.databases()
 
     service = SERVICES[name]

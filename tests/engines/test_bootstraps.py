@@ -33,7 +33,7 @@ def bootstrapped(metastore_server: EmbeddedMetastore, scratch: Path) -> Iterator
         file = source / f"part={part}" / "0.parquet"
         file.parent.mkdir(parents=True)
         pq.write_table(rows(*ids), file)
-    with Metastore.connect(metastore_server.uri, timeout_seconds=30, attempts=2) as client:
+    with Metastore.connect(metastore_server.uri, timeout=30, attempts=2) as client:
         lake = Lake(client, str(scratch / "bootstraps"), database="bootstraps")
         for name, kind in {"skeletons": "cow", "changed": "cow", "merged": "mor"}.items():
             lake.bootstrap(name, str(source), key="id", ordering="ts", type=kind)

@@ -64,7 +64,7 @@ def place(i: int) -> str:
 
 @pytest.fixture(scope="module")
 def table(contained_metastore: Running, lake_folder: Path) -> Iterator[Table]:
-    with Metastore.connect(contained_metastore.uri, timeout_seconds=30, attempts=2) as client:
+    with Metastore.connect(contained_metastore.uri, timeout=30, attempts=2) as client:
         lake = Lake(client, str(lake_folder / "lake"), database="contained")
         table = lake.create_table("t", PLAIN, key="id", ordering="ts", partition_by="part", type="mor")
         table.insert(plain(range(6), 1, place))

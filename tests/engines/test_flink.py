@@ -51,7 +51,7 @@ def flink(
 
 @pytest.fixture
 def lake(metastore_server: EmbeddedMetastore, tmp_path: Path) -> Iterator[Lake]:
-    with Metastore.connect(metastore_server.uri, timeout_seconds=30, attempts=2) as client:
+    with Metastore.connect(metastore_server.uri, timeout=30, attempts=2) as client:
         yield Lake(client, str(tmp_path), database="of_flink")
 
 

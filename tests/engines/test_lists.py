@@ -24,7 +24,7 @@ pytestmark = pytest.mark.parametrize("engine", [engine_param("presto-0.287"), en
 @pytest.fixture
 def lake(engine: Engine, tmp_path: Path) -> Iterator[Lake]:
     database, listed = (f"{what}_{uuid.uuid4().hex[:8]}" for what in ("db", "listed"))
-    with Metastore.connect(engine.metastore, timeout_seconds=30, attempts=2) as client:
+    with Metastore.connect(engine.metastore, timeout=30, attempts=2) as client:
         client.create_database(Database(listed, location=f"file://{tmp_path}/{listed}"))
         target = "skep.sync.target.plain."
         options = {

@@ -52,7 +52,7 @@ def agree(engine: Engine, table: Table) -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_values_and_partitions_of_all_kinds(engine: Engine, tables: Tables, name: str) -> None:
     table = tables(name, "mor").table
-    with Metastore.connect(engine.metastore, timeout_seconds=30, attempts=2) as client:
+    with Metastore.connect(engine.metastore, timeout=30, attempts=2) as client:
         sync_table(table.hudi, client, LISTED, options={"skep.sync.kind": "manifest"})
     agree(engine, table)
 

@@ -26,7 +26,7 @@ from skep_table.write.local import LocalWriter
 
 @pytest.fixture
 def metastore(any_metastore: str) -> Iterator[Metastore]:
-    with Metastore.connect(any_metastore, timeout_seconds=30, attempts=2) as client:
+    with Metastore.connect(any_metastore, timeout=30, attempts=2) as client:
         yield client
 
 

@@ -22,7 +22,7 @@ from skep_catalog.client import Metastore
 
 @pytest.fixture
 def lake(engine: Engine, tmp_path: Path) -> Iterator[Lake]:
-    with Metastore.connect(engine.metastore, timeout_seconds=30, attempts=2) as client:
+    with Metastore.connect(engine.metastore, timeout=30, attempts=2) as client:
         lake = Lake(client, str(tmp_path / "lake"), database=f"db_{uuid.uuid4().hex[:8]}")
         yield lake
         for database in {lake.database, f"{lake.database}_temp"} & set(client.databases()):

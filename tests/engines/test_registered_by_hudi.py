@@ -30,7 +30,7 @@ TOOL, OURS = "by_tool", "by_skep"
 def twice_registered(golden: Path, metastore_server: EmbeddedMetastore, scratch: Path) -> Callable[[str], HudiTable]:
     """Each case in two databases, once for the run: the JVM is up only while it registers."""
     tables = {case: HudiTable.open(str(golden / "0.15.0" / case / "table")) for case in CASES}
-    with Metastore.connect(metastore_server.uri, timeout_seconds=30, attempts=2) as client:
+    with Metastore.connect(metastore_server.uri, timeout=30, attempts=2) as client:
         for database in (TOOL, OURS):
             client.create_database(Database(database, location=f"file://{scratch}/{database}.db"), if_not_exists=True)
         try:

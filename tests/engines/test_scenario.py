@@ -32,7 +32,7 @@ def with_engine(name: str) -> pytest.MarkDecorator:
 
 @pytest.fixture
 def lake(engine: Engine, tmp_path: Path) -> Iterator[Lake]:
-    with Metastore.connect(engine.metastore, timeout_seconds=30, attempts=2) as client:
+    with Metastore.connect(engine.metastore, timeout=30, attempts=2) as client:
         lake = Lake(client, str(tmp_path / "lake"), database="scenario")
         yield lake
         with contextlib.suppress(Exception):

@@ -42,7 +42,7 @@ def server(metastore_server: EmbeddedMetastore, tmp_path_factory: pytest.TempPat
     (folder / "users").write_text(f"ann:write:{kept_password('correct-horse')}\n")
     os.environ["XDG_STATE_HOME"] = str(folder / "state")
     rows = pa.table({"n": pa.array([1, 2, 3], pa.int64()), "t": ["zoë", None, "x"], "l": [[1, 2], None, []]})
-    with Metastore.connect(metastore_server.uri, timeout_seconds=30, attempts=2) as client:
+    with Metastore.connect(metastore_server.uri, timeout=30, attempts=2) as client:
         client.create_database(Database(name, location=f"file://{folder}/{name}.db"))
         lake = Lake(client, str(folder), database=name)
         lake.create_table("typed", rows.schema, key="n").upsert(rows)

@@ -24,7 +24,7 @@ QUERIES = (
 @pytest.mark.parametrize("engine", [engine_param("hive-2.3.10"), engine_param(SPARK_THRIFT)], indirect=True)
 def test_engines_read_views_of_the_metastore(engine: Engine, tables: Callable[[str, str], Made], scratch: Path) -> None:
     made = tables("life", "cow")
-    with Metastore.connect(engine.metastore, timeout_seconds=30, attempts=2) as client:
+    with Metastore.connect(engine.metastore, timeout=30, attempts=2) as client:
         lake = Lake(client, str(scratch / "lake"), NoSession(), database="zoo")
         for at, query in enumerate(QUERIES):
             name = f"zoo.seen_{at}"

@@ -40,7 +40,7 @@ def lake_at(tmp_path: Path) -> Iterator[Callable[[str], Lake]]:
     opened: list[Lake] = []
 
     def of(uri: str) -> Lake:
-        client = Metastore.connect(uri, timeout_seconds=30, attempts=2)
+        client = Metastore.connect(uri, timeout=30, attempts=2)
         opened.append(Lake(client, str(tmp_path / "lake"), database=f"db_{uuid.uuid4().hex[:8]}"))
         return opened[-1]
 

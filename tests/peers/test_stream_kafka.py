@@ -23,7 +23,7 @@ from skep_format.errors import DataLossError, StorageError
 from skep_stream.kafka.client import Topic
 from skep_stream.kafka.offsets import OffsetRange
 from skep_stream.kafka.source import DataLossWarning
-from skep_stream.lag import LagWatch
+from skep_stream.lag import lag_watch
 from skep_stream.status import lag
 
 pytestmark = pytest.mark.peer("kafka")
@@ -140,7 +140,7 @@ def test_metrics_of_a_topic_go_on_while_the_broker_is_away(job: Job) -> None:
     job.put("a")
     streamer = job.streamer({"skep.stream.kafka.timeout.seconds": "2"})
     streamer.stream.events.listen(metrics)
-    with LagWatch(partial(lag, streamer.stream), streamer.stream.events, "t", 0.1):
+    with lag_watch(partial(lag, streamer.stream), streamer.stream.events, "t", 0.1):
         until(lambda: registry.get_sample_value("skep_stream_waiting_messages", {"table": "t"}) == 1)
         assert 0 < (registry.get_sample_value("skep_stream_lag_seconds", {"table": "t"}) or 0) < 60
         job.broker.kill()

@@ -92,7 +92,7 @@ def lakes(metastore_server: EmbeddedMetastore, database: str, tmp_path: Path) ->
     with contextlib.ExitStack() as stack:
 
         def make(**options: str) -> Lake:
-            client = stack.enter_context(Metastore.connect(metastore_server.uri, timeout_seconds=30, attempts=2))
+            client = stack.enter_context(Metastore.connect(metastore_server.uri, timeout=30, attempts=2))
             return Lake(client, str(tmp_path), NoSession(), database, Options(options))
 
         yield make

@@ -13,6 +13,7 @@ import pkgutil
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -146,12 +147,16 @@ def texts(key: str, counts: Counter[str]) -> list[str]:
 
 
 def test_what_is_supported_is_read_somewhere() -> None:
-    """By its constant, or by its key in text beside the one that registers it."""
+    """By its constant, as a field of settings, or by its key in text beside the one that registers it."""
     names = defaultdict(set)
     for module in [module for name, module in sys.modules.items() if name.partition(".")[0] in NAMES]:
         for name, value in vars(module).items():
             if isinstance(value, Option):
                 names[value.key].add(name)
+            elif isinstance(value, type) and is_dataclass(value):
+                for each in fields(value):
+                    if "option" in each.metadata:
+                        names[each.metadata["option"].key].add(each.name)
     counts = referred_to()
     supported = [option for option in REGISTRY if option.status is Status.SUPPORTED]
     assert len(supported) > 200

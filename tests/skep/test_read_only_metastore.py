@@ -51,7 +51,7 @@ def proxy(metastore: Metastore) -> Iterator[RefusingProxy]:
 
 @pytest.fixture
 def reader(proxy: RefusingProxy) -> Iterator[Metastore]:
-    with Metastore.connect(proxy.uri, timeout_seconds=30, attempts=2) as client:
+    with Metastore.connect(proxy.uri, timeout=30, attempts=2) as client:
         yield client
 
 
@@ -114,7 +114,7 @@ def test_what_has_to_write_names_who_refuses(
 def test_without_its_locks_nothing_is_written(place: str, metastore: Metastore, database: str) -> None:
     with (
         RefusingProxy(metastore.uri, LOCKS) as proxy,
-        Metastore.connect(proxy.uri, timeout_seconds=30, attempts=2) as client,
+        Metastore.connect(proxy.uri, timeout=30, attempts=2) as client,
     ):
         table = Lake(client, place, database=database).table("t")
         with pytest.raises((LockError, CatalogError), match="lock") as error:

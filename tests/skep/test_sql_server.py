@@ -91,7 +91,7 @@ SHOWN = (
 def shared(metastore_server: EmbeddedMetastore, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     """Tables `typed` and `big`, in a database of their own; without Spark."""
     name, folder = f"db_{uuid.uuid4().hex[:10]}", tmp_path_factory.mktemp("lake")
-    with Metastore.connect(metastore_server.uri, timeout_seconds=30, attempts=2) as client:
+    with Metastore.connect(metastore_server.uri, timeout=30, attempts=2) as client:
         client.create_database(Database(name, location=f"file://{folder}/{name}.db"))
         lake = Lake(client, str(folder), NoSession(), name)
         lake.create_table("typed", TYPED.schema, key="n").upsert(TYPED)

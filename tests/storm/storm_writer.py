@@ -57,7 +57,7 @@ def make_lock(spec: dict[str, Any], table: HudiTable) -> Lock:
     from skep_catalog.client import Metastore
     from skep_catalog.lock import HmsLock
 
-    return HmsLock(Metastore.connect(spec["at"], timeout_seconds=20), "storm", Path(table.storage.root).name)
+    return HmsLock(Metastore.connect(spec["at"], timeout=20), "storm", Path(table.storage.root).name)
 
 
 def heartbeats(beat: float) -> dict[str, object]:

@@ -18,7 +18,7 @@ from ended_process import outcome
 from file_jobs import Job, command, many, row, words
 
 from skep_format.errors import InputError, StorageError
-from skep_stream.lag import LagWatch
+from skep_stream.lag import lag_watch
 from skep_stream.protocols import Batch, Position
 from skep_table.events import Event, Events
 
@@ -225,7 +225,7 @@ def test_the_lag_is_measured_again_and_again_also_after_a_failure() -> None:
         if len(seen) == 3:
             three.set()
 
-    with LagWatch(measure, Events(listen), "t", 0.01):
+    with lag_watch(measure, Events(listen), "t", 0.01):
         assert three.wait(30)
     assert [event.name for event in seen[:3]] == ["stream.lag", "stream.lag.failed", "stream.lag"]
     assert all(event.facts["table"] == "t" for event in seen)

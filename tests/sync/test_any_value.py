@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from skep_catalog.client import Metastore
+from skep_catalog.entities import values_of_name
 from skep_catalog.entries import MARKER
 from skep_catalog.lengths import Lengths
-from skep_catalog.partition_names import values_of_name
 from skep_format.errors import SyncError
 from skep_format.names import DEFAULT_PARTITION
 from skep_format.storage import LocalStorage

@@ -101,10 +101,10 @@ def test_partitions_missing_stale_elsewhere_and_of_other_columns(
     table = HudiTable.open(str(golden / "0.15.0" / "cow_upsert" / "table"))
     sync_table(table, metastore, database)
     first, second, third = metastore.partitions(database, "cow_upsert")
-    list(metastore.add_partitions(database, "cow_upsert", [replace(first, values=("nowhere",), origin=None)]))
+    metastore.add_partitions(database, "cow_upsert", [replace(first, values=("nowhere",), origin=None)])
     moved = replace(second, storage=replace(second.storage, location="file:///elsewhere/x"))
     older = replace(third, storage=replace(third.storage, columns=third.storage.columns[:-1]))
-    list(metastore.alter_partitions(database, "cow_upsert", [moved, older]))
+    metastore.alter_partitions(database, "cow_upsert", [moved, older])
     report = check_table(table, metastore, database)
     assert aspects(report) == {"partitions", "locations", "partition columns"}
     assert "no longer in the table: 1 partition (city=nowhere)" in str(report)
@@ -118,7 +118,7 @@ def test_a_partition_of_another_folder_of_the_table(golden: Path, metastore: Met
     table = HudiTable.open(str(golden / "0.15.0" / "cow_upsert" / "table"))
     sync_table(table, metastore, database)
     first, second, _ = metastore.partitions(database, "cow_upsert")
-    list(metastore.alter_partitions(database, "cow_upsert", [replace(first, storage=second.storage)]))
+    metastore.alter_partitions(database, "cow_upsert", [replace(first, storage=second.storage)])
     assert aspects(check_table(table, metastore, database)) == {"locations"}
     sync_table(table, metastore, database, full=True)
     (mended,) = metastore.partitions(database, "cow_upsert", ["city=" + first.values[0]])
@@ -143,7 +143,7 @@ def test_a_partition_that_hive_reads_otherwise(
     table = golden_copy("0.15.0", "cow_upsert")
     sync_table(table, metastore, database)
     first, second, third = metastore.partitions(database, "cow_upsert")
-    list(metastore.alter_partitions(database, "cow_upsert", [replace(first, storage=replace(first.storage, **damage))]))
+    metastore.alter_partitions(database, "cow_upsert", [replace(first, storage=replace(first.storage, **damage))])
     calls = metastore.calls
     report = check_table(table, metastore, database)
     assert metastore.calls - calls <= 4, "an entry twice, the partitions' names and the partitions, each once"

@@ -176,7 +176,7 @@ def test_cut_at_a_call(
         shutil.copytree(states[1], place)
         table = HudiTable.open(place)
         line.cut_at(call, after=after)
-        with Metastore.connect(line.uri, attempts=1, timeout_seconds=60) as client:
+        with Metastore.connect(line.uri, attempts=1, timeout=60) as client:
             try:
                 sync_table(table, client, database)
             except SyncError:

@@ -21,8 +21,7 @@ from skep_format.options import Options
 from skep_format.storage import LocalStorage
 from skep_format.timeline.instant import Action
 from skep_sync.feed import feed, receiver_of
-from skep_sync.feed.lines import CommitChanges
-from skep_sync.feed.receivers import FolderReceiver, HttpReceiver, KafkaReceiver
+from skep_sync.feed.receivers import CommitChanges, FolderReceiver, HttpReceiver, KafkaReceiver
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.transaction import Transaction
 from skep_table.table import HudiTable

@@ -13,7 +13,7 @@ import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ReadTimeoutError
 
-from skep_catalog.catalogs import catalog_at
+from skep_catalog.addresses import catalog_at
 from skep_catalog.entries import MARKER
 from skep_catalog.glue.client import GlueCatalog
 from skep_format.errors import OptionError, SyncError
@@ -92,7 +92,7 @@ class TestEntries:
         keys = ("PartitionKeys", "Parameters", "TableType")
         changed = {"Name": "t", "StorageDescriptor": storage, **{key: raw[key] for key in keys}}
         client.update_table(DatabaseName=database, TableInput=changed)
-        list(glue.drop_partitions(database, "t", ["day=2026-01-01"]))
+        glue.drop_partitions(database, "t", ["day=2026-01-01"])
         found = check_table(table, glue, database)
         assert {finding.aspect for finding in found.findings} == {"columns", "partitions"}
         report = sync_table(table, glue, database, full=True)

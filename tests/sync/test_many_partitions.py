@@ -46,7 +46,7 @@ def own_metastore(tmp_path: Path) -> Iterator[Metastore]:
     """One that goes with the test: to drop so many partitions from the suite's takes longer than to add them."""
     with (
         EmbeddedMetastore.start_or_join(tmp_path / "warehouse") as server,
-        Metastore.connect(server.uri, timeout_seconds=60) as client,
+        Metastore.connect(server.uri, timeout=60) as client,
     ):
         yield client
 

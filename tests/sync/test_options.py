@@ -172,7 +172,7 @@ class TestPartitions:
             replace(partition, parameters={**partition.parameters, "transient_lastDdlTime": "1", "mine": "kept"})
             for partition in metastore.partitions(database, "t")
         ]
-        list(metastore.alter_partitions(database, "t", old))
+        metastore.alter_partitions(database, "t", old)
         table = write("t", 3, day="2026-01-02")
         options = {"hoodie.meta.sync.touch.partitions.enabled": "true"}
         (step, _) = plan_sync(table, metastore, database, options=options).steps
@@ -193,8 +193,8 @@ class TestPartitions:
         table = numbered(tmp_path / "t", day, kind)
         sync_table(table, metastore, database)
         (partition,) = metastore.partitions(database, "t")
-        list(metastore.drop_partitions(database, "t", [f"day={day}"]))
-        list(metastore.add_partitions(database, "t", [renamed(partition, spelt)]))
+        metastore.drop_partitions(database, "t", [f"day={day}"])
+        metastore.add_partitions(database, "t", [renamed(partition, spelt)])
         assert not plan_sync(table, metastore, database, full=True)
 
     def test_a_folder_named_01_is_the_partition_1_that_hive_made(
@@ -209,8 +209,8 @@ class TestPartitions:
         sync_table(table, metastore, database)
         (partition,) = metastore.partitions(database, "t")
         assert partition.values == ("01",)
-        list(metastore.drop_partitions(database, "t", ["day=01"]))
-        list(metastore.add_partitions(database, "t", [renamed(partition, "1")]))
+        metastore.drop_partitions(database, "t", ["day=01"])
+        metastore.add_partitions(database, "t", [renamed(partition, "1")])
         table = numbered(tmp_path / "t", 0, pa.int64(), key=2)
         assert set(sync_table(table, metastore, database).counts) == {"tables altered"}
         assert metastore.partition_names(database, "t") == ["day=1"]
@@ -230,7 +230,7 @@ class TestPartitions:
         (partition, _) = metastore.partitions(database, "t")
         right = partition.storage.location
         elsewhere = replace(partition, storage=replace(partition.storage, location="file:///elsewhere/2026-01-01"))
-        list(metastore.alter_partitions(database, "t", [elsewhere]))
+        metastore.alter_partitions(database, "t", [elsewhere])
         table = write("t", 3)
         (move, _) = plan_sync(table, metastore, database).steps
         assert isinstance(move, MovePartitions)

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep_catalog.entities import Column, TableEntry
+from skep_catalog.entities import Column, TableEntry, values_of_name
 from skep_catalog.entries import wanted_entries
-from skep_catalog.partition_names import values_of_name
 from skep_format.escaping import escape
 from skep_format.schema.types import Field, IntType, LongType, Schema, StringType
 from skep_format.table_config import TableConfig

@@ -74,7 +74,7 @@ def test_repair_and_restore(golden: Path, tmp_path: Path, database: str, metasto
     place = [str(tmp_path / "table"), "-m", metastore.uri, "-d", database]
     assert run("sync", "apply", *place).exit_code == 0
     names = metastore.partition_names(database, "cow_upsert")
-    list(metastore.drop_partitions(database, "cow_upsert", names[:1]))
+    metastore.drop_partitions(database, "cow_upsert", names[:1])
     entry = metastore.table(database, "cow_upsert")
     fewer = replace(entry, storage=replace(entry.storage, columns=entry.storage.columns[:-1]))
     metastore.alter_table(database, "cow_upsert", fewer)

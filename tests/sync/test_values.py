@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep_catalog.partition_names import partition_name, values_of_name
+from skep_catalog.entities import partition_name, values_of_name
 from skep_format.errors import FormatError
 from skep_format.escaping import escape
 from skep_format.names import DEFAULT_PARTITION

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
-from skep_catalog.entities import Database, Partition, PartitionIndexes, TableEntry
+from skep_catalog.catalogs import EntryCatalog
+from skep_catalog.entities import Database, Partition, PartitionIndexes, TableEntry, partition_name, values_of_name
 from skep_catalog.glue import codec
 from skep_catalog.glue.settings import INDEX_FIELDS, GlueSettings
 from skep_catalog.lengths import GLUE_LENGTHS, Lengths
-from skep_catalog.partition_names import partition_name, values_of_name
+from skep_format.batching import pieces
 from skep_format.errors import (
     AuthenticationError,
     CatalogError,
@@ -31,9 +32,6 @@ from skep_format.errors import (
     UnsupportedError,
     needs,
 )
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -73,19 +71,19 @@ _INDEXED: Final = "partition_filtering.enabled"
 _INDEX: Final = "hudi_managed_"  # what names of indexes begin with, as those of Hudi's tool
 
 
-class GlueCatalog:
+class GlueCatalog(EntryCatalog):
     """A client of one catalog in one region. Threads may share it. See EntryCatalog for what each method does."""
 
     user: str | None = None
     """Glue has no callers by name: entries have the owner that others give them."""
     lengths: Lengths = GLUE_LENGTHS
     compares_columns = False
+    calls = 0
 
     def __init__(self, settings: GlueSettings) -> None:
         self._settings = settings
         self._guard = threading.Lock()
         self._client: Any = None
-        self.calls = 0
 
     @classmethod
     def connect(cls, uri: str, settings: Mapping[str, object] | None = None) -> GlueCatalog:
@@ -109,17 +107,10 @@ class GlueCatalog:
         return re.sub(r"^s3[an]://", "s3://", uri)
 
     def close(self) -> None:
-        """Closes the connections; a later call opens new ones."""
         with self._guard:
             client, self._client = self._client, None
         if client is not None:
             client.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # -- databases and tables
 
@@ -129,15 +120,9 @@ class GlueCatalog:
     def database(self, name: str) -> Database:
         return codec.database_of(self._call("get_database", name, Name=name.lower())["Database"])
 
-    def create_database(self, database: Database, *, if_not_exists: bool = False) -> bool:
+    def new_database(self, database: Database) -> None:
         tags = {"Tags": dict(self._settings.tags)} if self._settings.tags else {}
-        try:
-            self._call("create_database", database.name, DatabaseInput=codec.database_input(database), **tags)
-        except EntryExistsError:
-            if not if_not_exists:
-                raise
-            return False
-        return True
+        self._call("create_database", database.name, DatabaseInput=codec.database_input(database), **tags)
 
     def drop_database(self, name: str, *, cascade: bool = False) -> None:
         """Glue itself would drop the tables, too, and one by one after the call."""
@@ -158,15 +143,6 @@ class GlueCatalog:
 
     def table(self, database: str, name: str) -> TableEntry:
         return codec.table_of(self._table(database, name))
-
-    def find_table(self, database: str, name: str) -> TableEntry | None:
-        try:
-            return self.table(database, name)
-        except NoSuchTableError:
-            return None
-
-    def find_tables(self, database: str, names: Sequence[str]) -> dict[str, TableEntry | None]:
-        return {name: self.find_table(database, name) for name in names}
 
     def tables_of(self, database: str, names: Sequence[str] | None = None) -> Iterator[TableEntry]:
         if names is not None and len(names) < 2:
@@ -226,11 +202,8 @@ class GlueCatalog:
             **version,
         )
 
-    def drop_table(self, database: str, name: str, *, delete_data: bool = False) -> None:
-        full_name = f"{database}.{name}"
-        if delete_data:
-            raise self._lacks(full_name, "no deletion of a table's data", "delete its folder yourself")
-        self._call("delete_table", full_name, DatabaseName=database.lower(), Name=name.lower())
+    def drop_table(self, database: str, name: str) -> None:
+        self._call("delete_table", f"{database}.{name}", DatabaseName=database.lower(), Name=name.lower())
 
     # -- partitions
 
@@ -253,34 +226,28 @@ class GlueCatalog:
                 wanted = answer.get("UnprocessedKeys") or []
             return found
 
-        of = {"DatabaseName": database.lower(), "TableName": name.lower()}
-        for raws in _at_once(read, _batches(names, _READ), self._settings.reads_at_once):
+        of = _names(database, name)
+        for raws in _at_once(read, pieces(names, _READ), self._settings.reads_at_once):
             yield from map(codec.partition_of, raws)
 
-    def add_partitions(
-        self, database: str, name: str, partitions: Iterable[Partition], *, batch_size: int = _READ
-    ) -> Iterator[int]:
+    def add_partitions(self, database: str, name: str, partitions: Sequence[Partition]) -> None:
         def add(batch: Sequence[Partition]) -> dict[str, Any]:
             return {"PartitionInputList": [codec.partition_input(partition) for partition in batch]}
 
-        return self._change("batch_create_partition", database, name, list(partitions), add, _CREATED, batch_size)
+        self._change("batch_create_partition", database, name, partitions, add, _CREATED)
 
-    def alter_partitions(
-        self, database: str, name: str, partitions: Iterable[Partition], *, batch_size: int = _READ
-    ) -> Iterator[int]:
+    def alter_partitions(self, database: str, name: str, partitions: Sequence[Partition]) -> None:
         def alter(batch: Sequence[Partition]) -> dict[str, Any]:
             entries = ((list(partition.values), codec.partition_input(partition)) for partition in batch)
             return {"Entries": [{"PartitionValueList": old, "PartitionInput": new} for old, new in entries]}
 
-        return self._change("batch_update_partition", database, name, list(partitions), alter, _UPDATED, batch_size)
+        self._change("batch_update_partition", database, name, partitions, alter, _UPDATED)
 
-    def drop_partitions(
-        self, database: str, name: str, names: Sequence[str], *, batch_size: int = _READ
-    ) -> Iterator[int]:
+    def drop_partitions(self, database: str, name: str, names: Sequence[str]) -> None:
         def drop(batch: Sequence[str]) -> dict[str, Any]:
             return {"PartitionsToDelete": [{"Values": list(values_of_name(text))} for text in batch]}
 
-        return self._change("batch_delete_partition", database, name, names, drop, _DELETED, batch_size)
+        self._change("batch_delete_partition", database, name, names, drop, _DELETED)
 
     def lacking_indexes(self, table: TableEntry) -> PartitionIndexes | None:
         """Of those that the options name; of others those that Hudi's tool or skep made are dropped. OptionError for a
@@ -298,7 +265,7 @@ class GlueCatalog:
                     expected=keys,
                 )
         there: dict[str, tuple[str, ...]] = {}
-        of = {"DatabaseName": table.database.lower(), "TableName": table.name.lower()}
+        of = _names(table.database, table.name)
         with suppress(NoSuchTableError):  # it is about to be made
             found = self._all("get_partition_indexes", "PartitionIndexDescriptorList", table.full_name, **of)
             there = {raw["IndexName"]: tuple(key["Name"].lower() for key in raw["Keys"]) for raw in found}
@@ -307,7 +274,7 @@ class GlueCatalog:
         return PartitionIndexes(add, drop) if add or drop else None
 
     def change_indexes(self, table: TableEntry, changes: PartitionIndexes) -> None:
-        of = {"DatabaseName": table.database.lower(), "TableName": table.name.lower()}
+        of = _names(table.database, table.name)
         for name in changes.drop:
             self._call("delete_partition_index", table.full_name, **of, IndexName=name)
         for index in changes.add:
@@ -324,21 +291,15 @@ class GlueCatalog:
         items: Sequence[T],
         request: Callable[[Sequence[T]], dict[str, Any]],
         most: int,
-        batch_size: int,
-    ) -> Iterator[int]:
-        """Calls of at most `most` items; yields how many were sent after each batch."""
-        of = {"DatabaseName": database.lower(), "TableName": name.lower()}
+    ) -> None:
+        """Calls of at most `most` items."""
+        of = _names(database, name)
 
         def send(part: Sequence[T]) -> None:
             answer = self._call(call, f"{database}.{name}", **of, **request(part))
             self._check_parts(call, f"{database}.{name}", answer.get("Errors") or ())
 
-        sent = 0
-        for batch in _batches(items, batch_size):
-            for _ in _at_once(send, _batches(batch, most), self._settings.changes_at_once):
-                pass
-            sent += len(batch)
-            yield sent
+        list(_at_once(send, pieces(items, most), self._settings.changes_at_once))
 
     def _check_parts(self, call: str, of: str, errors: Sequence[Mapping[str, Any]]) -> None:
         """An error that names the partitions that were not changed."""
@@ -363,8 +324,7 @@ class GlueCatalog:
 
     def _partitions(self, database: str, name: str, *, columns: bool) -> list[dict[str, Any]]:
         """All of them, each segment of Glue's by one thread."""
-        request = {"DatabaseName": database.lower(), "TableName": name.lower(), "ExcludeColumnSchema": not columns}
-        request["MaxResults"] = _READ
+        request = {**_names(database, name), "ExcludeColumnSchema": not columns, "MaxResults": _READ}
         total, of = self._settings.segments, f"{database}.{name}"
 
         def read(number: int) -> list[dict[str, Any]]:
@@ -505,12 +465,12 @@ def _descriptions() -> Any:
     return create_loader()
 
 
+def _names(database: str, table: str) -> dict[str, str]:
+    return {"DatabaseName": database.lower(), "TableName": table.lower()}
+
+
 def _subject(of: str | None) -> str:
     return f"table {of}: " if of else ""
-
-
-def _batches(items: Sequence[T], size: int) -> list[Sequence[T]]:
-    return [items[start : start + size] for start in range(0, len(items), size)]
 
 
 def _at_once(work: Callable[[T], R], items: Sequence[T], most: int) -> Iterator[R]:

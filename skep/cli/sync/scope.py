@@ -117,7 +117,7 @@ class EntryScope(SyncScope):
     @contextmanager
     def one(self, table: str) -> Iterator[SyncTable]:
         """The table at a path or of a metastore entry, the entry to sync it to, and the targets."""
-        from skep_catalog.catalogs import is_of_glue
+        from skep_catalog.addresses import is_of_glue
         from skep_sync.following.watch import table_of_view
         from skep_sync.options import DATABASE, TABLE
         from skep_sync.targets import in_names_of_glue
@@ -147,7 +147,7 @@ def _check(flags: dict[str, str]) -> None:
 
 
 def _chosen(main: EntryCatalog, options: Options, name: str | None) -> tuple[Target, ...]:
-    from skep_catalog.catalogs import is_of_glue
+    from skep_catalog.addresses import is_of_glue
     from skep_sync.options import SyncOptions
     from skep_sync.targets import targets_of
 

@@ -7,7 +7,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_catalog.partition_names import partition_name
+from skep_catalog.entities import partition_name
 from skep_format.errors import FormatError, NoSuchTableError, SkepError
 from skep_sql.parsing.statements import Describe, DescribeQuery, Show, Statement
 from skep_sql.protocols import TableCatalog

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -147,8 +147,3 @@ def _unread(listed: Iterable[FileStatus], before: int, remembered: Remembered, r
 def _is_hidden(path: str) -> bool:
     """Hudi reads nothing whose name, or whose folder's, begins with a dot or underscore."""
     return any(part[0] in "._" for part in path.split("/") if part)
-
-
-def state_of(remembered: Remembered, rule: FileRule) -> Mapping[str, str]:
-    """What a commit states beside the checkpoint."""
-    return {STATE_KEY: remembered.text()} if rule.remembered else {}

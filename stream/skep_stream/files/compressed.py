@@ -12,16 +12,11 @@ import pyarrow as pa
 
 from skep_format.errors import CorruptFileError, UnsupportedError
 
-
-def _zstandard(data: bytes) -> bytes:
-    return pa.CompressedInputStream(pa.BufferReader(data), "zstd").read()
-
-
 _CODECS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
     ".gz": gzip.decompress,
     ".bz2": bz2.decompress,
     ".deflate": zlib.decompress,
-    ".zst": _zstandard,
+    ".zst": lambda data: pa.CompressedInputStream(pa.BufferReader(data), "zstd").read(),
 }
 _NOT_BUILT: Final = (".lz4", ".snappy", ".lzo")  # Hadoop's own framing
 

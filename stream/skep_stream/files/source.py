@@ -19,23 +19,11 @@ from skep_format.rowfiles.rejected import Rejected
 from skep_format.rowfiles.typed_rows import typed_rows
 from skep_format.schema.types import Schema
 from skep_format.storage import FileStatus, Storage, open_storage
-from skep_stream.files.choice import STATE_KEY, ChosenFiles, FileRule, Remembered, checkpoint_of, choose, state_of
+from skep_stream import options as keys
+from skep_stream.files.choice import STATE_KEY, ChosenFiles, FileRule, Remembered, checkpoint_of, choose
 from skep_stream.files.compressed import plain
 from skep_stream.files.csv_options import csv_form
-from skep_stream.options import (
-    CURRENT_DATE,
-    DATE_DEPTH,
-    DATE_FORMAT,
-    ERROR_TABLE,
-    LOOKBACK_DAYS,
-    OVERSIZED,
-    REMEMBERED,
-    ROOT,
-    SELECTOR,
-    SKIP_INVALID_JSON,
-    SOURCE_SCHEMA_FILE,
-    unknown_class,
-)
+from skep_stream.options import rejected_of, unknown_class
 from skep_stream.protocols import SINCE, Batch, Position, StreamContext
 from skep_stream.united import united
 from skep_table.events import Events
@@ -70,7 +58,7 @@ class FileSource:
         chosen = self._chosen(last, limit)
         self._warn(chosen, limit)
         frame = self._rows(chosen.files) if chosen.files else None
-        state = state_of(chosen.remembered, self.rule)
+        state = {STATE_KEY: chosen.remembered.text()} if self.rule.remembered else {}
         return Batch(frame, str(chosen.checkpoint), state, chosen.late, self.rejected.taken())
 
     def _rows(self, files: Sequence[FileStatus]) -> pa.Table:
@@ -137,30 +125,27 @@ def _pattern(text: str) -> str:
     for java, python in _PARTS.items():
         found = found.replace(java, python)
     if set(found.replace("%Y", "").replace("%m", "").replace("%d", "")) & set("yMdHhmsSEDuwWGaz"):
-        raise OptionError(
-            f"{DATE_FORMAT.key}={text} has parts beside {', '.join(_PARTS)}", option=DATE_FORMAT.key, found=text
-        )
+        key = keys.DATE_FORMAT.key
+        raise OptionError(f"{key}={text} has parts beside {', '.join(_PARTS)}", option=key, found=text)
     return found
 
 
 def _listing(options: Options) -> Listing:
-    name = options.value(SELECTOR).rpartition(".")[2]
+    name = options.value(keys.SELECTOR).rpartition(".")[2]
     if name in ("", "DFSPathSelector"):
         return _list_all
     if name != "DatePartitionPathSelector":
-        raise unknown_class(SELECTOR, options, "DFSPathSelector", "DatePartitionPathSelector")
-    current = options.value(CURRENT_DATE)
+        raise unknown_class(keys.SELECTOR, options, "DFSPathSelector", "DatePartitionPathSelector")
+    current = options.value(keys.CURRENT_DATE)
     today = date.fromisoformat(current) if current else datetime.now(timezone.utc).date()
-    first = today - timedelta(days=options.value(LOOKBACK_DAYS))
-    return partial(_list_dates, _pattern(options.value(DATE_FORMAT)), options.value(DATE_DEPTH), first)
+    first = today - timedelta(days=options.value(keys.LOOKBACK_DAYS))
+    return partial(_list_dates, _pattern(options.value(keys.DATE_FORMAT)), options.value(keys.DATE_DEPTH), first)
 
 
 def _source(context: StreamContext, reader: Callable[[], Reader]) -> FileSource:
     options = context.options
-    root = options.value(ROOT)
-    if not root:
-        raise OptionError(f"a file source needs {ROOT.key}", option=ROOT.key)
-    rule = FileRule(0, options.value(REMEMBERED), options.value(OVERSIZED))
+    root = options.needed(keys.ROOT, "a file source needs")
+    rule = FileRule(0, options.value(keys.REMEMBERED), options.value(keys.OVERSIZED))
     return FileSource(open_storage(root, options), reader, rule, _listing(options), events=context.events)
 
 
@@ -177,31 +162,29 @@ def json_source(context: StreamContext) -> FileSource:
             return found
         raise OptionError(
             "JSON is read by a schema: please provide a schema provider",
-            hint=f"--schemaprovider-class FilebasedSchemaProvider, with {SOURCE_SCHEMA_FILE.key}",
+            hint=f"--schemaprovider-class FilebasedSchemaProvider, with {keys.SOURCE_SCHEMA_FILE.key}",
             option="--schemaprovider-class",
         )
 
     schema()
-    rejected = Rejected()
-    kept = rejected if context.options.value(SKIP_INVALID_JSON) or context.options.value(ERROR_TABLE) else None
+    rejected = rejected_of(context.options, keys.SKIP_INVALID_JSON)
 
     def reader() -> Reader:
         found = schema()
-        return lambda name, data: json_rows(name, plain(name, data), found, kept)
+        return lambda name, data: json_rows(name, plain(name, data), found, rejected)
 
-    return replace(_source(context, reader), rejected=rejected)
+    return replace(_source(context, reader), rejected=rejected or Rejected())
 
 
 def csv_source(context: StreamContext) -> FileSource:
     """CsvDFSSource."""
-    form, rejected = csv_form(context.options), Rejected()
-    kept = rejected if context.options.value(ERROR_TABLE) else None
+    form, rejected = csv_form(context.options), rejected_of(context.options)
 
     def reader() -> Reader:
         found = _schema(context)
-        return lambda name, data: csv_rows(name, plain(name, data), found, form, kept)
+        return lambda name, data: csv_rows(name, plain(name, data), found, form, rejected)
 
-    return replace(_source(context, reader), rejected=rejected)
+    return replace(_source(context, reader), rejected=rejected or Rejected())
 
 
 def _typed_source(format: str, context: StreamContext) -> FileSource:

@@ -40,10 +40,6 @@ class Values:
         numbers[has_header] = np.where(self.data[at] == 0, found, -1)
         return numbers
 
-    def text(self, row: int) -> str:
-        """A message for an error table."""
-        return self.data[self.starts[row] : self.ends[row]].tobytes().decode("utf-8", "replace")
-
     def without_headers(self) -> pa.Array:
         """The records alone. All messages must have a header."""
         kept = np.ones(len(self.data), np.bool_)

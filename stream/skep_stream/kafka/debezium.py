@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
@@ -41,30 +40,28 @@ _SEQUENCE: Final = "_event_seq"
 """Of MySQL: the number of its log file and the position there, by which its payload class compares."""
 
 
-@dataclass(frozen=True, slots=True)
-class Flattened:
-    """Envelopes as rows: what a row is after a change, and was before a delete, behind columns of the event."""
-
-    envelopes: Decode
-    columns: Mapping[str, str]
-    rejected: Rejected | None = None
-
-    def __call__(self, topic: str, batch: pa.RecordBatch) -> tuple[pa.Table, pa.RecordBatch]:
-        """The rows, and their messages. InputError for messages that are no changes of rows."""
-        rows, kept = self.envelopes(topic, batch)
-        if not rows.num_rows:
-            return rows.select([]), kept
-        operations = _member(rows, "op").combine_chunks()
-        fits = pc.fill_null(pc.is_in(operations, value_set=pa.array(_OF_ROWS, operations.type)), False)
-        self._refuse(kept.filter(pc.invert(fits)), operations.filter(pc.invert(fits)), topic)
-        return flattened(rows.filter(fits), self.columns), kept.filter(fits)
-
-    def _refuse(self, refused: pa.RecordBatch, operations: pa.Array, topic: str) -> None:
-        for place, operation in zip(places(topic, refused), operations.to_pylist(), strict=True):
-            why = f"operation {operation!r} of Debezium is no change of a row"
-            if self.rejected is None:
-                raise InputError(f"{place}: {why}", path=place.source, line=place.number, found=operation)
-            self.rejected.add(place.source, place.number, "", why)
+def changed_rows(
+    topic: str,
+    batch: pa.RecordBatch,
+    *,
+    envelopes: Decode,
+    columns: Mapping[str, str],
+    rejected: Rejected | None,
+) -> tuple[pa.Table, pa.RecordBatch]:
+    """Envelopes as rows, and their messages: what a row is after a change, and was before a delete, behind columns of
+    the event. InputError for messages that are no changes of rows."""
+    rows, kept = envelopes(topic, batch)
+    if not rows.num_rows:
+        return rows.select([]), kept
+    operations = _member(rows, "op").combine_chunks()
+    fits = pc.fill_null(pc.is_in(operations, value_set=pa.array(_OF_ROWS, operations.type)), False)
+    others = pc.invert(fits)
+    for place, operation in zip(places(topic, kept.filter(others)), operations.filter(others).to_pylist(), strict=True):
+        why = f"operation {operation!r} of Debezium is no change of a row"
+        if rejected is None:
+            raise InputError(f"{place}: {why}", path=place.source, line=place.number, found=operation)
+        rejected.add(place.source, place.number, "", why)
+    return flattened(rows.filter(fits), columns), kept.filter(fits)
 
 
 def flattened(rows: pa.Table, columns: Mapping[str, str]) -> pa.Table:

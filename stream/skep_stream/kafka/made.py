@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Final
 
 from skep_format.avro.types import parse_record
@@ -13,34 +13,18 @@ from skep_format.options import Options
 from skep_format.rowfiles.rejected import Rejected
 from skep_format.schema.avro import parse_avro, to_avro
 from skep_format.schema.types import Schema
-from skep_stream.kafka.avro_messages import AvroMessages, Confluent
+from skep_stream.kafka import options as keys
+from skep_stream.kafka.avro_messages import avro_messages
 from skep_stream.kafka.client import Topic
-from skep_stream.kafka.debezium import MYSQL, POSTGRES, Flattened
+from skep_stream.kafka.debezium import MYSQL, POSTGRES, changed_rows
 from skep_stream.kafka.json_messages import json_messages, json_schema_messages
-from skep_stream.kafka.options import (
-    APPEND_OFFSETS,
-    CHECKPOINT_TYPE,
-    COMMIT_OFFSETS,
-    DESERIALIZER,
-    DESERIALIZER_SCHEMA,
-    ENVELOPE,
-    FAIL_ON_LOSS,
-    JSON_DESERIALIZER,
-    LEAST_PARTS,
-    MOST_EVENTS,
-    PROTO_DESERIALIZER,
-    START,
-    TIMEOUT,
-    TOPIC,
-    TOPIC_ID,
-)
 from skep_stream.kafka.properties import client_properties
-from skep_stream.kafka.proto_messages import OfRegistry, OneType, ProtoMessages
+from skep_stream.kafka.proto_messages import TypeOf, one_type, proto_messages
 from skep_stream.kafka.source import Decode, KafkaSource, OffsetRule
-from skep_stream.options import ERROR_TABLE, SKIP_INVALID_JSON, unknown_class
-from skep_stream.proto.columns import Shape, message_rows
+from skep_stream.options import SKIP_INVALID_JSON, rejected_of, unknown_class
+from skep_stream.proto.columns import MessageRows, Shape, message_rows
 from skep_stream.proto.options import DESCRIPTORS
-from skep_stream.proto.registered import RegisteredTypes
+from skep_stream.proto.registered import registered_types
 from skep_stream.proto.types import indexes_of, message_of_file
 from skep_stream.protocols import SchemaProvider, StreamContext
 from skep_stream.schemas.registry import registry_of
@@ -51,79 +35,70 @@ _OF_JSON: Final = {"StringDeserializer": json_messages, "KafkaJsonSchemaDeserial
 def json_source(context: StreamContext) -> KafkaSource:
     """JsonKafkaSource: objects of JSON, read by the schema of a provider. OptionError without one."""
     schemas = _provided(context, "JSON is read by a schema")
-    options = context.options
-    rejected = Rejected()
-    kept = rejected if options.value(SKIP_INVALID_JSON) or options.value(ERROR_TABLE) else None
-    return source_of(context, _json_decoder(schemas, options, kept), rejected)
+    rejected = rejected_of(context.options, SKIP_INVALID_JSON)
+    return source_of(context, _json_decoder(schemas, context.options, rejected), rejected)
 
 
 def _json_decoder(schemas: SchemaProvider, options: Options, rejected: Rejected | None) -> Callable[[], Decode]:
-    enveloped = options.value(ENVELOPE)
-    read = _OF_JSON.get(options.value(JSON_DESERIALIZER).rpartition(".")[2])
+    enveloped = options.value(keys.ENVELOPE)
+    read = _OF_JSON.get(options.value(keys.JSON_DESERIALIZER).rpartition(".")[2])
     if read is None:
-        raise unknown_class(JSON_DESERIALIZER, options, *_OF_JSON)
+        raise unknown_class(keys.JSON_DESERIALIZER, options, *_OF_JSON)
     return lambda: partial(read, schema=_source_schema(schemas), rejected=rejected, enveloped=enveloped)
 
 
 def avro_source(context: StreamContext) -> KafkaSource:
     """AvroKafkaSource, by the class of its deserializer. OptionError for one that is not known."""
-    rejected = Rejected()
-    decoder = avro_decoder(context, rejected if context.options.value(ERROR_TABLE) else None)
-    return source_of(context, decoder, rejected)
+    rejected = rejected_of(context.options)
+    return source_of(context, avro_decoder(context, rejected), rejected)
 
 
 def proto_source(context: StreamContext) -> KafkaSource:
     """ProtoKafkaSource, by the class of its deserializer. OptionError for one that is not known."""
-    options = context.options
-    rejected = Rejected()
-    kept = rejected if options.value(ERROR_TABLE) else None
-    types = _proto_types(options)
-    return source_of(context, lambda: ProtoMessages(types, _maybe(context.schemas), kept), rejected)
+    types, rejected = _proto_types(context.options), rejected_of(context.options)
+    read = partial(proto_messages, types=types, rejected=rejected)
+    return source_of(context, lambda: partial(read, target=_maybe(context.schemas)), rejected)
 
 
-def _proto_types(options: Options) -> OneType | OfRegistry:
+def _proto_types(options: Options) -> TypeOf | MessageRows:
     """A file of descriptors counts over a registry: it may have schemas as text only."""
-    shape, found = Shape.of(options), options.value(PROTO_DESERIALIZER)
+    shape, found = options.read(Shape), options.value(keys.PROTO_DESERIALIZER)
     match found.rpartition(".")[2]:
         case "ByteArrayDeserializer":
-            return OneType(message_rows(message_of_file(options), shape))
+            return message_rows(message_of_file(options), shape)
         case "KafkaProtobufDeserializer" if options.value(DESCRIPTORS):
             message = message_of_file(options)
-            return OneType(message_rows(message, shape), indexes_of(message))
+            return one_type(message_rows(message, shape), indexes_of(message))
         case "KafkaProtobufDeserializer":
-            return OfRegistry(RegisteredTypes(registry_of(options)), shape)
-    raise unknown_class(PROTO_DESERIALIZER, options, "ByteArrayDeserializer", "KafkaProtobufDeserializer")
-
-
-def mysql_source(context: StreamContext) -> KafkaSource:
-    """MysqlDebeziumSource: messages of Debezium's connector for MySQL."""
-    return _changes(context, MYSQL)
-
-
-def postgres_source(context: StreamContext) -> KafkaSource:
-    """PostgresDebeziumSource: messages of Debezium's connector for PostgreSQL."""
-    return _changes(context, POSTGRES)
+            found_by = registered_types(registry_of(options))
+            return cache(lambda number, indexes: message_rows(found_by(number, indexes), shape))
+    raise unknown_class(keys.PROTO_DESERIALIZER, options, "ByteArrayDeserializer", "KafkaProtobufDeserializer")
 
 
 def _changes(context: StreamContext, columns: Mapping[str, str]) -> KafkaSource:
-    rejected = Rejected()
-    kept = rejected if context.options.value(ERROR_TABLE) else None
+    rejected = rejected_of(context.options)
     envelopes: Callable[[], Decode]
-    if context.options.value(DESERIALIZER).rpartition(".")[2] == "StringDeserializer":
+    if context.options.value(keys.DESERIALIZER).rpartition(".")[2] == "StringDeserializer":
         schemas = _provided(context, "changes as JSON are read by the schema of their envelopes")
-        envelopes = _json_decoder(schemas, context.options, kept)
+        envelopes = _json_decoder(schemas, context.options, rejected)
     else:
-        envelopes = avro_decoder(context, kept)
-    made = source_of(context, lambda: Flattened(envelopes(), columns, kept), rejected)
+        envelopes = avro_decoder(context, rejected)
+    read = partial(changed_rows, columns=columns, rejected=rejected)
+    made = source_of(context, lambda: partial(read, envelopes=envelopes()), rejected)
     return replace(made, flattens=True)
 
 
-def avro_decoder(context: StreamContext, rejected: Rejected | None) -> Callable[[], AvroMessages]:
+mysql_source = partial(_changes, columns=MYSQL)
+postgres_source = partial(_changes, columns=POSTGRES)
+"""MysqlDebeziumSource and PostgresDebeziumSource: messages of Debezium's connectors."""
+
+
+def avro_decoder(context: StreamContext, rejected: Rejected | None) -> Callable[[], Decode]:
     """How the Avro messages of a round are read. OptionError for settings that can't be used."""
     options, schemas = context.options, context.schemas
-    own = options.value(DESERIALIZER_SCHEMA)
+    own = options.value(keys.DESERIALIZER_SCHEMA)
     reader: Callable[[], Schema | None]
-    match options.value(DESERIALIZER).rpartition(".")[2]:
+    match options.value(keys.DESERIALIZER).rpartition(".")[2]:
         case "KafkaAvroDeserializer":
             reader = partial(_maybe, schemas)
         case "KafkaAvroSchemaDeserializer" if own:
@@ -135,41 +110,35 @@ def avro_decoder(context: StreamContext, rejected: Rejected | None) -> Callable[
             provider = _provided(context, "plain Avro is read by a schema")
             return lambda: _plain(_source_schema(provider), rejected)
         case _:
-            raise unknown_class(
-                DESERIALIZER, options, "KafkaAvroDeserializer", "KafkaAvroSchemaDeserializer", "ByteArrayDeserializer"
-            )
-    writers = Confluent(registry_of(options))
-    return lambda: AvroMessages(writers, reader(), rejected)
+            known = ("KafkaAvroDeserializer", "KafkaAvroSchemaDeserializer", "ByteArrayDeserializer")
+            raise unknown_class(keys.DESERIALIZER, options, *known)
+    registry = registry_of(options)
+    # Schemas of ids never change: each is read once.
+    writers = cache(lambda number: parse_record(registry.schema(number)))
+    return lambda: partial(avro_messages, writers=writers, target=reader(), rejected=rejected)
 
 
-def _plain(schema: Schema, rejected: Rejected | None) -> AvroMessages:
-    return AvroMessages(parse_record(to_avro(schema)), schema, rejected)
+def _plain(schema: Schema, rejected: Rejected | None) -> Decode:
+    return partial(avro_messages, writers=parse_record(to_avro(schema)), target=schema, rejected=rejected)
 
 
-def source_of(context: StreamContext, decoder: Callable[[], Decode], rejected: Rejected) -> KafkaSource:
+def source_of(context: StreamContext, decoder: Callable[[], Decode], rejected: Rejected | None) -> KafkaSource:
     """The source of a topic. OptionError where it is not named."""
     options = context.options
-    for known in (TOPIC.key, "bootstrap.servers"):
+    for known in (keys.TOPIC.key, "bootstrap.servers"):
         if not options.get(known):
             raise OptionError(f"a Kafka source needs {known}", option=known)
-    topic = Topic(options.value(TOPIC), client_properties(options), float(options.value(TIMEOUT)))
-    rule = OffsetRule(
-        options.value(START),
-        options.value(CHECKPOINT_TYPE),
-        options.value(FAIL_ON_LOSS),
-        options.value(MOST_EVENTS),
-        options.value(LEAST_PARTS),
-        options.value(TOPIC_ID),
-    )
-    if options.value(COMMIT_OFFSETS) and not options.get("group.id"):
-        raise OptionError(f"{COMMIT_OFFSETS.key} needs group.id", option="group.id")
+    topic = Topic(options.value(keys.TOPIC), client_properties(options), float(options.value(keys.TIMEOUT)))
+    rule = options.read(OffsetRule)
+    if options.value(keys.COMMIT_OFFSETS) and not options.get("group.id"):
+        raise OptionError(f"{keys.COMMIT_OFFSETS.key} needs group.id", option="group.id")
     return KafkaSource(
         topic,
         decoder,
         rule,
-        rejected,
-        appends=options.value(APPEND_OFFSETS),
-        commits=options.value(COMMIT_OFFSETS),
+        rejected or Rejected(),
+        appends=options.value(keys.APPEND_OFFSETS),
+        commits=options.value(keys.COMMIT_OFFSETS),
         events=context.events,
     )
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from skep_format.errors import InputError, SkepError
+from skep_format.rowfiles.rejected import Rejected
+from skep_format.schema.types import Field, IntType, LongType, Schema, StringType
 
 SCHEMA: Final = pa.schema(
     [
@@ -19,7 +23,11 @@ SCHEMA: Final = pa.schema(
     ]
 )
 OFFSET, PARTITION, TIME, KEY = (f"_hoodie_kafka_source_{name}" for name in ("offset", "partition", "timestamp", "key"))
-"""The columns that Hudi appends, all of which may be null here."""
+"""The columns that Hudi appends, all of which may be null here: tables get them later, too."""
+_APPENDED: Final = tuple(
+    Field(name, kind, nullable=True, default=None)
+    for name, kind in ((OFFSET, LongType()), (PARTITION, IntType()), (TIME, LongType()), (KEY, StringType()))
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +106,16 @@ def place_of(topic: str, batch: pa.RecordBatch) -> Callable[[int], MessagePlace]
     return lambda row: MessagePlace(topic, partitions[row].as_py(), offsets[row].as_py())
 
 
+def refuse(
+    topic: str, batch: pa.RecordBatch, why: str, rejected: Rejected | None, cause: SkepError | None = None
+) -> None:
+    """Leaves messages out that can't be read. Without `rejected`, InputError for the first of them."""
+    for place, value in zip(places(topic, batch), batch.column("value").to_pylist(), strict=True):
+        if rejected is None:
+            raise InputError(f"{place}: {why}", path=place.source, line=place.number) from cause
+        rejected.add(place.source, place.number, value.decode("utf-8", "replace"), why)
+
+
 def appended(rows: pa.Table, batch: pa.RecordBatch) -> pa.Table:
     """Rows with the offset, partition, time and key of their messages, which are the rows of `batch`."""
     key = _as_texts(batch.column("key"))
@@ -108,6 +126,14 @@ def appended(rows: pa.Table, batch: pa.RecordBatch) -> pa.Table:
     ):
         rows = rows.append_column(name, column)
     return rows
+
+
+def with_appended(schema: Schema | None) -> Schema | None:
+    """Columns of rows, and those of their messages."""
+    if schema is None:
+        return None
+    known = {field.name for field in schema.fields}
+    return replace(schema, fields=(*schema.fields, *(each for each in _APPENDED if each.name not in known)))
 
 
 def _as_texts(keys: pa.Array) -> pa.Array:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from skep_format.errors import SchemaError
 from skep_format.rowfiles.rejected import Rejected
 from skep_format.schema.types import Schema
-from skep_stream.kafka.confluent import HEADER, NO_HEADER, Rows
-from skep_stream.kafka.parts import Parts, Read
-from skep_stream.proto.columns import MessageRows, Shape, message_rows
-from skep_stream.proto.registered import RegisteredTypes
+from skep_stream.kafka.confluent import HEADER, Rows
+from skep_stream.kafka.parts import MessagePart, Parts
+from skep_stream.proto.columns import MessageRows
 
 Indexes = tuple[int, ...]
 _FIRST: Final[Indexes] = (0,)
@@ -23,84 +23,53 @@ _NO_INDEXES: Final = "not a message of Confluent's: the place of its type in the
 _MOST_BYTES: Final = 10  # of a number
 
 
-@dataclass(frozen=True, slots=True)
-class OneType:
-    """All messages are of one type. With `indexes`, its place, they are in Confluent's form; ids are passed over."""
+TypeOf = Callable[[int, Indexes], MessageRows]
+"""The type of messages, by the id of its file and its place there. SchemaError for none."""
 
-    rows: MessageRows
-    indexes: Indexes | None = None
 
-    @property
-    def framed(self) -> bool:
-        """Whether messages are in Confluent's form."""
-        return self.indexes is not None
+def one_type(rows: MessageRows, place: Indexes) -> TypeOf:
+    """All messages are of the type at one place; ids are passed over."""
 
-    def rows_of(self, _number: int, indexes: Indexes) -> MessageRows:
-        """SchemaError for messages of another type."""
-        if self.indexes is not None and indexes != self.indexes:
-            found, expected = (".".join(map(str, each)) for each in (indexes, self.indexes))
-            name = self.rows.schema.name
-            why = f"this is message {found} of its schema, not {name}, which is {expected}"
+    def type_of(_number: int, indexes: Indexes) -> MessageRows:
+        if indexes != place:
+            found, expected = (".".join(map(str, each)) for each in (indexes, place))
+            why = f"this is message {found} of its schema, not {rows.schema.name}, which is {expected}"
             raise SchemaError(why, found=found, expected=expected)
-        return self.rows
+        return rows
+
+    return type_of
 
 
-@dataclass(frozen=True, slots=True)
-class OfRegistry:
-    """The types of messages by the ids of schemas and the places in them."""
+def proto_messages(
+    topic: str,
+    batch: pa.RecordBatch,
+    *,
+    types: TypeOf | MessageRows,
+    target: Schema | None,
+    rejected: Rejected | None,
+) -> tuple[pa.Table, pa.RecordBatch]:
+    """The rows, of `target` or of the columns of their types, and their messages: plain ones of one type, or in
+    Confluent's form by the types of their ids and places.
 
-    types: RegisteredTypes
-    shape: Shape
-    framed: bool = True
-    _known: dict[tuple[int, Indexes], MessageRows] = field(default_factory=dict, compare=False, repr=False)
-
-    def rows_of(self, number: int, indexes: Indexes) -> MessageRows:
-        """SchemaError for an id that the registry does not have, and for a schema that is not Protobuf's."""
-        if (number, indexes) not in self._known:
-            self._known[number, indexes] = message_rows(self.types.message(number, indexes), self.shape)
-        return self._known[number, indexes]
-
-
-@dataclass(frozen=True, slots=True)
-class ProtoMessages:
-    """How messages are read, as rows of `target` or of the columns of their types."""
-
-    types: OneType | OfRegistry
-    target: Schema | None
-    rejected: Rejected | None = None
-
-    def __call__(self, topic: str, batch: pa.RecordBatch) -> tuple[pa.Table, pa.RecordBatch]:
-        """The rows, and their messages.
-
-        InputError names topic, partition and offset of a message that can't be read; with `rejected` it is left out.
-        """
-        parts = Parts.of(topic, batch, self.rejected)
-        return parts.rows(self._by_type(parts), self.target)
-
-    def _by_type(self, parts: Parts) -> Iterator[tuple[Read, Rows]]:
-        if not self.types.framed:
-            yield _reader(self.types.rows_of(0, ()), parts, 0), np.arange(len(parts.values.starts))
-            return
-        numbers = parts.values.schema_ids()
-        parts.refuse(np.flatnonzero(numbers < 0), NO_HEADER)
-        for number in np.unique(numbers[numbers >= 0]).tolist():
-            for indexes, header, rows in _by_indexes(parts, np.flatnonzero(numbers == number)):
-                try:
-                    found = self.types.rows_of(number, indexes)
-                except SchemaError as error:
-                    parts.refuse(rows, error.message, error)
-                else:
-                    yield _reader(found, parts, header), rows
+    InputError names topic, partition and offset of a message that can't be read; with `rejected` it is left out.
+    """
+    parts = Parts.of(topic, batch, rejected)
+    if isinstance(types, MessageRows):
+        return parts.rows([MessagePart(partial(_records, types), 0, parts.every)], target)
+    return parts.rows(_by_type(parts, types), target)
 
 
-def _reader(found: MessageRows, parts: Parts, header: int) -> Read:
-    values, data = parts.values, parts.values.data.data  # a view of the bytes of all messages
+def _by_type(parts: Parts, types: TypeOf) -> Iterator[MessagePart]:
+    for number, same in parts.by_id():
+        for indexes, header, rows in _by_indexes(parts, same):
+            found = parts.fitting(rows, partial(types, number, indexes))
+            if found is not None:
+                yield MessagePart(partial(_records, found), header, rows)
 
-    def read(rows: Rows) -> pa.RecordBatch:
-        starts, ends = (values.starts[rows] + header).tolist(), values.ends[rows].tolist()
-        return found([data[start:end] for start, end in zip(starts, ends, strict=True)])
 
-    return read
+def _records(found: MessageRows, data: npt.NDArray[np.uint8], starts: Rows, ends: Rows) -> pa.RecordBatch:
+    view = data.data  # of the bytes of all messages
+    return found([view[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)])
 
 
 def _by_indexes(parts: Parts, rows: Rows) -> Iterator[tuple[Indexes, int, Rows]]:

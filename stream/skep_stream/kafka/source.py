@@ -12,14 +12,15 @@ from typing import Final
 import pyarrow as pa
 
 from skep_format.errors import DataLossError, InputError
+from skep_format.options import of_option
 from skep_format.rowfiles.rejected import Rejected
 from skep_stream.checkpoints import STATE_PREFIX
 from skep_stream.kafka import messages, offsets
+from skep_stream.kafka import options as keys
 from skep_stream.kafka.client import Topic
 from skep_stream.kafka.offsets import Log, OffsetRange, Offsets
-from skep_stream.kafka.options import FAIL_ON_LOSS, CheckpointType, Start
-from skep_stream.kafka.shape import OfTarget, WithOffsets
-from skep_stream.protocols import SINCE, Batch, Position, SchemaProvider
+from skep_stream.kafka.options import CheckpointType, Start
+from skep_stream.protocols import SINCE, Batch, Position, ReadSchemas, SchemaProvider
 from skep_stream.rounds import UNLIMITED
 from skep_stream.united import united
 from skep_table.events import Events
@@ -29,7 +30,6 @@ log = logging.getLogger("skep.stream.kafka")
 Decode = Callable[[str, pa.RecordBatch], tuple[pa.Table, pa.RecordBatch]]
 """Messages of a topic to rows, and the messages that they are of."""
 ID_KEY: Final = f"{STATE_PREFIX}kafka.topic"
-_DIGITS_OF_SECONDS, _DIGITS_OF_MILLISECONDS = 10, 13
 
 
 class DataLossWarning(UserWarning):
@@ -40,12 +40,12 @@ class DataLossWarning(UserWarning):
 class OffsetRule:
     """How offsets are chosen."""
 
-    start: Start = Start.LATEST
-    checkpoint: CheckpointType = CheckpointType.STRING
-    fails_on_loss: bool = True
-    most: int = 5_000_000
-    least_parts: int = 0
-    by_id: bool = True
+    start: Start = of_option(keys.START)
+    checkpoint: CheckpointType = of_option(keys.CHECKPOINT_TYPE)
+    fails_on_loss: bool = of_option(keys.FAIL_ON_LOSS)
+    most: int = of_option(keys.MOST_EVENTS)
+    least_parts: int = of_option(keys.LEAST_PARTS)
+    by_id: bool = of_option(keys.TOPIC_ID)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +103,14 @@ class KafkaSource:
 
     def schemas_of_rows(self, given: SchemaProvider | None) -> SchemaProvider | None:
         """Those `given`, with the columns of messages where rows have them; of changes that of the target alone."""
-        shaped = OfTarget.of(given) if self.flattens else given
-        return WithOffsets(shaped) if self.appends and shaped is not None else shaped
+        if given is None or (self.flattens and given.target_schema() is None):
+            return None
+        # Of envelopes nothing is known but what the target's schema states.
+        source = given.target_schema if self.flattens else given.source_schema
+        if self.appends:
+            target = given.target_schema
+            return ReadSchemas(lambda: messages.with_appended(source()), lambda: messages.with_appended(target()))
+        return ReadSchemas(source, given.target_schema)
 
     def waiting(self, last: Position) -> dict[str, int | None]:
         """How many offsets are behind the checkpoint, and the time of the oldest of the messages that are next."""
@@ -118,10 +124,15 @@ class KafkaSource:
     def _starts(self, checkpoint: str | None, logs: Mapping[int, Log]) -> dict[int, int]:
         if not checkpoint:
             return self._first(logs)
-        special = self._special(checkpoint, logs)
-        if special is not None:
-            return special
-        return self._kept(offsets.parse(self._with_topic(checkpoint, logs), self.topic.name), logs)
+        if checkpoint.isdigit():
+            match self.rule.checkpoint, len(checkpoint):
+                case CheckpointType.TIMESTAMP, 10:  # seconds
+                    return self.topic.at_time(int(checkpoint) * 1000, logs)
+                case CheckpointType.TIMESTAMP, 13:  # milliseconds
+                    return self.topic.at_time(int(checkpoint), logs)
+                case CheckpointType.SINGLE_OFFSET, _:
+                    checkpoint = self._with_topic(checkpoint, logs)
+        return self._kept(offsets.parse(checkpoint, self.topic.name), logs)
 
     def _kept(self, last: Offsets, logs: Mapping[int, Log]) -> dict[int, int]:
         """Where to go on from offsets that the topic may have lost."""
@@ -136,7 +147,7 @@ class KafkaSource:
         """The offsets of a checkpoint mean nothing in a topic that was created again."""
         why = f"it was deleted and created again since the checkpoint {checkpoint}"
         if self.rule.fails_on_loss:
-            hint = f"--ignore-checkpoint begins with it, {FAIL_ON_LOSS.key}=false reads it from its first offsets"
+            hint = f"--ignore-checkpoint begins with it, {keys.FAIL_ON_LOSS.key}=false reads it from its first offsets"
             raise DataLossError(f"topic {self.topic.name}: {why}", hint=hint, topic=self.topic.name)
         self._warn(why)
         return {partition: each.first for partition, each in logs.items()}
@@ -156,19 +167,7 @@ class KafkaSource:
             log.warning("topic %s: the group has no offsets, it begins at the end", self.topic.name)
         return {partition: each.end for partition, each in logs.items()}
 
-    def _special(self, checkpoint: str, logs: Mapping[int, Log]) -> dict[int, int] | None:
-        """The offsets of a time: 13 digits are milliseconds, 10 are seconds."""
-        if self.rule.checkpoint is not CheckpointType.TIMESTAMP or not checkpoint.isdigit():
-            return None
-        if len(checkpoint) == _DIGITS_OF_SECONDS:
-            return self.topic.at_time(int(checkpoint) * 1000, logs)
-        if len(checkpoint) == _DIGITS_OF_MILLISECONDS:
-            return self.topic.at_time(int(checkpoint), logs)
-        return None
-
     def _with_topic(self, checkpoint: str, logs: Mapping[int, Log]) -> str:
-        if self.rule.checkpoint is not CheckpointType.SINGLE_OFFSET or not checkpoint.isdigit():
-            return checkpoint
         if len(logs) != 1:
             raise InputError(
                 f"topic {self.topic.name} has {len(logs)} partitions: an offset alone is no checkpoint of it",

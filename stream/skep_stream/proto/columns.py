@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_format.errors import InputError, SchemaError
-from skep_format.options import Options
+from skep_format.options import of_option
 from skep_format.schema.arrow import arrow_type
 from skep_format.schema.types import (
     NO_DEFAULT,
@@ -55,14 +55,9 @@ _SERIALIZED: Final = methodcaller("SerializeToString", deterministic=True)
 class Shape:
     """What is a matter of choice in the columns of a message."""
 
-    wrappers_as_records: bool = False
-    timestamps_as_records: bool = False
-    depth: int = 5
-
-    @classmethod
-    def of(cls, options: Options) -> Shape:
-        """By Hudi's options."""
-        return cls(options.value(WRAPPERS), options.value(TIMESTAMPS), options.value(DEPTH))
+    wrappers_as_records: bool = of_option(WRAPPERS)
+    timestamps_as_records: bool = of_option(TIMESTAMPS)
+    depth: int = of_option(DEPTH)
 
 
 Arrays = Callable[[Sequence[Any]], pa.Array]
@@ -237,7 +232,9 @@ def _scalars(of: Any) -> dict[int, _Kind]:
     return {
         **dict.fromkeys((of.TYPE_INT32, of.TYPE_SINT32, of.TYPE_SFIXED32, of.TYPE_FIXED32), whole),
         **dict.fromkeys((of.TYPE_INT64, of.TYPE_SINT64, of.TYPE_SFIXED64, of.TYPE_FIXED64, of.TYPE_UINT32), long),
-        of.TYPE_UINT64: _Kind(_UNSIGNED, _unsigned, "\0" * 9),
+        of.TYPE_UINT64: _Kind(
+            _UNSIGNED, lambda values: pa.array(values, pa.uint64()).cast(arrow_type(_UNSIGNED)), "\0" * 9
+        ),
         of.TYPE_BOOL: _plain(BooleanType(), False),
         of.TYPE_FLOAT: _plain(FloatType(), 0.0),
         of.TYPE_DOUBLE: _plain(DoubleType(), 0.0),
@@ -249,10 +246,6 @@ def _scalars(of: Any) -> dict[int, _Kind]:
 def _plain(kind: DataType, default: object) -> _Kind:
     target = arrow_type(kind)
     return _Kind(kind, lambda values: pa.array(values, target), default)
-
-
-def _unsigned(values: Sequence[int]) -> pa.Array:
-    return pa.array(values, pa.uint64()).cast(arrow_type(_UNSIGNED))
 
 
 def _enum(enum: Any) -> _Kind:

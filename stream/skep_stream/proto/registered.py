@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from skep_format.errors import SchemaError
@@ -18,22 +18,18 @@ _ROOT = "the schema"  # no name of a file that another one imports
 _SERIALIZED = "format=serialized"
 
 
-@dataclass(frozen=True, slots=True)
-class RegisteredTypes:
-    """Of a registry, each id read once."""
+def registered_types(registry: SchemaRegistry) -> Callable[[int, Sequence[int]], Any]:
+    """What finds a message by the id of its file, each read once, and its place there. SchemaError for none."""
 
-    registry: SchemaRegistry
-    _known: dict[int, Types] = field(default_factory=dict, compare=False, repr=False)
+    def read(path: str) -> Registered:
+        return registry.read(f"{path}?{_SERIALIZED}")
 
-    def message(self, number: int, indexes: Sequence[int]) -> Any:
-        """A message by the id of its file and its place there. SchemaError for none."""
-        if number not in self._known:
-            path = f"schemas/ids/{number}"
-            self._known[number] = _types(path, self.registry.read(f"{path}?{_SERIALIZED}"), self._reference)
-        return self._known[number].at(_ROOT, indexes)
+    @cache
+    def types(number: int) -> Types:
+        path = f"schemas/ids/{number}"
+        return _types(path, read(path), read)
 
-    def _reference(self, path: str) -> Registered:
-        return self.registry.read(f"{path}?{_SERIALIZED}")
+    return lambda number, indexes: types(number).at(_ROOT, indexes)
 
 
 def first_message(url: str, user_info: str) -> Any:

@@ -3,101 +3,63 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
 from skep_format.errors import InputError, OptionError, SchemaError
+from skep_format.options import Option
 from skep_format.schema.avro import parse_avro
 from skep_format.schema.evolve import project
 from skep_format.schema.types import Schema
-from skep_stream.options import (
-    SOURCE_SCHEMA_DATABASE,
-    SOURCE_SCHEMA_FILE,
-    SOURCE_SCHEMA_TABLE,
-    TARGET_SCHEMA_DATABASE,
-    TARGET_SCHEMA_FILE,
-    TARGET_SCHEMA_TABLE,
-)
+from skep_stream import options as keys
 from skep_stream.properties import read_text
-from skep_stream.protocols import MetastoreCatalog, SchemaProvider, StreamContext
+from skep_stream.protocols import ReadSchemas, SchemaProvider, StreamContext
 
 
 class DroppedColumnWarning(UserWarning):
     """Columns of the rows that the target's schema lacks are not written."""
 
 
-@dataclass(frozen=True, slots=True)
-class GivenSchemas:
-    """Schemas that are there: those of files."""
-
-    source: Schema | None
-    target: Schema | None = None
-
-    def source_schema(self) -> Schema | None:
-        """The columns of the source."""
-        return self.source
-
-    def target_schema(self) -> Schema | None:
-        """The columns of the target, where they are stated."""
-        return self.target
-
-
-def file_schemas(context: StreamContext) -> GivenSchemas:
+def file_schemas(context: StreamContext) -> ReadSchemas:
     """FilebasedSchemaProvider: Avro schemas of source and target. OptionError for a file that can't be used."""
-    source = context.options.value(SOURCE_SCHEMA_FILE)
-    target = context.options.value(TARGET_SCHEMA_FILE)
-    if not source:
-        raise OptionError(f"FilebasedSchemaProvider needs {SOURCE_SCHEMA_FILE.key}", option=SOURCE_SCHEMA_FILE.key)
-    return GivenSchemas(_read_schema(source, context), _read_schema(target, context) if target else None)
+    source = context.options.needed(keys.SOURCE_SCHEMA_FILE, "FilebasedSchemaProvider needs")
+    target = context.options.value(keys.TARGET_SCHEMA_FILE)
+    return ReadSchemas.known(_read_schema(source, context), _read_schema(target, context) if target else None)
 
 
-def table_schemas(context: StreamContext) -> GivenSchemas:
+def table_schemas(context: StreamContext) -> ReadSchemas:
     """TableSchemaProvider: the columns of the target table, for source and target. InputError before there is one."""
     table = context.target.table()
     if table is None:
         raise InputError("the schema is that of the target table, which is not there yet")
-    return GivenSchemas(table.schema())
+    return ReadSchemas.known(table.schema())
 
 
-@dataclass(frozen=True, slots=True)
-class MetastoreSchemas:
-    """The columns of tables in the metastore, read again at each use: a stream that goes on follows them."""
-
-    catalog: MetastoreCatalog
-    source: tuple[str, str]
-    target: tuple[str, str] | None = None
-
-    def source_schema(self) -> Schema:
-        """The columns of the source."""
-        return self.catalog.schema(*self.source).without_meta()
-
-    def target_schema(self) -> Schema | None:
-        """The columns of the target, where it has a table of its own."""
-        return self.catalog.schema(*self.target).without_meta() if self.target else None
-
-
-def metastore_schemas(context: StreamContext) -> MetastoreSchemas:
-    """HiveSchemaProvider. OptionError where no table is named; NoSuchTableError where one is not there."""
-    options = context.options
-    source, target = options.value(SOURCE_SCHEMA_TABLE), options.value(TARGET_SCHEMA_TABLE)
-    if not source:
-        raise OptionError(f"HiveSchemaProvider needs {SOURCE_SCHEMA_TABLE.key}", option=SOURCE_SCHEMA_TABLE.key)
-    if context.catalog is None:
+def metastore_schemas(context: StreamContext) -> ReadSchemas:
+    """HiveSchemaProvider: the columns of tables in the metastore. OptionError where no table is named;
+    NoSuchTableError where one is not there."""
+    options, catalog = context.options, context.catalog
+    options.needed(keys.SOURCE_SCHEMA_TABLE, "HiveSchemaProvider needs")
+    if catalog is None:
         raise OptionError("HiveSchemaProvider needs a metastore", option="--schemaprovider-class")
-    made = MetastoreSchemas(
-        context.catalog,
-        (options.value(SOURCE_SCHEMA_DATABASE), source),
-        (options.value(TARGET_SCHEMA_DATABASE), target) if target else None,
+
+    def columns(database: Option[str], table: Option[str]) -> Schema | None:
+        name = options.value(table)
+        return catalog.schema(options.value(database), name).without_meta() if name else None
+
+    made = ReadSchemas(
+        partial(columns, keys.SOURCE_SCHEMA_DATABASE, keys.SOURCE_SCHEMA_TABLE),
+        partial(columns, keys.TARGET_SCHEMA_DATABASE, keys.TARGET_SCHEMA_TABLE),
     )
     made.source_schema()
     made.target_schema()
     return made
 
 
-def row_schemas(_context: StreamContext) -> GivenSchemas:
+def row_schemas(_context: StreamContext) -> ReadSchemas:
     """RowBasedSchemaProvider: rows state their schema."""
-    return GivenSchemas(None)
+    return ReadSchemas.known(None)
 
 
 def _read_schema(path: str, context: StreamContext) -> Schema:
@@ -126,7 +88,7 @@ def to_target(
     if transformed and fills and target is None and missing:
         raise InputError(
             f"the transformed rows lack column {missing[0]} of the source's schema, which is the target's as well",
-            hint=f"{TARGET_SCHEMA_FILE.key} states the schema of the target",
+            hint=f"{keys.TARGET_SCHEMA_FILE.key} states the schema of the target",
             column=missing[0],
         )
     dropped = [name for name in rows.schema.names if name not in known]

@@ -58,18 +58,15 @@ class Registered:
 
 @dataclass(frozen=True, slots=True)
 class SchemaRegistry:
-    """A registry at one of several addresses. Schemas of ids never change, so each is read once."""
+    """A registry at one of several addresses."""
 
     urls: tuple[str, ...]
     user_info: str = field(default="", repr=False)
-    _known: dict[int, str] = field(default_factory=dict, compare=False, repr=False)
 
     def schema(self, number: int) -> str:
         """The Avro schema of an id. UnknownSchemaError for none, StorageError where no address can be reached."""
-        if number not in self._known:
-            path = f"schemas/ids/{number}"
-            self._known[number] = avro_of(self.read(path), f"{without_user(self.urls[0])[0].rstrip('/')}/{path}")
-        return self._known[number]
+        path = f"schemas/ids/{number}"
+        return avro_of(self.read(path), f"{without_user(self.urls[0])[0].rstrip('/')}/{path}")
 
     def read(self, path: str) -> Registered:
         """What is at a path below the address. As `read_registered`."""

@@ -9,21 +9,14 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_format.errors import ChangesCleanedError, InputError, OptionError
+from skep_format.errors import ChangesCleanedError, InputError
 from skep_format.instant_time import BEGINNING, InstantTime
 from skep_format.options import Options
 from skep_format.schema.types import META_FIELDS
 from skep_format.timeline.instant import DATA_ACTIONS
 from skep_format.timeline.timeline import milliseconds_of
-from skep_stream.options import (
-    CLEANED_AWAY,
-    MISSING_CHECKPOINT,
-    READ_LATEST,
-    SOURCE_INSTANTS,
-    SOURCE_TABLE,
-    CleanedAway,
-    MissingCheckpoint,
-)
+from skep_stream import options as keys
+from skep_stream.options import CleanedAway, MissingCheckpoint
 from skep_stream.protocols import SINCE, Batch, Position, StreamContext
 from skep_table.query.incremental import pending_write, times_of
 from skep_table.query.options import QueryType
@@ -33,8 +26,8 @@ from skep_table.table import HudiTable
 
 _COMMIT_TIME = "_hoodie_commit_time"
 _WAYS_ON = (
-    f"{CLEANED_AWAY.key}=full reads the table as it is now, in one round; earliest goes on at the first commit that can"
-    " be read"
+    f"{keys.CLEANED_AWAY.key}=full reads the table as it is now, in one round; earliest goes on at the first commit"
+    " that can be read"
 )
 _BY_REQUEST, _BY_COMPLETION = "resumeFromInstantRequestTime:", "resumeFromInstantCompletionTime:"
 
@@ -166,9 +159,9 @@ def next_range(
     if last is None and missing is None:
         raise InputError(
             "the source has no checkpoint to begin from",
-            hint=f"--checkpoint names one (0: the whole table), or {MISSING_CHECKPOINT.key}=READ_LATEST or"
+            hint=f"--checkpoint names one (0: the whole table), or {keys.MISSING_CHECKPOINT.key}=keys.READ_LATEST or"
             " READ_UPTO_LATEST_COMMIT",
-            option=MISSING_CHECKPOINT.key,
+            option=keys.MISSING_CHECKPOINT.key,
         )
     if not times:
         return None
@@ -211,17 +204,10 @@ def _warn_of_skipped(table: HudiTable, since: InstantTime, first: InstantTime) -
 def hudi_source(context: StreamContext) -> HudiSource:
     """HoodieIncrSource."""
     options = context.options
-    path = options.value(SOURCE_TABLE)
-    if not path:
-        raise OptionError(f"HoodieIncrSource needs {SOURCE_TABLE.key}", option=SOURCE_TABLE.key)
-    missing = options.value(MISSING_CHECKPOINT)
-    if missing is None and options.value(READ_LATEST):
+    path = options.needed(keys.SOURCE_TABLE, "HoodieIncrSource needs")
+    missing = options.value(keys.MISSING_CHECKPOINT)
+    if missing is None and options.value(keys.READ_LATEST):
         missing = MissingCheckpoint.READ_LATEST
-    own = Options(
-        {
-            key: value
-            for key, value in options.items()
-            if not key.startswith(("hoodie.table.", "hoodie.datasource.write."))
-        }
-    )
-    return HudiSource(path, own, options.value(SOURCE_INSTANTS), missing, options.value(CLEANED_AWAY))
+    of_target = ("hoodie.table.", "hoodie.datasource.write.")
+    own = Options({key: value for key, value in options.items() if not key.startswith(of_target)})
+    return HudiSource(path, own, options.value(keys.SOURCE_INSTANTS), missing, options.value(keys.CLEANED_AWAY))

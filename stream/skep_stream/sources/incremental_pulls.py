@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from skep_format.errors import InputError, OptionError
+from skep_format.errors import InputError
 from skep_format.rowfiles.typed_rows import typed_rows
 from skep_format.schema.types import META_FIELDS
 from skep_format.storage import FileStatus, Storage, open_storage
@@ -55,7 +55,5 @@ class IncrPullSource:
 
 def incr_pull_source(context: StreamContext) -> IncrPullSource:
     """HiveIncrPullSource."""
-    root = context.options.value(PULLS)
-    if not root:
-        raise OptionError(f"HiveIncrPullSource needs {PULLS.key}", option=PULLS.key)
+    root = context.options.needed(PULLS, "HiveIncrPullSource needs")
     return IncrPullSource(open_storage(root, context.options))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -16,26 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_format.errors import EnvironmentMissingError, InputError, OptionError, StorageError, UnsupportedError
-from skep_stream.options import (
-    JDBC_COLUMN,
-    JDBC_FALL_BACK,
-    JDBC_INCREMENTAL,
-    JDBC_PASSWORD,
-    JDBC_PASSWORD_FILE,
-    JDBC_TABLE,
-    JDBC_URL,
-    JDBC_USER,
-)
+from skep_stream import options as keys
 from skep_stream.properties import read_text
 from skep_stream.protocols import Batch, Position, StreamContext
 from skep_stream.rounds import UNLIMITED
 from skep_stream.sources import postgresql
 
 _NAME: Final = re.compile(r"[A-Za-z_][\w$]*")
-
-
-def _by_values(_connection: Any, columns: Any) -> list[None]:
-    return [None] * len(columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +34,7 @@ class DatabaseKind:
 
     connect: Callable[[], Any]
     parameter: str
-    types: Callable[[Any, Any], Sequence[pa.DataType | None]] = _by_values
+    types: Callable[[Any, Any], Sequence[pa.DataType | None]] = lambda _, columns: [None] * len(columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +52,7 @@ class JdbcSource:
 
     def fetch(self, last: Position, limit: int) -> Batch:
         """The next rows; the checkpoint is their greatest value. StorageError where the database refuses."""
-        with _errors(self.shown), _closing(self.database.connect()) as connection:
+        with _errors(self.shown), closing(self.database.connect()) as connection:
             if self.column is None:
                 return Batch(self._rows(connection, self._whole()), last.checkpoint or "")
             try:
@@ -124,14 +111,6 @@ def _array(name: str, values: Sequence[object], kind: pa.DataType | None) -> pa.
 
 
 @contextmanager
-def _closing(connection: Any) -> Iterator[Any]:
-    try:
-        yield connection
-    finally:
-        connection.close()
-
-
-@contextmanager
 def _errors(shown: str) -> Iterator[None]:
     """Errors of drivers, which have no class in common, as StorageError."""
     try:
@@ -150,7 +129,7 @@ def database_of(url: str, user: str, password: str) -> DatabaseKind:
         arguments = postgresql.arguments_of(url, user, password)
         return DatabaseKind(lambda: postgresql.connect(arguments), "%s", postgresql.types_of)
     kind = ":".join(url.split(":")[:2])
-    raise UnsupportedError(f"no driver for {kind}", option=JDBC_URL.key, found=kind, expected="sqlite, postgresql")
+    raise UnsupportedError(f"no driver for {kind}", option=keys.JDBC_URL.key, found=kind, expected="sqlite, postgresql")
 
 
 def _sqlite(path: str) -> Any:
@@ -164,18 +143,17 @@ def _sqlite(path: str) -> Any:
 def jdbc_source(context: StreamContext) -> JdbcSource:
     """JdbcSource by its options. OptionError for one that is missing."""
     options = context.options
-    for needed in (JDBC_URL, JDBC_TABLE):
-        if not options.value(needed):
-            raise OptionError(f"JdbcSource needs {needed.key}", option=needed.key)
-    column = options.value(JDBC_COLUMN) if options.value(JDBC_INCREMENTAL) else None
+    url, table = (options.needed(each, "JdbcSource needs") for each in (keys.JDBC_URL, keys.JDBC_TABLE))
+    column = options.value(keys.JDBC_COLUMN) if options.value(keys.JDBC_INCREMENTAL) else None
     if column is not None and not _NAME.fullmatch(column):
-        raise OptionError(f"{JDBC_COLUMN.key}={column!r} is no name of a column", option=JDBC_COLUMN.key, found=column)
-    password = options.value(JDBC_PASSWORD)
-    if not password and options.value(JDBC_PASSWORD_FILE):
-        password = read_text(options.value(JDBC_PASSWORD_FILE), options).strip()
-    url, table = options.value(JDBC_URL), options.value(JDBC_TABLE)
-    database = database_of(url, options.value(JDBC_USER), password)
+        raise OptionError(
+            f"{keys.JDBC_COLUMN.key}={column!r} is no name of a column", option=keys.JDBC_COLUMN.key, found=column
+        )
+    password = options.value(keys.JDBC_PASSWORD)
+    if not password and options.value(keys.JDBC_PASSWORD_FILE):
+        password = read_text(options.value(keys.JDBC_PASSWORD_FILE), options).strip()
+    database = database_of(url, options.value(keys.JDBC_USER), password)
     shown = f"{url.partition('?')[0]}, {table}"
     if database.parameter == "%s":
         table = table.replace("%", "%%")
-    return JdbcSource(database, table, column, options.value(JDBC_FALL_BACK), shown)
+    return JdbcSource(database, table, column, options.value(keys.JDBC_FALL_BACK), shown)

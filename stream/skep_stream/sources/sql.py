@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from skep_format.clock import Clock, SystemClock
-from skep_format.errors import OptionError
 from skep_stream.options import SOURCE_QUERY, SOURCE_QUERY_CHECKPOINT, SOURCE_QUERY_FILE
 from skep_stream.properties import read_text
 from skep_stream.protocols import Batch, BatchEngine, Position, StreamContext
@@ -27,16 +26,11 @@ class QuerySource:
 
 def query_source(context: StreamContext) -> QuerySource:
     """SqlSource."""
-    text = context.options.value(SOURCE_QUERY)
-    if not text:
-        raise OptionError(f"SqlSource needs {SOURCE_QUERY.key}", option=SOURCE_QUERY.key)
-    return QuerySource(context.engine, text)
+    return QuerySource(context.engine, context.options.needed(SOURCE_QUERY, "SqlSource needs"))
 
 
 def query_file_source(context: StreamContext) -> QuerySource:
     """SqlFileBasedSource."""
-    path = context.options.value(SOURCE_QUERY_FILE)
-    if not path:
-        raise OptionError(f"SqlFileBasedSource needs {SOURCE_QUERY_FILE.key}", option=SOURCE_QUERY_FILE.key)
+    path = context.options.needed(SOURCE_QUERY_FILE, "SqlFileBasedSource needs")
     clock = SystemClock() if context.options.value(SOURCE_QUERY_CHECKPOINT) else None
     return QuerySource(context.engine, read_text(path, context.options).strip().rstrip(";"), clock)

@@ -19,8 +19,7 @@ from skep_format.instant_time import BEFORE_ALL, InstantTime
 from skep_format.storage import Storage
 from skep_format.timeline.instant import Instant
 from skep_format.timeline.metadata import WriteOperation
-from skep_sync.callbacks.message import CallbackMessage
-from skep_sync.callbacks.senders import Sender
+from skep_sync.callbacks.senders import CallbackMessage, Sender
 from skep_table.events import NO_EVENTS, Events
 from skep_table.hooks import CommitHook, Committed
 from skep_table.table import HudiTable

@@ -1,33 +1,60 @@
-"""The receivers of commit callbacks: an HTTP service, a Kafka topic, or what an entry point makes."""
+"""The messages of commit callbacks and their receivers: an HTTP service, a Kafka topic, what an entry point makes."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol
 
-from skep_format.errors import OptionError, SyncError, UnsupportedError
-from skep_format.options import Option, Options
+from skep_format.errors import SyncError, UnsupportedError
+from skep_format.options import Options
+from skep_format.timeline.codec import encode_json
+from skep_format.timeline.instant import Instant
+from skep_format.timeline.metadata import CommitMetadata
+from skep_sync.callbacks import options as keys
 from skep_sync.callbacks.kafka import send_to_topic
-from skep_sync.callbacks.message import CallbackMessage
-from skep_sync.callbacks.options import (
-    CLASS,
-    HTTP_HEADERS,
-    HTTP_KEY,
-    HTTP_TIMEOUT,
-    HTTP_URL,
-    KAFKA_ACKS,
-    KAFKA_PARTITION,
-    KAFKA_RETRIES,
-    KAFKA_SERVERS,
-    KAFKA_TIMEOUT,
-    KAFKA_TOPIC,
-)
 from skep_table.plug_ins import plug_in
 
 GROUP: Final = "skep.callbacks"
 KEY_HEADER: Final = "HUDI-CALLBACK-KEY"
+_WHO: Final = "commit callbacks need"
+
+
+@dataclass(frozen=True, slots=True)
+class CallbackMessage:
+    """One commit. A message may come more than once: `event_id` is the same each time."""
+
+    base_path: str
+    table_name: str
+    instant: Instant
+    metadata: CommitMetadata
+
+    @property
+    def event_id(self) -> str:
+        """The same for each repetition of a message."""
+        return f"{self.base_path}@{self.instant.requested_time}"
+
+    def record(self) -> Mapping[str, Any]:
+        """Hudi's fields first. Action and extra metadata, which Hudi's message loses, come with their values."""
+        commit = json.loads(encode_json(self.metadata))
+        return {
+            "commitTime": self.instant.requested_time,
+            "tableName": self.table_name,
+            "basePath": self.base_path,
+            "hoodieWriteStat": [stat for stats in commit["partitionToWriteStats"].values() for stat in stats],
+            "commitActionType": self.instant.action.value,
+            "extraMetadata": commit["extraMetadata"],
+            "eventId": self.event_id,
+            "eventVersion": 1,
+            "operationType": commit["operationType"],
+            "partitions": list(self.metadata.partitions),
+        }
+
+    def text(self) -> bytes:
+        """The message as JSON."""
+        return json.dumps(self.record(), ensure_ascii=False, separators=(",", ":")).encode()
 
 
 class Sender(Protocol):
@@ -119,19 +146,19 @@ def sender_of(options: Options) -> Sender:
 
     An entry point of the group `skep.callbacks` is called with the options and returns the function to be called.
     """
-    named = options.value(CLASS)
+    named = options.value(keys.CLASS)
     match named.rpartition(".")[2]:
         case "HoodieWriteCommitHttpCallback":
-            url = _needed(options, HTTP_URL)
-            return HttpSender(url, options.value(HTTP_KEY), options.value(HTTP_TIMEOUT), options.value(HTTP_HEADERS))
+            url, key = options.needed(keys.HTTP_URL, _WHO), options.value(keys.HTTP_KEY)
+            return HttpSender(url, key, options.value(keys.HTTP_TIMEOUT), options.value(keys.HTTP_HEADERS))
         case "HoodieWriteCommitKafkaCallback":
             return KafkaSender(
-                _needed(options, KAFKA_SERVERS),
-                _needed(options, KAFKA_TOPIC),
-                options.value(KAFKA_PARTITION),
-                options.value(KAFKA_ACKS),
-                options.value(KAFKA_RETRIES),
-                options.value(KAFKA_TIMEOUT),
+                options.needed(keys.KAFKA_SERVERS, _WHO),
+                options.needed(keys.KAFKA_TOPIC, _WHO),
+                options.value(keys.KAFKA_PARTITION),
+                options.value(keys.KAFKA_ACKS),
+                options.value(keys.KAFKA_RETRIES),
+                options.value(keys.KAFKA_TIMEOUT),
             )
     made = plug_in(GROUP, named)
     if made is not None:
@@ -141,13 +168,6 @@ def sender_of(options: Options) -> Sender:
         hint=f"Hudi's HTTP and Kafka callbacks are built in; register others in entry point group {GROUP!r}",
         found=named,
     )
-
-
-def _needed(options: Options, known: Option[str]) -> str:
-    value = options.value(known)
-    if not value:
-        raise OptionError(f"commit callbacks need {known.key}", option=known.key)
-    return value
 
 
 def _failed(message: CallbackMessage, address: str, why: str) -> SyncError:

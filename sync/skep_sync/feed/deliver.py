@@ -18,9 +18,8 @@ import pyarrow as pa
 from skep_format.errors import CorruptFileError
 from skep_format.instant_time import AFTER_ALL, InstantTime
 from skep_format.storage import Storage
-from skep_format.timeline.instant import Action, Instant
-from skep_sync.feed.lines import CommitChanges, lines_of
-from skep_sync.feed.receivers import Receiver
+from skep_format.timeline.instant import Action
+from skep_sync.feed.receivers import CommitChanges, Receiver, lines_of
 from skep_table.commit.concurrency.changes import is_clustering
 from skep_table.query import ReadRequest
 from skep_table.query.cdc import ChangeTask, plan_changes, run
@@ -81,12 +80,8 @@ def _bound(table: HudiTable) -> InstantTime:
     """Of writes requested after it none is sent yet."""
     if table.format.reads.ranges_by_completion_time:
         return AFTER_ALL
-    running = (instant for instant in table.timeline.data().pending() if _may_change_rows(table, instant))
-    return min((instant.requested_time for instant in running), default=AFTER_ALL)
-
-
-def _may_change_rows(table: HudiTable, instant: Instant) -> bool:
-    return instant.action not in _SERVICES and not is_clustering(table, instant)
+    running = (each for each in table.timeline.data().pending() if each.action not in _SERVICES)
+    return min((each.requested_time for each in running if not is_clustering(table, each)), default=AFTER_ALL)
 
 
 def _path(consumer: str) -> str:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import IO, Any, Final, Protocol
 from urllib.parse import urlsplit
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skep_format.buffers import joined_lines
 from skep_format.clock import SYSTEM_CLOCK, Clock, doubled, retried
 from skep_format.errors import AlreadyExistsError, InputError, SyncError
+from skep_format.instant_time import InstantTime
+from skep_format.logfile.changes import AFTER, BEFORE, OP, TIME
 from skep_format.options import Options, at_least, option
 from skep_format.storage import Storage, open_storage
 from skep_sync.callbacks.kafka import send_to_topic
-from skep_sync.feed.lines import CommitChanges, joined
 
 RETRIES = option("skep.changes.retries", at_least(0), 5, "How often a post of changes is repeated")
 TIMEOUT = option("skep.changes.timeout.seconds", float, 30.0, "How long a receiver of changes may take to answer")
@@ -25,6 +30,40 @@ _SERVER_ERRORS: Final = 500
 
 class _MayPassError(Exception):
     """A failure after which the same post may succeed."""
+
+
+_NULL: Final = "null"
+_TEXT: Final = pa.large_string()
+
+
+@dataclass(frozen=True, slots=True)
+class CommitChanges:
+    """What one commit changed. `lines` are arrays of texts, read as they are asked for, once."""
+
+    table_name: str
+    base_path: str
+    instant: InstantTime
+    lines: Iterator[pa.Array]
+
+
+def lines_of(changes: pa.RecordBatch) -> pa.Array:
+    """Rows of a CDC query, each as a JSON object."""
+    return _side_by_side(
+        *(f'{{"{OP}":"', changes.column(OP)),
+        *(f'","{TIME}":"', changes.column(TIME)),
+        *(f'","{BEFORE}":', pc.fill_null(changes.column(BEFORE), _NULL)),
+        *(f',"{AFTER}":', pc.fill_null(changes.column(AFTER), _NULL), "}"),
+    )
+
+
+def joined(lines: pa.Array) -> bytes:
+    """One text, a line break behind each line."""
+    return joined_lines(lines.cast(_TEXT)).to_pybytes()
+
+
+def _side_by_side(*parts: pa.Array | str) -> pa.Array:
+    large = [pa.scalar(each, _TEXT) if isinstance(each, str) else each.cast(_TEXT) for each in (*parts, "")]
+    return pc.binary_join_element_wise(*large)
 
 
 class Receiver(Protocol):

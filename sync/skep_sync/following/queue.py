@@ -16,9 +16,9 @@ import random
 import re
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -189,8 +189,8 @@ class SyncQueue:
                     f"{folder}/{_FAILURE}"
                 )  # left by a process that died between the deletions of `done`
             return None
-        failure = self._failure(f"{folder}/{_FAILURE}") if _FAILURE in names else None
-        return Pending(target, key, events, latest, failure)
+        failure = self._json(f"{folder}/{_FAILURE}") if _FAILURE in names else None
+        return Pending(target, key, events, latest, SyncFailure(**failure) if failure else None)
 
     def _event(self, path: str) -> QueuedCommit | None:
         if path not in self._read:
@@ -199,10 +199,6 @@ class SyncQueue:
                 return None
             self._read[path] = QueuedCommit(**record)
         return self._read[path]
-
-    def _failure(self, path: str) -> SyncFailure | None:
-        record = self._json(path)
-        return None if record is None else SyncFailure(**record)
 
     def _json(self, path: str) -> dict[str, Any] | None:
         """None when another process has just done it."""
@@ -233,5 +229,4 @@ def _checked(target: str) -> str:
 
 
 def _to_json(value: QueuedCommit | SyncFailure) -> bytes:
-    fields: Mapping[str, Any] = {name: getattr(value, name) for name in value.__slots__}
-    return json.dumps(fields, ensure_ascii=False).encode()
+    return json.dumps(asdict(value), ensure_ascii=False).encode()

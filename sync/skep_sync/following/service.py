@@ -77,7 +77,6 @@ class SyncService:
         self._pools: dict[str, ThreadPoolExecutor] = {}
         self._following: ThreadPoolExecutor | None = None
         self._follow_ups: set[Future[None]] = set()
-        self._loaded = False
 
     # -- life
 
@@ -104,7 +103,10 @@ class SyncService:
         if grace_seconds is not None:
             end = time.monotonic() + grace_seconds
             with self._changed:
-                while any(slot.running for slot in self._slots.values()) or not self._followed():
+                # Futures that were cancelled are done, too.
+                while any(slot.running for slot in self._slots.values()) or not all(
+                    one.done() for one in self._follow_ups
+                ):
                     left = end - time.monotonic()
                     if left <= 0:
                         return False
@@ -141,21 +143,6 @@ class SyncService:
         with self._changed:
             found = [slot.pending for slot in self._slots.values()]
         return sorted(found, key=lambda one: one.events[0])
-
-    def wait_until_idle(self, timeout_seconds: float) -> bool:
-        """Whether within that time nothing was running or due any more: what waits for its next try does not count."""
-        end = time.monotonic() + timeout_seconds
-        with self._changed:
-            while self._busy():
-                left = end - time.monotonic()
-                if left <= 0 or self._stopping:
-                    return False
-                self._changed.wait(min(left, 0.1))
-        return True
-
-    def _busy(self) -> bool:
-        now = self._clock.now()
-        return not self._loaded or any(slot.running or slot.due_at <= now for slot in self._slots.values())
 
     # -- the scheduler's thread
 
@@ -208,7 +195,6 @@ class SyncService:
                 slot = self._slots.setdefault((one.target, one.key), _Slot(one))
                 if not slot.running:
                     slot.pending = _with_events(one, slot.pending)
-            self._loaded = True
             self._changed.notify_all()
 
     def _add(self, pending: Pending) -> None:
@@ -276,7 +262,8 @@ class SyncService:
             self._queue.note(failed)
         except (SkepError, OSError) as problem:
             log.warning("the queue at %s can't be written: %s", self._queue.place, problem)
-        log.warning("sync of %s to %s failed, %s: %s", _name(taken), taken.target, _next_try(failed), error)
+        again = f"again at {failed.failure.retry_at}" if failed.failure else "again at once"
+        log.warning("sync of %s to %s failed, %s: %s", _name(taken), taken.target, again, error)
         self._events.emit("service.failed", target=taken.target, table=_name(taken), error=error)
         with self._changed:
             slot.running = False
@@ -291,10 +278,6 @@ class SyncService:
                 self._follow_ups = {one for one in self._follow_ups if not one.done()}
                 self._follow_ups.add(self._following.submit(self._follow, taken, report))
 
-    def _followed(self) -> bool:
-        """Whether nothing that follows a commit is running. Futures that were cancelled are done, too."""
-        return all(one.done() for one in self._follow_ups)
-
     def _follow(self, taken: Pending, report: SyncReport) -> None:
         assert self._after is not None
         try:
@@ -308,10 +291,6 @@ class SyncService:
 def _with_events(pending: Pending, other: Pending) -> Pending:
     """The events of both."""
     return replace(pending, events=tuple(sorted({*pending.events, *other.events})))
-
-
-def _next_try(pending: Pending) -> str:
-    return f"again at {pending.failure.retry_at}" if pending.failure else "again at once"
 
 
 def _name(pending: Pending) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Any, ClassVar
 
@@ -12,12 +12,10 @@ from skep_catalog.entities import TableEntry
 from skep_format.clock import SYSTEM_CLOCK
 from skep_format.instant_time import InstantTime
 from skep_format.table_config import TimelineZone
-from skep_sync.manifest import planner_of
+from skep_sync.manifest import planning
 from skep_sync.options import SyncOptions
 from skep_sync.planning.changes import TimelineState
 from skep_sync.planning.plan import marker_of
-from skep_sync.planning.planner import target_of
-from skep_sync.sync_lock import as_sync_error
 from skep_table.table import HudiTable
 
 
@@ -35,7 +33,7 @@ class SyncStatus:
     COLUMNS: ClassVar = ("entry", "registered", "synced_to", "latest", "commits", "seconds")
 
     def to_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.COLUMNS}
+        return asdict(self)
 
 
 def sync_status(
@@ -46,12 +44,9 @@ def sync_status(
     options: SyncOptions | Mapping[str, object] | None = None,
 ) -> list[SyncStatus]:
     """Each entry's marker against the timeline. Reads no partitions."""
-    database, name = target_of(table, database, name)
-    settings = SyncOptions.of(options)
-    planner = planner_of(settings)(table, metastore, database, name, settings)
-    with as_sync_error(database, name, table.storage.root):
+    with planning(table, metastore, database, name, options) as planner:
         history, wanted = planner.look()
-        entries = [(entry.table, metastore.find_table(database, entry.table.name)) for entry in wanted.entries]
+        entries = [(entry.table, metastore.find_table(planner.database, entry.table.name)) for entry in wanted.entries]
         return [_status(wanted_entry, actual, history) for wanted_entry, actual in entries]
 
 

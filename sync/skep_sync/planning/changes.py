@@ -8,6 +8,7 @@ from datetime import timedelta
 from itertools import chain
 from typing import Final, TypeVar
 
+from skep_format.batching import pieces
 from skep_format.clock import SYSTEM_CLOCK
 from skep_format.instant_time import CompletionTime, InstantTime
 from skep_format.runner import ThreadRunner
@@ -158,6 +159,5 @@ def _listed(view: FileView, paths: Sequence[str]) -> dict[str, Files | None]:
 
 def each_path(function: Callable[[str], T], paths: Sequence[str]) -> list[T]:
     """On threads, in portions."""
-    portions = [paths[start : start + _PORTION] for start in range(0, len(paths), _PORTION)]
-    found = ThreadRunner().map(lambda portion: [function(path) for path in portion], portions)
+    found = ThreadRunner().map(lambda portion: [function(path) for path in portion], pieces(paths, _PORTION))
     return list(chain.from_iterable(found))

@@ -18,7 +18,8 @@ from skep_sync.planning.locations import lies_below, registered_there
 COLUMNS: Final = "columns"
 _PATH: Final = "path"
 _OF_THE_TABLE: Final = (_PATH, READ_OPTIMIZED)
-_SAME_TEXT: Final = ("input_format", "output_format", "serde_library", "stored_as_subdirectories")
+CLASSES: Final = ("input_format", "output_format", "serde_library", "stored_as_subdirectories")
+"""With what engines read the files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Drifted:
 
 def drift(storage: StorageDescriptor, table: StorageDescriptor) -> tuple[str, ...]:
     """The aspects in which a partition's descriptor is not the table's. Foreign serde parameters do not count."""
-    found = [name.replace("_", " ") for name in _SAME_TEXT if getattr(storage, name) != getattr(table, name)]
+    found = [name.replace("_", " ") for name in CLASSES if getattr(storage, name) != getattr(table, name)]
     if _parameters(storage, table) != storage.serde_parameters:
         found.append("serde parameters")
     if _buckets(storage) != _buckets(table):
@@ -46,10 +47,7 @@ def aligned(storage: StorageDescriptor, table: StorageDescriptor, *, columns: bo
     return replace(
         storage,
         columns=table.columns if columns and not same_columns(storage.columns, table.columns) else storage.columns,
-        input_format=table.input_format,
-        output_format=table.output_format,
-        serde_library=table.serde_library,
-        stored_as_subdirectories=table.stored_as_subdirectories,
+        **{name: getattr(table, name) for name in CLASSES},
         serde_parameters=_parameters(storage, table),
         bucket_columns=table.bucket_columns,
         num_buckets=storage.num_buckets if _buckets(storage) == _buckets(table) else table.num_buckets,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from skep_catalog.entities import Column, StorageDescriptor, TableEntry
+from skep_catalog.entities import Column, StorageDescriptor, TableEntry, partition_name
 from skep_catalog.entries import COMPLETION_MARKER, MARKER, SCHEMA_PARTS
 from skep_catalog.lengths import (
     COMMENT,
@@ -21,14 +21,13 @@ from skep_catalog.lengths import (
     is_shortened,
     partition_too_long,
 )
-from skep_catalog.partition_names import partition_name
 from skep_catalog.type_text import same_type
 from skep_format.errors import FormatError
 from skep_format.instant_time import CompletionTime, InstantTime
 from skep_sync.options import Cascade
 from skep_sync.planning.changes import PartitionChanges, SyncPoint
 from skep_sync.planning.columns import SETTING, column_changes, ordered, refused
-from skep_sync.planning.descriptors import COLUMNS, Drifted, drift
+from skep_sync.planning.descriptors import CLASSES, COLUMNS, Drifted, drift
 from skep_sync.planning.locations import path_below, registered_there
 from skep_sync.planning.steps import (
     MARKERS,
@@ -44,24 +43,14 @@ from skep_sync.planning.steps import (
     TouchPartitions,
 )
 from skep_sync.values import (
+    INTEGERS,
     Extractor,
     canonical_value,
-    has_spellings,
     is_number,
     partition_values,
 )
 
 EXTERNAL: Final = "EXTERNAL_TABLE"
-
-
-@dataclass(frozen=True, slots=True)
-class FullComparison:
-    """What is put right in an entry only where everything is compared: its partition keys get the types of the table.
-
-    `reorder`: its columns get the table's order, although the metastore takes that in two alterations only.
-    """
-
-    reorder: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +82,8 @@ class EntryLayout:
 
     @property
     def spells_alike(self) -> bool:
-        """Whether a value of a key may be spelt in several ways."""
-        return any(map(has_spellings, self.types))
+        """Whether a value of a key may be spelt in several ways: `1` and `01`, for example."""
+        return any(kind == "date" or kind in INTEGERS for kind in self.types)
 
     def misfit(self, target: PartitionTarget) -> str | None:
         """Why no entry can have a partition; None where one can."""
@@ -132,18 +121,19 @@ def entry_steps(
     touched: Sequence[str] = (),
     stale: Sequence[Drifted] = (),
     conditional: bool = False,
-    full: FullComparison | None = None,
+    full: bool = False,
+    reorder: bool = False,
 ) -> list[Step]:
     """The steps of one entry around those of its partitions. `touched`: partitions written since the last sync;
     `stale`: partitions whose own descriptors are known not to be the entry's.
 
-    `conditional`: an alteration that would move nothing but the markers is left out. `full`: see `merged`.
+    `conditional`: an alteration that would move nothing but the markers is left out. `full`, `reorder`: see `merged`.
     """
     marked = _markers(point)
     if actual is None:
         created = replace(wanted, parameters={**wanted.parameters, **({} if partitions else marked)})
         return [CreateEntry(created), *partitions, *([_alter_new(wanted, marked)] if partitions and marked else [])]
-    target = merged(wanted, actual, marked, full)
+    target = merged(wanted, actual, marked, full=full, reorder=reorder)
     changes = differences(actual, target)
     columns = column_changes(actual.storage.columns, target.storage.columns)
     cascading = bool(columns) and bool(target.partition_keys)
@@ -158,9 +148,7 @@ def entry_steps(
     if not changes or (conditional and not partitions and all(change.what in MARKERS for change in changes)):
         return partitions
     # Other classes, by another strategy for example, are the partitions', too; after a full comparison each is known.
-    classes = (
-        full is None and bool(target.partition_keys) and bool({*drift(actual.storage, target.storage)} - {COLUMNS})
-    )
+    classes = not full and bool(target.partition_keys) and bool({*drift(actual.storage, target.storage)} - {COLUMNS})
     before = actual.parameters.get(MARKER)
     alter = AlterEntry(
         target,
@@ -169,7 +157,7 @@ def entry_steps(
         expected=(MARKER, before) if before is not None else None,
         columns=tuple(columns),
         cascade_to=tuple(touched) if cascading and cascade is Cascade.TOUCHED else (),
-        reorder=full is not None and full.reorder,
+        reorder=reorder,
     )
     return [*partitions, alter]
 
@@ -189,12 +177,18 @@ def _markers(point: SyncPoint | None) -> dict[str, str]:
 
 
 def merged(
-    wanted: TableEntry, actual: TableEntry, marked: Mapping[str, str], full: FullComparison | None = None
+    wanted: TableEntry,
+    actual: TableEntry,
+    marked: Mapping[str, str],
+    *,
+    full: bool = False,
+    reorder: bool = False,
 ) -> TableEntry:
     """`actual` as it should be: what skep manages from `wanted`, all else as it is.
 
-    A sync takes from an entry the right to delete the table's data with a DROP, and never gives it. `full`: what is
-    done only where everything is compared.
+    A sync takes from an entry the right to delete the table's data with a DROP, and never gives it. `full`:
+    everything is compared, and its partition keys get the types of the table. `reorder`: its columns then get the
+    table's order, although the metastore takes that in two alterations only.
     """
     parameters = {key: value for key, value in actual.parameters.items() if not key.startswith(SCHEMA_PARTS)}
     parameters |= {**wanted.parameters, **marked}
@@ -212,17 +206,14 @@ def merged(
         parameters=parameters,
         storage=replace(
             old,
-            columns=columns if full is not None and full.reorder else ordered(old.columns, columns),
+            columns=columns if reorder else ordered(old.columns, columns),
             location=location,
-            input_format=new.input_format,
-            output_format=new.output_format,
-            serde_library=new.serde_library,
+            **{name: getattr(new, name) for name in CLASSES},
             serde_parameters=_serde_parameters(old, new),
             bucket_columns=new.bucket_columns or old.bucket_columns,
             num_buckets=new.num_buckets or old.num_buckets,
-            stored_as_subdirectories=new.stored_as_subdirectories,
         ),
-        partition_keys=_with_docs(actual.partition_keys, wanted.partition_keys, types=full is not None),
+        partition_keys=_with_docs(actual.partition_keys, wanted.partition_keys, types=full),
     )
 
 
@@ -250,15 +241,15 @@ def _comment(wanted: str | None, actual: str | None, most: int) -> str | None:
 def _with_docs(keys: tuple[Column, ...], wanted: tuple[Column, ...], *, types: bool) -> tuple[Column, ...]:
     """Partition keys keep their names; their comments follow the table, their types where asked for, and where they are
     timestamps: of values that are none no engine reads the table."""
-    known = {key.name.lower(): key.type for key in wanted}
-    keys = tuple(
-        replace(key, type=known[key.name.lower()])
-        if (types or key.type == "timestamp") and not same_type(key.type, known[key.name.lower()])
-        else key
-        for key in keys
-    )
-    docs = {key.name.lower(): key.comment for key in wanted}
-    return tuple(replace(key, comment=_comment(docs.get(key.name.lower()), key.comment, KEY_COMMENT)) for key in keys)
+    known = {key.name.lower(): key for key in wanted}
+
+    def kept(key: Column) -> Column:
+        other = known[key.name.lower()]
+        differs = (types or key.type == "timestamp") and not same_type(key.type, other.type)
+        comment = _comment(other.comment, key.comment, KEY_COMMENT)
+        return replace(key, type=other.type if differs else key.type, comment=comment)
+
+    return tuple(map(kept, keys))
 
 
 def differences(actual: TableEntry, target: TableEntry) -> list[Change]:
@@ -276,7 +267,7 @@ def differences(actual: TableEntry, target: TableEntry) -> list[Change]:
     ]
     if actual.table_type != target.table_type:
         changes.append(Change("table type", actual.table_type, target.table_type))
-    for what in ("location", "input_format", "output_format", "serde_library", "stored_as_subdirectories", "buckets"):
+    for what in ("location", *CLASSES, "buckets"):
         old, new = _aspect(actual.storage, what), _aspect(target.storage, what)
         if old != new:
             changes.append(Change(what.replace("_", " "), old, new))
@@ -340,19 +331,15 @@ def partition_steps(
     new = [target for target in targets if found[target.values] is None]
     files = changes.files([target.path for target in new])
     adds = [replace(target, files=known) for target in new if (known := files[target.path]) is not None]
-    moves = [
-        replace(target, values=values, name=partition_name(layout.keys, values))
-        for target in targets
-        if (values := found[target.values]) is not None
-        and (location := registered[values]) is not None
-        and not registered_there(location, target.location)
-    ]
-    moved = {target.path for target in moves}
-    touched = [
-        replace(target, values=values, name=partition_name(layout.keys, values))
-        for target in targets
-        if touch and not changes.complete and (values := found[target.values]) is not None and target.path not in moved
-    ]
+    moves, touched = [], []
+    for target in targets:
+        if (values := found[target.values]) is None:
+            continue
+        known_as = replace(target, values=values, name=partition_name(layout.keys, values))
+        if (location := registered[values]) is not None and not registered_there(location, target.location):
+            moves.append(known_as)
+        elif touch and not changes.complete:
+            touched.append(known_as)
     if changes.complete:
         kept = set(found.values())
         dropped = sorted(values for values in registered if values not in kept)
@@ -360,13 +347,8 @@ def partition_steps(
         emptied = {layout.target(path).values for path in changes.emptied}
         means = {layout.known_as(values) for values in emptied}
         dropped = sorted(v for v in registered if v not in exact and (v in emptied or layout.known_as(v) in means))
-    steps: list[Step] = []
-    if adds:
-        steps.append(AddPartitions(wanted, tuple(adds)))
-    if moves:
-        steps.append(MovePartitions(wanted, tuple(moves)))
-    if touched:
-        steps.append(TouchPartitions(wanted, tuple(touched)))
+    kinds = ((AddPartitions, adds), (MovePartitions, moves), (TouchPartitions, touched))
+    steps: list[Step] = [kind(wanted, tuple(some)) for kind, some in kinds if some]
     if dropped:
         steps.append(DropPartitions(wanted, tuple(partition_name(layout.keys, values) for values in dropped)))
     return steps

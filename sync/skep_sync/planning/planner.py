@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
 from skep_catalog.catalogs import EntryCatalog
-from skep_catalog.entities import Column, StorageDescriptor, TableEntry
-from skep_catalog.entries import MARKER, OWNED_BY, WantedEntries, WantedEntry, is_hudi, wanted_entries
+from skep_catalog.entities import Column, StorageDescriptor, TableEntry, partition_name, values_of_name
+from skep_catalog.entries import OWNED_BY, WantedEntries, WantedEntry, is_hudi, wanted_entries
+from skep_catalog.entry_options import PARTITION_FIELDS
 from skep_catalog.lengths import too_long
-from skep_catalog.partition_names import partition_name, values_of_name
 from skep_format.errors import NoSuchTableError, TableMismatchError
 from skep_format.names import DEFAULT_PARTITION
 from skep_format.schema.types import META_FIELDS, TimestampType
 from skep_format.table_config.keys import PARTITION_FIELDS as TABLE_PARTITION_FIELDS
-from skep_sync.options import PARTITION_FIELDS, RELOCATE, Cascade, SyncOptions
+from skep_sync.options import RELOCATE, Cascade, SyncOptions
 from skep_sync.planning.changes import PartitionChanges, TimelineState
 from skep_sync.planning.columns import refused
 from skep_sync.planning.descriptors import Drifted, drift
 from skep_sync.planning.locations import registered_there
 from skep_sync.planning.plan import (
     EntryLayout,
-    FullComparison,
     alike,
     distinct,
     entry_steps,
@@ -79,9 +79,7 @@ class Planner:
             self.table = self.table.reload()
             history, wanted = self.look()
         self.warnings += wanted.warnings
-        steps: list[Step] = []
-        if all(entry is None for entry in actual.values()) and not self._has_database():
-            steps.append(self._create_database())
+        steps: list[Step] = [] if any(actual.values()) else self._missing_database()
         complete = False
         for entry in wanted.entries:
             found = actual[entry.table.name]
@@ -96,7 +94,6 @@ class Planner:
             complete |= entry_complete
         if (steps or self.full) and self.table.config.is_mor:
             steps += self._earlier_views(actual)
-        markers = {key: None if entry is None else entry.parameters.get(MARKER) for key, entry in actual.items()}
         return SyncPlan(
             self.base_path,
             self.database,
@@ -104,7 +101,6 @@ class Planner:
             history.point,
             tuple(steps),
             tuple(self.warnings),
-            markers,
             complete,
             actual,
             self.drifted,
@@ -177,13 +173,13 @@ class Planner:
                 f"{actual.full_name} is registered at {actual.storage.location}: it and all its partitions will be at "
                 f"{entry.table.storage.location}"
             )
-        compared = FullComparison(self._is_disordered(actual, entry.table)) if full and actual is not None else None
+        reorder = actual is not None and full and self._is_disordered(actual, entry.table)
         news = full or marker != point or (marker is not None and bool(history.beside(marker, _LATELY)))
         if self._needs_changes(entry.table) and point is not None and news:
             changes = history.changes_since(None if full else marker)
             complete = changes.complete
             # Partitions get the descriptor that the entry will have: where it keeps an order of its own, they do, too.
-            shown = entry.table if actual is None else merged(entry.table, actual, {}, compared)
+            shown = entry.table if actual is None else merged(entry.table, actual, {}, full=full, reorder=reorder)
             registered = None
             if full and actual is not None and entry.table.partition_keys:
                 registered, stale = self._look_at_all(actual, shown)
@@ -198,7 +194,7 @@ class Planner:
             # So that a change of strategy drops what was created here, and nothing else.
             owned = {**entry.table.parameters, OWNED_BY: f"{self.database}.{self.name}"}
             entry = replace(entry, table=replace(entry.table, parameters=owned))
-        in_one_step = self.metastore.compares_columns and not (compared is not None and compared.reorder)
+        in_one_step = self.metastore.compares_columns and not reorder
         if actual is not None and in_one_step and (warning := refusals(actual, merged(entry.table, actual, {}))):
             self.warnings.append(warning)
         steps = entry_steps(
@@ -210,7 +206,8 @@ class Planner:
             touched=touched,
             stale=stale,
             conditional=self.options.conditional,
-            full=compared,
+            full=full,
+            reorder=reorder,
         )
         return steps, complete
 
@@ -236,7 +233,7 @@ class Planner:
 
     def _needs_changes(self, wanted: TableEntry) -> bool:
         """Whether it matters which partitions were written."""
-        return bool(wanted.partition_keys) and self.options.partitions
+        return bool(wanted.partition_keys) and not self.options.no_partitions
 
     def _of_partitions(
         self, wanted: TableEntry, actual: TableEntry | None, changes: PartitionChanges, known: Registered | None
@@ -249,16 +246,12 @@ class Planner:
             for path in sorted(all_paths):
                 layout.target(path)  # where no path at all fits, the extractor's error comes before an entry
         registered = self._registered(actual, changes, layout) if known is None else known
-        changes, others = distinct(changes, layout, registered, self._is_live)
+        changes, others = distinct(changes, layout, registered, lambda path: bool(self.table.view().slices(path)))
         steps = partition_steps(wanted, changes, layout, registered, touch=self.options.touch)
         steps, hidden = self._without_hidden(steps, actual, registered, layout)
         self.refused += [*refused, *others, *hidden]
         touched = self.options.cascade is Cascade.TOUCHED
         return steps, sorted(set().union(*map(layout.names, changes.live))) if touched else []
-
-    def _is_live(self, path: str) -> bool:
-        """Whether a folder is a partition with files."""
-        return bool(self.table.view().slices(path))
 
     def _without_hidden(
         self, steps: list[Step], actual: TableEntry | None, registered: Registered, layout: EntryLayout
@@ -370,25 +363,21 @@ class Planner:
                 )
         return steps
 
-    def _has_database(self) -> bool:
-        try:
-            self.metastore.database(self.database)
-        except NoSuchTableError:
-            return False
-        return True
-
     def _is_own_kind(self, actual: TableEntry) -> bool:
         """Whether an entry is one that this planner keeps up; others under the name are left alone."""
         return is_hudi(actual) and actual.storage.input_format != SYMLINKS
 
-    def _create_database(self) -> Step:
+    def _missing_database(self) -> list[Step]:
+        with suppress(NoSuchTableError):
+            self.metastore.database(self.database)
+            return []
         if not self.options.auto_create_database:
             raise NoSuchTableError(
                 f"metastore {self.metastore.uri} has no database {self.database}",
                 hint="create it, or set hoodie.datasource.hive_sync.auto_create_database=true",
                 table=self.database,
             )
-        return AddDatabase(self.database)
+        return [AddDatabase(self.database)]
 
     def _check_relocation(self, actual: TableEntry, wanted: TableEntry) -> None:
         """TableMismatchError where another table has the name, and may not lose it."""

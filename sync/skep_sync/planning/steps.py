@@ -16,6 +16,7 @@ from skep_sync.planning.descriptors import COLUMNS, Drifted
 MARKERS: Final = frozenset({f"parameter {MARKER}", f"parameter {COMPLETION_MARKER}"})
 """Changes that only record up to which commit an entry is synced."""
 
+_LONGEST = 90  # characters of a value in a summary
 _NAMED = 5  # so many partitions are named in a summary
 
 
@@ -289,11 +290,10 @@ Step = (
 class SyncPlan:
     """What brings the metastore in line with the table; nothing, when `steps` is empty.
 
-    `markers` are the entries' sync markers when the plan was made (None: no entry, or no marker): applying it to
-    entries that have moved on since is refused. `complete`: partitions were compared in full. `seen`: the entries that
-    it was made from. `drifted`: by entry the partitions whose own descriptors are not the entry's, whatever of that the
-    steps put right; known where all were looked at. `refused`: what the metastore can't hold, which is left out of the
-    steps, or was found when they were taken: an error after them.
+    `complete`: partitions were compared in full. `seen`: the entries that it was made from. `drifted`: by entry the
+    partitions whose own descriptors are not the entry's, whatever of that the steps put right; known where all were
+    looked at. `refused`: what the metastore can't hold, which is left out of the steps, or was found when they were
+    taken: an error after them.
     """
 
     base_path: str
@@ -302,9 +302,8 @@ class SyncPlan:
     point: SyncPoint | None
     steps: tuple[Step, ...]
     warnings: tuple[str, ...] = ()
-    markers: Mapping[str, str | None] = field(default_factory=dict)
     complete: bool = False
-    seen: Mapping[str, TableEntry | None] | None = field(default=None, repr=False, compare=False)
+    seen: Mapping[str, TableEntry | None] = field(default_factory=dict, repr=False, compare=False)
     drifted: Mapping[str, tuple[Drifted, ...]] = field(default_factory=dict, repr=False)
     refused: tuple[str, ...] = ()
 
@@ -352,6 +351,6 @@ def some_partitions(names: Sequence[str]) -> str:
     return f"{len(names)} partition{'' if len(names) == 1 else 's'} ({shown})"
 
 
-def _short(text: str | None, length: int = 90) -> str:
+def _short(text: str | None) -> str:
     text = text or '""'
-    return text if len(text) <= length else f"{text[: length - 1]}…"
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
