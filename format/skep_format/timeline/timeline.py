@@ -270,9 +270,9 @@ def load_timeline(
     """The active timeline by one listing of its folder; no instant file is opened.
 
     `known` is an earlier timeline of the table. What its files showed is not found out again, but for instants of which
-    a file has been created, deleted or become another one since, and all after them. Times of a clock are taken once, so
-    that under its name a file never changes. Those of bootstraps are fixed: after one that was undone, or whose table
-    was dropped, the next one has files of the same names.
+    a file has been created, deleted or become another one since, and all after them. Times of a clock are taken once:
+    under its name a file never changes. Those of bootstraps are fixed: after one that was undone, or whose table was
+    dropped, the next one has files of the same names.
     """
     before = known.files if known is not None and known.layout == layout else _NO_FILES
     begin = len(layout.folder) + 1

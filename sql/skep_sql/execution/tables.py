@@ -23,7 +23,7 @@ from skep_sql.session import Session
 from skep_sql.types import arrow_field
 from skep_table.keys import KeyGenerator
 from skep_table.metadata_table.partitions import COLUMN_STATS, FILES, PARTITION_STATS
-from skep_table.metadata_write import dropped_indexes
+from skep_table.metadata_write.drop import dropped_indexes
 from skep_table.table import METADATA_ENABLE, HudiTable
 from skep_table.write.output.replaced import NamedPartitions, matching_partitions
 from skep_table.write.planning.settings import BASE_FILE_FORMAT, HIVE_STYLE, SQL_NAMES, URL_ENCODE, path_settings

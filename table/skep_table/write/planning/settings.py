@@ -264,7 +264,8 @@ def spec_of(options: Options, name: str, schema: Schema, others: Options | None 
     )
     kept = {key: value for key, value in options.items() if ".keygen." in key or key in properties}
     if names_newest(options):
-        kept |= metadata_of_newest((others or Options()).with_values(options), options.value(PARTITION_FIELDS))
+        fields = options.value(PARTITION_FIELDS)
+        kept |= metadata_of_newest((others or Options()).with_values(options), fields)
     spec = TableSpec(
         name=name,
         database=options.value(DATABASE_NAME) or None,
