@@ -15,8 +15,8 @@ from skep_format.table_config import TableType
 from skep_table.table import HudiTable
 
 if TYPE_CHECKING:
+    from skep_table.services.cleaning.clean import UnreadableClean
     from skep_table.services.compaction.planned import PlannedSlice
-    from skep_table.services.repairs.cleans import UnreadableClean
     from skep_table.services.repairs.duplicates import DuplicateRows
     from skep_table.services.repairs.metafiles import PartitionMetafile
     from skep_table.services.repairs.partitions import MovedPartition
@@ -104,7 +104,7 @@ class RepairMethods:
     @takes_options
     def delete_unreadable_cleans(self, *, dry_run: bool = False, **options: object) -> list[UnreadableClean]:
         """Deletes pending cleans whose plan can't be read, which keep every later clean from running."""
-        from skep_table.services.repairs.cleans import delete_unreadable_cleans
+        from skep_table.services.cleaning.clean import delete_unreadable_cleans
 
         return delete_unreadable_cleans(self._locked(options), plan=dry_run)
 

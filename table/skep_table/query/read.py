@@ -19,7 +19,6 @@ from skep_table.query.result import ReadResult
 from skep_table.query.unwritten import check_readable, is_plain, may_overlay, overlaid
 from skep_table.table import HudiTable
 from skep_table.unwritten import Unwritten
-from skep_table.view import FileSlice
 
 SNAPSHOT = ReadRequest()
 _SMALL_BYTES: Final = 4 << 20
@@ -85,11 +84,8 @@ def _is_small(tasks: Sequence[ReadTask]) -> bool:
     """Whether one file is read, in less time than threads take. With a limit the first slice is likely to do, too."""
     if len(tasks) != 1 or tasks[0].slice.log_files:
         return False
-    return _size(tasks[0].slice) <= (_SMALL_BYTES if tasks[0].scan.predicate is None else _SMALL_FILTERED_BYTES)
-
-
-def _size(found: FileSlice) -> int:
-    return 0 if found.base_file is None else found.base_file.size_bytes
+    most = _SMALL_BYTES if tasks[0].scan.predicate is None else _SMALL_FILTERED_BYTES
+    return tasks[0].slice.size_bytes <= most
 
 
 def _count(table: HudiTable, request: ReadRequest, runner: Runner) -> int:

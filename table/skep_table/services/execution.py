@@ -1,23 +1,31 @@
-"""One executor's attempt at a planned compaction, log compaction or clustering: of all that try, one completes it.
+"""Plans of compactions, log compactions and clusterings: written onto the timeline, and carried out by one executor.
 
-The protocol is that of writes (`commit/states.py`). The instant is the plan's: an attempt that fails gives the plan
-back, and the next executor carries it out. The claim is written into the open sign, which tasks check before they open
-a file: an executor whose plan was taken over meanwhile finds another claim there.
+A plan takes file slices as they are before its requested time. A write that completes between the snapshot that it was
+made from and that time would be neither in the plan nor in the slice that follows, and its rows would be lost. All of
+it happens in one holding of the lock, under which writes complete, too; but a lock that is leased may be lost in
+between.
+
+Of all executors that try, one completes a plan. The protocol is that of writes (`commit/states.py`). The instant is the
+plan's: an attempt that fails gives the plan back, and the next executor carries it out. The claim is written into the
+open sign, which tasks check before they open a file: an executor whose plan was taken over meanwhile finds another
+claim there.
 """
 
 from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from skep_format.errors import AlreadyExistsError, CommitConflictError, SkepError, storage_failure
-from skep_format.timeline.instant import Instant, State
+from skep_format.timeline.instant import Action, Instant, State
 from skep_format.timeline.metadata import CommitMetadata, WriteOperation
+from skep_format.timeline.plans import CompactionPlan, RequestedReplaceMetadata
 from skep_format.timeline.write import delete_completed, delete_pending, transition_to_inflight
-from skep_table.commit.concurrency.changes import groups_of, touched_groups
+from skep_table.commit.concurrency.changes import completed_since, groups_of, touched_groups
 from skep_table.commit.heartbeat import ActiveWriters, HeartbeatLimits, delete_heartbeat
-from skep_table.commit.instants import after_others_have_read
+from skep_table.commit.instants import after_others_have_read, request_plan
 from skep_table.commit.machine import transition
 from skep_table.commit.parts.markers import claimed_by, marker_files, open_markers
 from skep_table.commit.parts.metadata_table import drop_unkept
@@ -28,6 +36,38 @@ from skep_table.commit.undo.rollback import roll_back
 from skep_table.commit.writable import check_version
 from skep_table.services.rewriting import Rewritten
 from skep_table.table import HudiTable
+
+T = TypeVar("T")
+
+
+def schedule(table: HudiTable, action: Action, plan: CompactionPlan | RequestedReplaceMetadata) -> Instant:
+    """Requests a plan that was made from the snapshot `table`, which was taken under the lock that is held.
+
+    CommitConflictError, and the plan is off the timeline, where a write completed since. Where writers name log files
+    by the slice that a plan begins, it has to stay: they may have written to that slice already.
+    """
+    table.context.lock.ensure_held()
+    instant = request_plan(table, action, plan)
+    if table.context.lock.leased and table.format.logs.of_delta_commit:
+        missed = completed_since(table, fresh := table.reload())
+        if missed:
+            delete_pending(fresh, instant)
+            raise CommitConflictError(
+                f"table {table.config.name}: {missed[0].requested_time} completed while a {action.value} was planned",
+                hint="plan it again",
+                table=table.config.name,
+                instant=missed[0].requested_time,
+            )
+    return instant
+
+
+def execute_each(
+    table: HudiTable, planned: Iterable[Instant | None], execute: Callable[[HudiTable, Instant], T | None]
+) -> list[T]:
+    """What was completed of these plans: not those that others have carried out, or taken back, meanwhile."""
+    done = [execute(table, instant) for instant in planned if instant is not None]
+    return [each for each in done if each is not None]
+
 
 log = logging.getLogger("skep.services")
 

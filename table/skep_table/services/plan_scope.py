@@ -80,17 +80,19 @@ def coverage_of(table: HudiTable, view: FileView, left: Iterable[str], chosen_by
 
 
 def uncovered_partitions(
-    table: HudiTable, plans: Iterator[tuple[Instant, Mapping[str, str] | None]], chosen_by: str = ""
-) -> list[str] | None:
-    """The partitions that may hold candidates; None for all. `plans` are those of the service, newest first.
+    table: HudiTable, view: FileView, plans: Iterator[tuple[Instant, Mapping[str, str] | None]], chosen_by: str = ""
+) -> list[str]:
+    """The partitions that may hold candidates. `plans` are those of the service, newest first.
 
     Each is the instant of a plan, pending or completed, with its extra metadata.
     """
+    changed = None
     for _, (instant, extra) in zip(range(_PLANS_READ), plans, strict=False):
         coverage = Coverage.of(extra)
         if coverage is not None:
-            return _since(table, coverage, instant) if coverage.chosen_by == chosen_by else None
-    return None
+            changed = _since(table, coverage, instant) if coverage.chosen_by == chosen_by else None
+            break
+    return view.partitions() if changed is None else changed
 
 
 def options_key(options: Mapping[str, str], prefixes: Collection[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
@@ -10,12 +10,19 @@ from types import MappingProxyType
 from skep_format.errors import CommitConflictError
 from skep_format.names import FileGroupId, join
 from skep_format.timeline.instant import DATA_ACTIONS, Action, Instant, State
+from skep_format.timeline.plans import NamedSlice
 from skep_format.timeline.timeline import WRITE_ACTIONS
 from skep_table.commit.concurrency.changes import completed_since, touched_groups
 from skep_table.commit.parts.markers import list_markers
 from skep_table.services.execution import pending_instant
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
+
+
+def inputs_of(planned: Iterable[NamedSlice]) -> dict[FileGroupId, frozenset[str]]:
+    """The names of the files of each slice that a plan takes."""
+    return {each.group: frozenset(each.file_names) for each in planned}
+
 
 _UNDOING = frozenset({Action.ROLLBACK, Action.RESTORE})
 

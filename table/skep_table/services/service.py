@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Generic, TypeVar
 
 from skep_format.errors import InputError
@@ -15,9 +16,8 @@ from skep_table.services.cleaning import clean
 from skep_table.services.cleaning.ttl import expire_partitions, expired_partitions
 from skep_table.services.clustering import cluster
 from skep_table.services.clustering.plan import plan_clustering
-from skep_table.services.compaction import compact, log_compact
-from skep_table.services.compaction.log_plan import plan_log_compaction
-from skep_table.services.compaction.plan import Choose, plan_compaction
+from skep_table.services.compaction import compact
+from skep_table.services.compaction.plan import Choose, plan_compaction, plan_log_compaction
 from skep_table.services.compaction.strategy import chooser
 from skep_table.services.done import Detail, Done, count, planned, scheduled
 from skep_table.services.metadata.index_build import Indexed, execute_pending_indexing
@@ -55,14 +55,6 @@ class Mode:
 WHOLE: Final = Mode()
 
 
-def _nothing(*_: object) -> None:
-    return None
-
-
-def _none(*_: object) -> tuple[()]:
-    return ()
-
-
 @dataclass(frozen=True, slots=True)
 class TableService(Generic[T]):
     """A service, called with a table. `preview` has a row for each of what it counts, `unit` the word for one; `what`
@@ -73,11 +65,11 @@ class TableService(Generic[T]):
     preview: Callable[[HudiTable], list[Detail]]
     what: Callable[[T], str]
     run: Callable[[HudiTable], Iterable[T]]
-    schedule: Callable[[HudiTable], Instant | None] = _nothing
-    pending: Callable[[HudiTable], Iterable[Instant]] = _none
-    execute: Callable[[HudiTable, Instant], T | None] = _nothing
-    execute_all: Callable[[HudiTable], Iterable[T]] = _none
-    details: Callable[[HudiTable, Instant], Sequence[Detail]] = _none
+    schedule: Callable[[HudiTable], Instant | None] = lambda *_: None
+    pending: Callable[[HudiTable], Iterable[Instant]] = lambda *_: ()
+    execute: Callable[[HudiTable, Instant], T | None] = lambda *_: None
+    execute_all: Callable[[HudiTable], Iterable[T]] = lambda *_: ()
+    details: Callable[[HudiTable, Instant], Sequence[Detail]] = lambda *_: ()
 
     def __call__(self, table: HudiTable, mode: Mode = WHOLE) -> list[Done]:
         """InputError for an instant that is no plan of the service."""
@@ -122,17 +114,9 @@ def _choice(table: HudiTable) -> Choose:
     return chooser(table.options, table.context.clock.now())
 
 
-def _compactions(table: HudiTable) -> list[Detail]:
+def _operations(plan_of: Callable[[HudiTable], CompactionPlan | None], table: HudiTable) -> list[Detail]:
     compact.check_compactable(table)
-    return _operations(plan_compaction(table, _choice(table)))
-
-
-def _log_compactions(table: HudiTable) -> list[Detail]:
-    compact.check_compactable(table)
-    return _operations(plan_log_compaction(table))
-
-
-def _operations(plan: CompactionPlan | None) -> list[Detail]:
+    plan = plan_of(table)
     return [
         {
             "partition": each.partition_path,
@@ -163,18 +147,16 @@ def _clusterings(table: HudiTable) -> list[Detail]:
 
 
 def _cleans(plan: CleanerPlan | None) -> list[Detail]:
-    paths = (plan and plan.file_paths_to_be_deleted_per_partition) or {}
+    names = plan.file_names if plan else {}
     return [
-        {"partition": partition, "file": (file.file_path or "").rpartition("/")[2]}
-        for partition, files in paths.items()
-        for file in files
+        {"partition": partition, "file": name} for partition, of_partition in names.items() for name in of_partition
     ]
 
 
 COMPACTION: Final = TableService(
     "compact",
     "file slice",
-    _compactions,
+    partial(_operations, lambda table: plan_compaction(table, _choice(table))),
     lambda found: f"{count(found.slices, 'file slice')} compacted",
     lambda table: compact.compact(table, _choice(table)),
     lambda table: compact.schedule_compaction(table, _choice(table)),
@@ -185,13 +167,13 @@ COMPACTION: Final = TableService(
 LOG_COMPACTION: Final = TableService(
     "log-compact",
     "file slice",
-    _log_compactions,
+    partial(_operations, plan_log_compaction),
     lambda found: f"the logs of {count(found.slices, 'file slice')} merged",
-    log_compact.compact_logs,
-    log_compact.schedule_log_compaction,
-    log_compact.pending_log_compactions,
-    log_compact.execute_log_compaction,
-    log_compact.execute_pending_log_compactions,
+    compact.compact_logs,
+    compact.schedule_log_compaction,
+    compact.pending_log_compactions,
+    compact.execute_log_compaction,
+    compact.execute_pending_log_compactions,
 )
 CLUSTERING: Final = TableService(
     "cluster",

@@ -6,8 +6,7 @@ from skep_format.errors import CommitConflictError
 from skep_table.commit.undo.recovery import roll_back_failed
 from skep_table.commit.writable import prepared
 from skep_table.services.cleaning.clean import execute_pending_cleans
-from skep_table.services.compaction.compact import compact
-from skep_table.services.compaction.log_compact import execute_pending_log_compactions
+from skep_table.services.compaction.compact import compact, execute_pending_log_compactions
 from skep_table.table import HudiTable
 from skep_table.upgrade.refusals import slices_with_logs
 

@@ -2,7 +2,7 @@
 
 from skep_table.view.files import BaseFile, FileGroup, FileSlice, LogFile
 from skep_table.view.listing import FolderFilter, Listing, StorageListing, StorageListings
-from skep_table.view.view import FileView
+from skep_table.view.slicing import FileView
 
 __all__ = [
     "BaseFile",

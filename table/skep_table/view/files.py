@@ -84,6 +84,11 @@ class FileGroup:
     replaced_by: InstantTime | None = None
 
     @property
+    def is_free(self) -> bool:
+        """Whether no service has a plan for it."""
+        return self.pending_compaction is None and self.pending_clustering is None
+
+    @property
     def latest(self) -> FileSlice | None:
         """The slice to read: logs that await a pending compaction lie over the slice that is to be compacted."""
         if not self.slices:

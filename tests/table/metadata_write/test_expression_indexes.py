@@ -28,9 +28,7 @@ from skep_table.services.clustering.cluster import cluster
 from skep_table.services.compaction.compact import compact
 from skep_table.services.metadata.indexing import build_index, drop_index, index_named, indexes_of
 from skep_table.services.metadata_check import check_metadata_table
-from skep_table.services.undo.restore import restore
-from skep_table.services.undo.rollback import roll_back_instant
-from skep_table.services.undo.savepoint import create_savepoint
+from skep_table.services.undo.rollback import create_savepoint, restore, roll_back_instant
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 

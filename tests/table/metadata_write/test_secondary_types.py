@@ -28,8 +28,7 @@ from skep_table.services.clustering.cluster import cluster
 from skep_table.services.compaction.compact import compact
 from skep_table.services.metadata.indexing import build_index, index_named
 from skep_table.services.metadata_check import check_metadata_table
-from skep_table.services.undo.restore import restore
-from skep_table.services.undo.savepoint import create_savepoint
+from skep_table.services.undo.rollback import create_savepoint, restore
 from skep_table.table import HudiTable
 from skep_table.upgrade import change_version
 from skep_table.write.alter import commit_changes

@@ -23,7 +23,7 @@ from skep_table.query import ReadRequest, read
 from skep_table.services.cleaning.clean import clean, execute_pending_cleans, finish_cleans, plan_clean, schedule_clean
 from skep_table.services.cleaning.clean_plan import Retention, earliest_to_retain
 from skep_table.services.options import CleanPolicy
-from skep_table.services.undo.savepoint import create_savepoint, delete_savepoint
+from skep_table.services.undo.rollback import create_savepoint, delete_savepoint
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 

@@ -62,7 +62,7 @@ from skep_table.metadata_write.making.spreading import NewPartitions, PartitionC
 from skep_table.metadata_write.options import is_partitioned_by_options
 from skep_table.metadata_write.own import building_partitions, open_own, planned_partitions
 from skep_table.metadata_write.records import record_schema
-from skep_table.query.named import refuse_lost_files
+from skep_table.query.cleaned import refuse_lost_files
 from skep_table.table import HudiTable
 from skep_table.view.slicing import InstantStates
 

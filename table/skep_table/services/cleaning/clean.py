@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from skep_format.errors import AlreadyExistsError
+from skep_format.errors import AlreadyExistsError, FormatError
 from skep_format.instant_time import BEFORE_ALL, InstantTime
 from skep_format.metafile import METAFILES
 from skep_format.names import join
@@ -36,12 +36,17 @@ from skep_table.commit.instants import request_plan
 from skep_table.commit.options import Concurrency, FailedWritesPolicy
 from skep_table.commit.parts.metadata_records import record_in_metadata_table
 from skep_table.commit.undo.recovery import roll_back_failed
-from skep_table.commit.writable import prepared
+from skep_table.commit.writable import check_writable, prepared, take_lock_over
 from skep_table.metadata_write import has_metadata_table, updates_of_clean, with_building
-from skep_table.services.cleaning.clean_plan import Retention, earliest_to_retain, files_to_delete
-from skep_table.services.cleaning.retention import last_clean, protected_files
+from skep_table.services.cleaning.clean_plan import (
+    Retention,
+    earliest_to_retain,
+    files_to_delete,
+    last_clean,
+    protected_files,
+)
+from skep_table.services.execution import execute_each, refuse_while_active
 from skep_table.services.options import CLEAN_COMMITS, INCREMENTAL_CLEAN, KEEP_MAX_COMMITS, KEEP_MIN_COMMITS
-from skep_table.services.scheduling import execute_each
 from skep_table.table import HudiTable
 from skep_table.view import FileView
 from skep_table.view.slicing import file_groups
@@ -236,10 +241,7 @@ def _carry_out(
         if instant.state is State.REQUESTED:
             with contextlib.suppress(AlreadyExistsError):
                 transition_to_inflight(table, instant, plan if table.layout.repeats_clean_plan else None)
-    planned = {
-        partition: [_path_of(partition, file) for file in files if not file.is_bootstrap_base_file]
-        for partition, files in (plan.file_paths_to_be_deleted_per_partition or {}).items()
-    }
+    planned = {path: [join(path, name) for name in names] for path, names in plan.file_names.items()}
     # A missing file was deleted by an executor before this one.
     table.storage.delete_many([path for listed in planned.values() for path in listed])
     emptied = {name for name in plan.partitions_to_be_deleted or () if _delete_if_empty(table.storage, name)}
@@ -276,11 +278,6 @@ def _record(table: HudiTable, instant: Instant, metadata: CleanMetadata) -> None
         )
 
 
-def _path_of(partition: str, file: CleanFileInfo) -> str:
-    """Relative to the table, wherever the table lay when the plan was made."""
-    return join(partition, (file.file_path or "").rpartition("/")[2])
-
-
 def _delete_if_empty(storage: Storage, partition: str) -> bool:
     if partition == "" or {file.name for file in storage.list_prefix(partition, recursive=True)} - METAFILES:
         return False
@@ -312,3 +309,45 @@ def _metadata(
         bootstrap_partition_metadata={},
         extra_metadata=plan.extra_metadata or {},
     )
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableClean:
+    """A pending clean, why its plan can't be read, and whether it was deleted."""
+
+    instant: Instant
+    problem: str
+    deleted: bool = False
+
+
+def delete_unreadable_cleans(table: HudiTable, *, plan: bool = False) -> list[UnreadableClean]:
+    """Deletes the pending cleans whose plan can't be read, from the timeline only.
+
+    A clean changes no row. An inflight one may have deleted files that its metadata table still lists: a check
+    (`skep fsck --metadata`) names these. CommitConflictError while its executor may be active.
+    """
+    if plan:
+        return list(_unreadable(table.reload()))
+    with table.context.locked():
+        table = take_lock_over(table)
+        check_writable(table.config, table.storage.root)
+        found = list(_unreadable(table))
+        for each in found:
+            refuse_while_active(table, each.instant)
+            table.context.lock.ensure_held()
+            delete_pending(table, each.instant)
+            log.warning(
+                "table %s: clean %s is deleted: %s", table.config.name, each.instant.requested_time, each.problem
+            )
+    return [replace(each, deleted=True) for each in found]
+
+
+def _unreadable(table: HudiTable) -> Iterator[UnreadableClean]:
+    for instant in table.timeline.pending().of(Action.CLEAN):
+        try:
+            plan = table.requested_plan(CleanerPlan, instant)
+        except FormatError as error:
+            yield UnreadableClean(instant, error.message)
+        else:
+            if plan is None:
+                yield UnreadableClean(instant, "its plan is empty or missing")

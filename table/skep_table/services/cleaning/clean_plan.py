@@ -1,8 +1,9 @@
-"""Which files a clean may delete: pure functions of file groups, timeline and what must be kept (format guide 2.8)."""
+"""Which files a clean may delete, and which none may: those of savepoints and pending plans (format guide 2.8)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
@@ -12,8 +13,10 @@ from skep_format.names import LogFileName
 from skep_format.options import Options
 from skep_format.storage import FileStatus
 from skep_format.table_config import TimelineZone
-from skep_format.timeline.instant import Instant
+from skep_format.timeline.instant import Action, Instant
+from skep_format.timeline.plans import CleanMetadata
 from skep_format.timeline.timeline import WRITE_ACTIONS, Timeline, format_instant_time
+from skep_table.commit.concurrency.changes import planned_slices
 from skep_table.services.options import (
     CLEAN_POLICY,
     COMMITS_RETAINED,
@@ -21,6 +24,7 @@ from skep_table.services.options import (
     HOURS_RETAINED,
     CleanPolicy,
 )
+from skep_table.table import HudiTable
 from skep_table.view import FileGroup, FileSlice
 
 
@@ -147,3 +151,22 @@ def _change_logs(files: Collection[FileStatus]) -> dict[tuple[str, InstantTime],
         if name is not None:
             found.setdefault((name.file_id, name.instant_time), []).append(file.path)
     return found
+
+
+def last_clean(table: HudiTable) -> CleanMetadata | None:
+    """The metadata of the last completed clean of the active timeline."""
+    last = table.timeline.completed().of(Action.CLEAN).last()
+    metadata = table.plan(last) if last is not None else None
+    return metadata if isinstance(metadata, CleanMetadata) else None
+
+
+def protected_files(table: HudiTable) -> Mapping[str, frozenset[str]]:
+    """Names of files, by partition path, that savepoints keep or that a pending compaction or clustering reads."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for savepoint in table.savepoints().values():
+        for partition, kept in savepoint.partition_metadata.items():
+            found[partition].update(kept.savepoint_data_file)
+    for instant in table.timeline.pending():
+        for slice_ in planned_slices(table, instant):
+            found[slice_.group.partition_path].update(slice_.file_names)
+    return {partition: frozenset(names) for partition, names in found.items()}

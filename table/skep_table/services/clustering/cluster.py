@@ -37,10 +37,9 @@ from skep_table.services.clustering.options import (
     known_class,
 )
 from skep_table.services.clustering.plan import check_sort_columns, plan_clustering
-from skep_table.services.execution import Execution, delete_unreadable
-from skep_table.services.planned_slices import PlannedSlices
+from skep_table.services.execution import Execution, delete_unreadable, execute_each, schedule
+from skep_table.services.planned_slices import PlannedSlices, inputs_of
 from skep_table.services.rewriting import Rewritten, context_of, metadata_of
-from skep_table.services.scheduling import execute_each, schedule
 from skep_table.services.strategies import EXECUTION_GROUP
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
@@ -100,7 +99,7 @@ def execute_clustering(table: HudiTable, instant: Instant) -> Rewritten | None:
     if plan is None:
         delete_unreadable(table, instant, _plan_of)
         return None
-    inputs = PlannedSlices(table, instant, _inputs_of(plan), groups_after(table, plan.input_groups, instant))
+    inputs = PlannedSlices(table, instant, inputs_of(plan.slices), groups_after(table, plan.input_groups, instant))
     resizes = resizes_of(table, plan.input_groups, instant)
 
     def check(fresh: HudiTable) -> None:
@@ -131,17 +130,6 @@ def execute_clustering(table: HudiTable, instant: Instant) -> Rewritten | None:
 def _plan_of(table: HudiTable, instant: Instant) -> ClusteringPlan | None:
     requested = table.requested_plan(RequestedReplaceMetadata, instant)
     return requested.clustering_plan if requested else None
-
-
-def _inputs_of(plan: ClusteringPlan) -> dict[FileGroupId, frozenset[str]]:
-    """The names of the files of each slice."""
-    return {
-        FileGroupId(slice_.partition_path or "", slice_.file_id or ""): frozenset(
-            path.rpartition("/")[2] for path in (slice_.data_file_path, *slice_.delta_file_paths) if path
-        )
-        for group in plan.input_groups
-        for slice_ in group.slices
-    }
 
 
 def _replaced(groups: Iterable[FileGroupId]) -> dict[str, tuple[str, ...]]:
@@ -192,7 +180,6 @@ def _tasks_of_group(number: int, group: ClusteringGroup, current: Mapping[FileGr
     """One, unless another's plan has slices of several partitions in one group."""
     found: dict[str, list[FileSlice]] = defaultdict(list)
     for info in group.slices:
-        partition = info.partition_path or ""
-        found[partition].append(current[FileGroupId(partition, info.file_id or "")])
+        found[info.group.partition_path].append(current[info.group])
     outputs = max(1, (group.num_output_file_groups or 1) // max(1, len(found)))
     return [GroupTask(number, partition, tuple(slices), outputs) for partition, slices in found.items()]

@@ -25,8 +25,7 @@ from skep_format.timeline.metadata import WriteStat
 from skep_table.keys.ring_targets import RingTargets
 from skep_table.keys.stored import StoredKeys
 from skep_table.services.clustering.options import CURVE, SORT_COLUMNS
-from skep_table.services.clustering.row_order import order_of
-from skep_table.services.clustering.row_spool import RowSpool
+from skep_table.services.clustering.row_order import RowSpool, order_of
 from skep_table.services.rewriting import candidate_of
 from skep_table.services.strategies import ExecutionStrategy
 from skep_table.slices import read_slice

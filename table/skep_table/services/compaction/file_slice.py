@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -28,6 +29,8 @@ from skep_table.write.output.change_log import ChangeLog, changes_beside
 from skep_table.write.output.files import BaseFiles, OpenFile, renamed
 from skep_table.write.planning.candidates import CandidateFile
 from skep_table.write.planning.profile import Bucket
+
+N = TypeVar("N", BaseFileName, LogFileName)
 
 
 def compact_slice(job: RewriteJob, task: tuple[int, CompactionOperation]) -> WriteStat:
@@ -85,30 +88,27 @@ def slice_of(operation: CompactionOperation) -> FileSlice:
 
     Plans of old releases have whole paths.
     """
-    partition, file_id = operation.partition_path or "", operation.file_id or ""
-    base = None
+
+    def parsed(kind: type[N], path: str) -> N:
+        text = path.rpartition("/")[2]
+        name = kind.parse(text)
+        if name is None:
+            place = join(*operation.group)
+            raise FormatError(
+                f"compaction plan for {place}: {text!r} is no name of a base or log file", path=place, found=text
+            )
+        return name
+
+    folder, base = operation.group.partition_path, None
     if operation.data_file_path:
-        name = operation.data_file_path.rpartition("/")[2]
-        parsed = BaseFileName.parse(name)
-        if parsed is None:
-            raise _no_name(name, operation)
-        base = BaseFile(join(partition, name), 0, parsed)
-    logs = []
-    for path in operation.delta_file_paths:
-        name = path.rpartition("/")[2]
-        log = LogFileName.parse(name)
-        if log is None:
-            raise _no_name(name, operation)
-        logs.append(LogFile(join(partition, name), 0, log))
+        name = parsed(BaseFileName, operation.data_file_path)
+        base = BaseFile(join(folder, str(name)), 0, name)
+    logs = [
+        LogFile(join(folder, str(name)), 0, name)
+        for name in (parsed(LogFileName, p) for p in operation.delta_file_paths)
+    ]
     logs.sort(key=lambda each: each.name.sort_key)
-    return FileSlice(partition, file_id, operation.base_instant_time or BEFORE_ALL, base, tuple(logs))
-
-
-def _no_name(name: str, operation: CompactionOperation) -> FormatError:
-    place = join(operation.partition_path or "", operation.file_id or "")
-    return FormatError(
-        f"compaction plan for {place}: {name!r} is no name of a base or log file", path=place, found=name
-    )
+    return FileSlice(*operation.group, operation.base_instant_time or BEFORE_ALL, base, tuple(logs))
 
 
 def _changes(job: RewriteJob, partition: str, file: OpenFile) -> AbstractContextManager[ChangeLog | None]:

@@ -1,18 +1,23 @@
-"""Which file slices a compaction folds into new base files: those with log files that no other pending plan has."""
+"""Which file slices a compaction folds into new base files, and of which a log compaction merges the log files."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
+from typing import Final
 
 from skep_format.names import FileGroupId
 from skep_format.timeline.instant import Action, Instant, State
-from skep_format.timeline.plans import CompactionOperation, CompactionPlan
+from skep_format.timeline.plans import CompactionOperation, CompactionPlan, CompactionStrategy
 from skep_table.commit.concurrency.changes import planned_groups
-from skep_table.query.named import refuse_lost_files
-from skep_table.services.metrics import slice_metrics
-from skep_table.services.plan_scope import coverage_of, uncovered_partitions
+from skep_table.query.cleaned import refuse_lost_files
+from skep_table.services.compaction.options import LOG_COMPACT_FILES
+from skep_table.services.plan_scope import coverage_of, options_key, uncovered_partitions
+from skep_table.services.planned_slices import inputs_of
+from skep_table.services.rewriting import slice_metrics
 from skep_table.slices.bootstrap import source_of, with_source_size
+from skep_table.slices.options import MERGE_BYTES
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice, FileView
 from skep_table.write.planning.options import most_bytes
@@ -33,24 +38,17 @@ def plan_compaction(table: HudiTable, choose: Choose = every_slice) -> Compactio
 
     Lists the partitions that may have logs which no earlier plan has seen (see `plan_scope`).
     """
-    view = table.view(metadata=False)
-    partitions = uncovered_partitions(table, _earlier_plans(table))
-    if partitions is None:
-        partitions = view.partitions()
-    refuse_lost_files(table, view, partitions)
+    view, file_bytes = table.view(metadata=False), most_bytes(table.config, table.options)
+    partitions = uncovered_partitions(table, view, _earlier_plans(table))
     taken = _in_log_compactions(table)
-    candidates_of = partial(_candidates_of, table, view, taken, most_bytes(table.config, table.options))
-    found = table.context.threads.map(candidates_of, partitions)
-    operations = [operation for of_partition in found for operation in of_partition]
+    operations = _candidates(table, view, partitions, taken, lambda slice_: operation_of(table, slice_, file_bytes))
     chosen = choose(operations)
     if not chosen:
         return None
-    planned = {(each.partition_path, each.file_id) for each in chosen}
-    left = {each.partition_path or "" for each in operations if (each.partition_path, each.file_id) not in planned}
-    left.update(group.partition_path for group in taken)
+    left = {each.group for each in operations} - {each.group for each in chosen} | taken
     return CompactionPlan(
         operations=tuple(chosen),
-        extra_metadata=coverage_of(table, view, left),
+        extra_metadata=coverage_of(table, view, (group.partition_path for group in left)),
         version=PLAN_VERSION,
         missing_schedule_partitions=(),
     )
@@ -82,15 +80,24 @@ def _in_log_compactions(table: HudiTable) -> frozenset[FileGroupId]:
     return frozenset(group for instant in pending for group in planned_groups(table, instant) or ())
 
 
-def _candidates_of(
-    table: HudiTable, view: FileView, taken: Collection[FileGroupId], file_bytes: int, partition: str
+def _candidates(
+    table: HudiTable,
+    view: FileView,
+    partitions: Sequence[str],
+    taken: Collection[FileGroupId],
+    operation: Callable[[FileSlice], CompactionOperation | None],
 ) -> list[CompactionOperation]:
-    return [
-        operation_of(table, newest, file_bytes)
-        for group in view.file_groups(partition)
-        if group.pending_compaction is None and group.pending_clustering is None
-        if (newest := group.slices[0]).log_files and newest.group not in taken
-    ]
+    """The operations of the newest slices that have log files, and on which nothing else has a claim."""
+    refuse_lost_files(table, view, partitions)
+
+    def of_partition(partition: str) -> list[CompactionOperation]:
+        groups = (each for each in view.file_groups(partition) if each.is_free)
+        slices = (
+            group.slices[0] for group in groups if group.slices[0].log_files and group.slices[0].group not in taken
+        )
+        return [found for slice_ in slices if (found := operation(slice_)) is not None]
+
+    return list(chain.from_iterable(table.context.threads.map(of_partition, partitions)))
 
 
 def operation_of(table: HudiTable, slice_: FileSlice, file_bytes: int) -> CompactionOperation:
@@ -106,3 +113,54 @@ def operation_of(table: HudiTable, slice_: FileSlice, file_bytes: int) -> Compac
         metrics=slice_metrics([whole], file_bytes),
         bootstrap_file_path=None if source is None else source.path,
     )
+
+
+_COMPACTOR: Final = "org.apache.hudi.table.action.compact.LogCompactionExecutionHelper"
+_CHOOSE_CANDIDATES: Final = (LOG_COMPACT_FILES.key, MERGE_BYTES.key)
+
+
+def plan_log_compaction(table: HudiTable) -> CompactionPlan | None:
+    """What a log compaction would do now, None for nothing. Changes nothing.
+
+    Lists the partitions that changed since an earlier plan with the same options (see `plan_scope`).
+    """
+    view, options = table.view(metadata=False), table.options
+    plans = _earlier_log_plans(table)
+    pending = {group for instant, plan in plans if not instant.is_completed for group in inputs_of(plan.operations)}
+    merged: dict[FileGroupId, frozenset[str]] = {}  # by the last completed one: readers take its result for these files
+    for instant, plan in plans:
+        if instant.is_completed:
+            merged = {**inputs_of(plan.operations), **merged}
+    least, most = max(2, options.value(LOG_COMPACT_FILES)), options.value(MERGE_BYTES)
+    file_bytes = most_bytes(table.config, options)
+
+    def operation(slice_: FileSlice) -> CompactionOperation | None:
+        """What memory does not hold awaits a compaction."""
+        count = len({str(log.name) for log in slice_.log_files} - merged.get(slice_.group, frozenset()))
+        fits = count >= least and sum(log.size_bytes for log in slice_.log_files) <= most
+        return operation_of(table, slice_, file_bytes) if fits else None
+
+    chosen_by = options_key(options, _CHOOSE_CANDIDATES)
+    earlier = ((instant, plan.extra_metadata) for instant, plan in plans)
+    partitions = uncovered_partitions(table, view, earlier, chosen_by)
+    operations = _candidates(table, view, partitions, pending, operation)
+    if not operations:
+        return None
+    return CompactionPlan(
+        operations=tuple(operations),
+        extra_metadata=coverage_of(table, view, (group.partition_path for group in pending), chosen_by),
+        version=PLAN_VERSION,
+        strategy=CompactionStrategy(compactor_class_name=_COMPACTOR, strategy_params={}),
+        preserve_hoodie_metadata=True,
+        missing_schedule_partitions=(),
+    )
+
+
+def _earlier_log_plans(table: HudiTable) -> list[tuple[Instant, CompactionPlan]]:
+    """Those of the active timeline, newest first. Log compactions complete as delta commits."""
+    times = table.timeline.files.log_compactions
+    instants = table.timeline.of(Action.LOG_COMPACTION, Action.DELTA_COMMIT).instants
+    found = [instant for instant in reversed(instants) if instant.requested_time in times]
+    requested = [Instant(instant.requested_time, Action.LOG_COMPACTION, State.REQUESTED) for instant in found]
+    plans = table.context.threads.map(partial(table.requested_plan, CompactionPlan), requested)
+    return [(instant, plan) for instant, plan in zip(found, plans, strict=True) if plan is not None]

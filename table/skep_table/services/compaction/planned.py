@@ -47,7 +47,7 @@ def validate_compaction(table: HudiTable, time: InstantTime) -> list[PlannedSlic
     plan = _plan(table, time)
     by_partition: dict[str, list[CompactionOperation]] = {}
     for each in plan.operations:
-        by_partition.setdefault(each.partition_path or "", []).append(each)
+        by_partition.setdefault(each.group.partition_path, []).append(each)
     compared = table.context.threads.map(partial(_compared, table), list(by_partition.items()))
     return [each for found in compared for each in found]
 
@@ -90,7 +90,7 @@ def _to_unschedule(
             hint=f"skep rollback TABLE {time} undoes what its executor has written, the plan stays",
             instant=time,
         )
-    taken = [each for each in plan.operations if group is None or _group(each) == group]
+    taken = [each for each in plan.operations if group is None or each.group == group]
     if group is not None and not taken:
         raise InputError(
             f"table {name}: compaction {time} does not plan {join(*group)}", found=join(*group), instant=time
@@ -109,7 +109,9 @@ def _to_unschedule(
 
 
 def _later_logs(table: HudiTable, time: InstantTime, operation: CompactionOperation) -> list[str]:
-    names = ((file.path, LogFileName.parse(file.name)) for file in table.storage.list_prefix(_group(operation)[0]))
+    names = (
+        (file.path, LogFileName.parse(file.name)) for file in table.storage.list_prefix(operation.group.partition_path)
+    )
     return [
         path
         for path, name in names
@@ -133,9 +135,8 @@ def _compared(table: HudiTable, task: tuple[str, list[CompactionOperation]]) -> 
 
 
 def _errors(operation: CompactionOperation, there: set[str], logs: set[str]) -> Iterator[str]:
-    named = {path.rpartition("/")[2] for path in operation.delta_file_paths}
-    base = (operation.data_file_path or "").rpartition("/")[2]
-    for name in sorted({*named, base} - {"", *there}):
+    named = set(operation.file_names)
+    for name in sorted(named - there):
         yield f"{name} is missing"
     # Those of writes after the plan are of the slice that it begins.
     for name in sorted(logs - named):
@@ -161,11 +162,7 @@ def _plan(table: HudiTable, time: InstantTime) -> CompactionPlan:
     return plan
 
 
-def _group(operation: CompactionOperation) -> FileGroupId:
-    return FileGroupId(operation.partition_path or "", operation.file_id or "")
-
-
 def _slice(operation: CompactionOperation) -> PlannedSlice:
-    partition, file_id = _group(operation)
+    partition, file_id = operation.group
     base = (operation.data_file_path or "").rpartition("/")[2] or None
     return PlannedSlice(partition, file_id, operation.base_instant_time or "", base, len(operation.delta_file_paths))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from functools import partial
+from functools import partial, reduce
 from typing import Final
 
-from skep_format.errors import InputError, OptionError
-from skep_format.options import Options
+from skep_format.errors import InputError
+from skep_format.options import Option, Options
 from skep_format.table_config import TimelineZone
 from skep_format.timeline.instant import Action, Instant
 from skep_format.timeline.plans import CompactionOperation
@@ -17,7 +18,7 @@ from skep_format.timeline.timeline import Timeline, format_instant_time
 from skep_format.timeline.trigger import Trigger
 from skep_table.plug_ins import find_strategy
 from skep_table.services.compaction import options as options_of
-from skep_table.services.strategies import COMPACTION_GROUP, StrategyFunction
+from skep_table.services.strategies import COMPACTION_GROUP, StrategyFunction, matcher
 
 Operations = Sequence[CompactionOperation]
 Choose = Callable[[Operations], Operations]
@@ -25,30 +26,27 @@ Choose = Callable[[Operations], Operations]
 _DAY = re.compile(r"(\d{4})[-/]?(\d{1,2})[-/]?(\d{1,2})")
 
 
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What strategies depend on beside the slices."""
+
+    options: Options
+    today: date
+
+
 def chooser(options: Options, now: datetime) -> Choose:
     """The strategies that the options name, applied in turn. OptionError for an unknown one."""
-    steps: list[Choose] = []
+    given, steps = _Given(options, now.date()), list[Choose]()
     for name in options.value(options_of.COMPACT_STRATEGY):
-        built_in = _STRATEGIES.get(name)
-        if built_in is None:
-            found: StrategyFunction = find_strategy(
-                COMPACTION_GROUP, name, options_of.COMPACT_STRATEGY, tuple(_STRATEGIES)
-            )
-            steps.append(partial(_asked, found, options))
+        if (built_in := _STRATEGIES.get(name)) is not None:
+            steps.append(partial(built_in, given))
         else:
-            steps.append(partial(built_in, options=options, today=now.date()))
-
-    def choose(operations: Operations) -> Operations:
-        for step in steps:
-            operations = step(operations)
-        return operations
-
-    return choose
+            found = find_strategy(COMPACTION_GROUP, name, options_of.COMPACT_STRATEGY, tuple(_STRATEGIES))
+            steps.append(partial(_asked, found, options))
+    return lambda operations: reduce(lambda left, step: step(left), steps, operations)
 
 
-def _asked(
-    strategy: Callable[[Operations, Options], Operations], options: Options, operations: Operations
-) -> Operations:
+def _asked(strategy: StrategyFunction, options: Options, operations: Operations) -> Operations:
     return strategy(operations, options)
 
 
@@ -79,83 +77,63 @@ def _since_compaction(timeline: Timeline, *, requests: bool) -> tuple[Instant | 
 # -- strategies, by Hudi's names without `CompactionStrategy`
 
 
-def _unbounded(operations: Operations, *, options: Options, today: date) -> Operations:  # noqa: ARG001
-    return operations
-
-
-def _bounded_io(operations: Operations, *, options: Options, today: date) -> Operations:  # noqa: ARG001
+def _bounded_io(given: _Given, operations: Operations) -> Operations:
     """The first slices up to the limit of bytes; the one that exceeds it is the last."""
-    left = options.value(options_of.COMPACT_TARGET_IO)
+    left = given.options.value(options_of.COMPACT_TARGET_IO)
     chosen: list[CompactionOperation] = []
     for operation in operations:
         chosen.append(operation)
-        left -= int(_metric(operation, "TOTAL_IO_MB"))
+        left -= int((operation.metrics or {}).get("TOTAL_IO_MB", 0.0))
         if left <= 0:
             break
     return chosen
 
 
-def _by_log_size(operations: Operations, *, options: Options, today: date) -> Operations:
-    least = options.value(options_of.COMPACT_LOG_BYTES)
-    large = [each for each in operations if _metric(each, "TOTAL_LOG_FILES_SIZE") >= least]
-    large.sort(key=lambda each: -_metric(each, "TOTAL_LOG_FILES_SIZE"))
-    return _bounded_io(large, options=options, today=today)
+def _largest(
+    size: Callable[[CompactionOperation], float], least: Option[int], given: _Given, operations: Operations
+) -> Operations:
+    """Those of the `least` size at least, the largest first, up to the limit of bytes."""
+    large = [each for each in operations if size(each) >= given.options.value(least)]
+    return _bounded_io(given, sorted(large, key=lambda each: -size(each)))
 
 
-def _by_log_number(operations: Operations, *, options: Options, today: date) -> Operations:
-    least = options.value(options_of.COMPACT_LOG_FILES)
-    many = [each for each in operations if len(each.delta_file_paths) >= least]
-    many.sort(key=lambda each: -len(each.delta_file_paths))
-    return _bounded_io(many, options=options, today=today)
-
-
-def _day_based(operations: Operations, *, options: Options, today: date) -> Operations:  # noqa: ARG001
+def _day_based(given: _Given, operations: Operations) -> Operations:
     """The latest days first, since they are read most."""
     days = sorted({_day(each) for each in operations}, reverse=True)
-    chosen = days[: options.value(options_of.COMPACT_TARGET_PARTITIONS)]
+    chosen = days[: given.options.value(options_of.COMPACT_TARGET_PARTITIONS)]
     return _latest_first([each for each in operations if _day(each) in chosen])
 
 
-def _day_based_bounded_io(operations: Operations, *, options: Options, today: date) -> Operations:
-    return _bounded_io(_day_based(operations, options=options, today=today), options=options, today=today)
-
-
-def _bounded_days(operations: Operations, *, options: Options, today: date) -> Operations:
+def _bounded_days(given: _Given, operations: Operations) -> Operations:
     """Days since so many before today, days to come among them."""
-    first = today - timedelta(days=options.value(options_of.COMPACT_TARGET_PARTITIONS))
+    first = given.today - timedelta(days=given.options.value(options_of.COMPACT_TARGET_PARTITIONS))
     return _latest_first([each for each in operations if _day(each) >= first])
 
 
-def _unbounded_days(operations: Operations, *, options: Options, today: date) -> Operations:
+def _unbounded_days(given: _Given, operations: Operations) -> Operations:
     """The days that the bounded strategy leaves."""
-    bounded = _bounded_days(operations, options=options, today=today)
+    bounded = _bounded_days(given, operations)
     return [each for each in operations if each not in bounded]
 
 
-def _by_regex(operations: Operations, *, options: Options, today: date) -> Operations:  # noqa: ARG001
-    key, pattern = options_of.COMPACT_PARTITION_REGEX.key, options.value(options_of.COMPACT_PARTITION_REGEX)
-    try:
-        matches = re.compile(pattern).fullmatch
-    except re.error as error:
-        raise OptionError(f"option {key}: {pattern!r}: {error}", option=key, found=pattern) from error
-    return [each for each in operations if matches(each.partition_path or "")]
+def _by_regex(given: _Given, operations: Operations) -> Operations:
+    matches = matcher(given.options, options_of.COMPACT_PARTITION_REGEX)
+    return [each for each in operations if matches(each.group.partition_path)]
 
 
-_STRATEGIES: Final = {
-    "LogFileSizeBased": _by_log_size,
-    "LogFileNumBased": _by_log_number,
+_STRATEGIES: Final[dict[str, Callable[[_Given, Operations], Operations]]] = {
+    "LogFileSizeBased": partial(
+        _largest, lambda each: (each.metrics or {}).get("TOTAL_LOG_FILES_SIZE", 0.0), options_of.COMPACT_LOG_BYTES
+    ),
+    "LogFileNumBased": partial(_largest, lambda each: len(each.delta_file_paths), options_of.COMPACT_LOG_FILES),
     "BoundedIO": _bounded_io,
     "DayBased": _day_based,
-    "DayBasedAndBoundedIO": _day_based_bounded_io,
+    "DayBasedAndBoundedIO": lambda given, operations: _bounded_io(given, _day_based(given, operations)),
     "BoundedPartitionAware": _bounded_days,
-    "UnBounded": _unbounded,
+    "UnBounded": lambda _, operations: operations,
     "UnBoundedPartitionAware": _unbounded_days,
     "PartitionRegexBased": _by_regex,
 }
-
-
-def _metric(operation: CompactionOperation, name: str) -> float:
-    return (operation.metrics or {}).get(name, 0.0)
 
 
 def _latest_first(operations: Operations) -> Operations:
@@ -164,7 +142,7 @@ def _latest_first(operations: Operations) -> Operations:
 
 def _day(operation: CompactionOperation) -> date:
     """The day in a partition path, `year=2024/month=02/day=29` and `2024-02-29` too."""
-    path = operation.partition_path or ""
+    path = operation.group.partition_path
     found = _DAY.fullmatch("/".join(part.rpartition("=")[2] for part in path.split("/")))
     try:
         if found is not None:

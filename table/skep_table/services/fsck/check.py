@@ -10,8 +10,7 @@ from typing import Final
 from skep_format.errors import SkepError, UnsupportedError
 from skep_format.runner import Runner, ThreadRunner
 from skep_table.context import TableContext
-from skep_table.services.fsck.contents import check_contents
-from skep_table.services.fsck.files import ListedFiles, Newest, check_files, list_files
+from skep_table.services.fsck.files import ListedFiles, Newest, check_contents, check_files, list_files
 from skep_table.services.fsck.findings import FileFinding, Problem, noted
 from skep_table.services.fsck.instants import damaged_archive, read_timeline
 from skep_table.services.fsck.metadata import check_metadata

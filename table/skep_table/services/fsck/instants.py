@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from skep_format.errors import SkepError
-from skep_format.names import join
 from skep_format.timeline.instant import DATA_ACTIONS, Action, Instant, State
 from skep_format.timeline.metadata import CommitMetadata
 from skep_format.timeline.plans import PLAN_OF, CleanMetadata, decode_plan
@@ -44,7 +43,7 @@ def read_timeline(table: HudiTable, commit: Callable[[Instant, CommitMetadata], 
             if isinstance(content, CommitMetadata) and instant.is_completed:
                 commit(instant, content)
             elif isinstance(content, CleanMetadata):
-                cleaned |= set(_deleted(content))
+                cleaned.update(content.deleted)
     return ReadTimeline(frozenset(cleaned), findings)
 
 
@@ -94,9 +93,3 @@ def _broken_schema(text: str) -> str | None:
     except Exception as error:  # fastavro raises many types
         return f"{type(error).__name__}: {error}"
     return None
-
-
-def _deleted(clean: CleanMetadata) -> Iterator[str]:
-    for partition, part in clean.partition_metadata.items():
-        for file in part.success_delete_files:
-            yield join(partition, file.rpartition("/")[2])

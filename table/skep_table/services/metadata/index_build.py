@@ -46,8 +46,7 @@ from skep_table.metadata_write.facts.keys import PLACES, still_there
 from skep_table.metadata_write.making.contents import contents_of
 from skep_table.metadata_write.making.spreading import NewPartitions, Sizes
 from skep_table.metadata_write.options import INDEX_CHECK_TIMEOUT_SECONDS
-from skep_table.services.execution import pending_instant, refuse_while_active
-from skep_table.services.scheduling import execute_each
+from skep_table.services.execution import execute_each, pending_instant, refuse_while_active
 from skep_table.table import HudiTable
 
 _ATTEMPTS: Final = 10

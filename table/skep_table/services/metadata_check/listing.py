@@ -150,10 +150,8 @@ class _Named:
         found: dict[str, frozenset[str]] = {}
         for instant in self._table.timeline.pending().of(Action.CLEAN):
             plan = self._table.requested_plan(CleanerPlan, instant)
-            infos = (plan.file_paths_to_be_deleted_per_partition or {}) if plan else {}
-            for path, files in infos.items():
-                names = {(each.file_path or "").rpartition("/")[2] for each in files}
-                found[path] = found.get(path, frozenset()) | names
+            for path, names in plan.file_names.items() if plan else ():
+                found[path] = found.get(path, frozenset()).union(names)
         return found
 
     def is_committed(self, path: str, name: str, size: int, start: int) -> bool:

@@ -39,7 +39,7 @@ from skep_format.table_config.keys import (
 from skep_format.timeline.half_moved import refuse_half_moved
 from skep_table.commit.writable import take_lock_over
 from skep_table.context import TableContext
-from skep_table.services.fsck.stated import has_timeline
+from skep_table.services.fsck.settings import has_timeline
 from skep_table.table import HudiTable
 
 _VERSIONED: Final = "skep upgrade and skep downgrade bring a table to another version"
