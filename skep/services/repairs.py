@@ -17,9 +17,8 @@ from skep_table.table import HudiTable
 if TYPE_CHECKING:
     from skep_table.services.cleaning.clean import UnreadableClean
     from skep_table.services.compaction.planned import PlannedSlice
-    from skep_table.services.repairs.duplicates import DuplicateRows
+    from skep_table.services.repairs.duplicates import DuplicateRows, MovedPartition
     from skep_table.services.repairs.metafiles import PartitionMetafile
-    from skep_table.services.repairs.partitions import MovedPartition
     from skep_table.services.repairs.settings import SettingsChange
     from skep_table.write.flow import TableWriter
     from skep_table.write.result import WriteResult
@@ -150,7 +149,7 @@ class RepairMethods:
 
         InputError where rows are there already.
         """
-        from skep_table.services.repairs.partitions import rename_partition
+        from skep_table.services.repairs.duplicates import rename_partition
 
         table = self._locked(options).reload()
         return rename_partition(table, partition, to, None if dry_run else lambda change: self.commit(change, options))
@@ -158,7 +157,7 @@ class RepairMethods:
     @takes_options
     def move_deprecated_partitions(self, *, dry_run: bool = False, **options: object) -> list[MovedPartition]:
         """Brings the rows of partitions named `default`, the partition of nulls before Hudi 0.12, to that of today."""
-        from skep_table.services.repairs.partitions import move_deprecated
+        from skep_table.services.repairs.duplicates import move_deprecated
 
         table = self._locked(options).reload()
         return move_deprecated(table, None if dry_run else lambda change: self.commit(change, options))

@@ -127,7 +127,6 @@ class _Shown:
         registry.register(self)
 
     def collect(self) -> Iterator[Any]:
-        """What there is now."""
         from prometheus_client.core import GaugeMetricFamily
 
         names, texts = list(self._labels), list(self._labels.values())

@@ -32,7 +32,8 @@ def check_not_cleaned(table: HudiTable, as_of: InstantTime) -> None:
     A clean records which instant is the earliest that it leaves whole; one by file versions records none, and then the
     files that it deleted decide. What a savepoint keeps stays whole before that, too.
     """
-    if _is_kept(table, as_of):
+    last = table.timeline.data().completed().until(as_of).last()
+    if last is not None and table.timeline.completed().of(Action.SAVEPOINT).contains(last.requested_time):
         return
     problem = not_whole(table, as_of)
     if problem is not None:
@@ -111,12 +112,6 @@ def _earliest_left(table: HudiTable, clean: Instant) -> InstantTime | None:
         return (retained and retained.timestamp) or None
     metadata = table.plan(clean)
     return (isinstance(metadata, CleanMetadata) and metadata.earliest_commit_to_retain) or None
-
-
-def _is_kept(table: HudiTable, as_of: InstantTime) -> bool:
-    """Whether the last commit that is read as of then has a savepoint."""
-    last = table.timeline.data().completed().until(as_of).last()
-    return last is not None and table.timeline.completed().of(Action.SAVEPOINT).contains(last.requested_time)
 
 
 def is_outdated(table: HudiTable, as_of: InstantTime | None = None) -> bool:
@@ -231,21 +226,13 @@ def _check(table: HudiTable, view: FileView, partition: str, lacking: Sequence[W
         for group in view.file_groups(partition)
     }
     for time, stat in lacking:
-        if time.is_after(as_of) or FileGroupId(partition, stat.file_id) in view.replaced:
+        if time.is_after(as_of) or FileGroupId(partition, stat.file_id) in view.states.replaced:
             continue
         base = bases.get(stat.file_id, BEFORE_ALL)
         if (belongs_to(table, time, stat, base) if stat.is_log else base.is_before(time)) and not is_copy(table, stat):
-            raise _missing(table, time, stat)
-
-
-def _missing(table: HudiTable, time: InstantTime, stat: WriteStat) -> StorageError:
-    if table.storage.exists(stat.path):
-        what = f"partition {stat.partition_path!r}, of which commit {time} wrote {stat.path}, has lost its metafile"
-    else:
-        what = f"{stat.path} is missing, which commit {time} wrote"
-    return StorageError(
-        f"table {table.config.name}: {what}",
-        hint="skep fsck names all files that are missing; see docs/runbook.md",
-        path=stat.path,
-        instant=time,
-    )
+            what = f"{stat.path} is missing, which commit {time} wrote"
+            if table.storage.exists(stat.path):
+                path = stat.partition_path
+                what = f"partition {path!r}, of which commit {time} wrote {stat.path}, has lost its metafile"
+            hint = "skep fsck names all files that are missing; see docs/runbook.md"
+            raise table.error(StorageError, what, hint=hint, path=stat.path, instant=time)

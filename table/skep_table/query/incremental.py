@@ -39,7 +39,8 @@ def instants_between(table: HudiTable, request: ReadRequest) -> tuple[Instant, .
     # Archived are those that were requested first. They may have completed after some that are active.
     if table.format.reads.ranges_by_completion_time or since.is_before(earliest):
         instants += (i for i in table.timeline.archived(since) if i.is_completed and i.action in DATA_ACTIONS)
-    chosen = (instant for instant in instants if _inside(time_of(instant), since, until))
+    end = AFTER_ALL if until is None else until
+    chosen = (each for each in instants if time_of(each).is_after(since) and time_of(each).is_at_or_before(end))
     return tuple(sorted(chosen, key=lambda instant: instant.requested_time))
 
 
@@ -141,10 +142,6 @@ def _range(table: HudiTable, request: ReadRequest) -> tuple[InstantTime, Instant
             f"until ({until}) lies before since ({since})", option="until", found=until, expected=f"≥ {since}"
         )
     return since, until
-
-
-def _inside(time: InstantTime, since: InstantTime, until: InstantTime | None) -> bool:
-    return time.is_after(since) and (until is None or time.is_at_or_before(until))
 
 
 class WrittenFiles:

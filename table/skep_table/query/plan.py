@@ -48,13 +48,13 @@ from skep_table.query.pruning.indexes import (
 )
 from skep_table.query.pruning.partitions import PartitionValues, partition_values
 from skep_table.query.pruning.slices import (
+    Steps,
     prune_by_buckets,
     prune_by_expressions,
     prune_by_keys,
     prune_by_statistics,
     record_keys,
 )
-from skep_table.query.pruning.steps import Steps
 from skep_table.query.request import ReadRequest, Where, instant_text
 from skep_table.slices.bootstrap import METADATA_BOOTSTRAP, folders_left
 from skep_table.slices.commit_times import CommitTimes
@@ -149,7 +149,8 @@ def plan(table: HudiTable, request: ReadRequest, steps: Steps | None = None) -> 
                 raise
         else:
             if not _is_outdated(now, request):
-                _check_columns(table, now, request)
+                if now is not table and scan_of(now, request).arrow_schema != scan_of(table, request).arrow_schema:
+                    raise files_deleted(table, "since then the table has got other columns")
                 return tasks
         now = now.reload()
     raise files_deleted(table, "it is cleaned faster than it can be listed")
@@ -202,12 +203,6 @@ def _moment(table: HudiTable, request: ReadRequest) -> InstantTime | None:
     return None if request.as_of is None else instant_text(request.as_of, table.config.timezone.value)
 
 
-def _check_columns(then: HudiTable, now: HudiTable, request: ReadRequest) -> None:
-    """StorageError where the columns are no longer those that the read announced."""
-    if now is not then and scan_of(now, request).arrow_schema != scan_of(then, request).arrow_schema:
-        raise files_deleted(then, "since then the table has got other columns")
-
-
 def _plan(table: HudiTable, request: ReadRequest, steps: Steps | None) -> list[ReadTask]:
     scan = scan_of(table, request)
     if request.query is QueryType.INCREMENTAL:
@@ -239,7 +234,9 @@ def scan_of(table: HudiTable, request: ReadRequest) -> Scan:
     as_of = _moment(table, request)
     if as_of is not None:
         check_not_cleaned(table, as_of)
-    schema = _schema(table, as_of)
+    # before its first commit there were no rows, and the schema is that of today
+    has_commits = as_of is None or len(table.timeline.data().completed().until(as_of))
+    schema = table.schema(as_of if has_commits else None)
     if table.config.populate_meta_fields:
         recorded = {key: text for key, text in table.config.raw.items() if key == OPERATION_FIELD.key}
         options = Options(recorded).with_values(table.options).with_values(request.options)
@@ -278,13 +275,6 @@ def _parsed(where: str, schema: pa.Schema) -> Predicate:
     from skep_table.query.filters.text import parse_predicate
 
     return parse_predicate(where, schema)
-
-
-def _schema(table: HudiTable, as_of: InstantTime | None) -> Schema:
-    """The table's schema then; before its first commit there were no rows, and the schema is that of today."""
-    if as_of is not None and not len(table.timeline.data().completed().until(as_of)):
-        return table.schema()
-    return table.schema(as_of)
 
 
 def _with_types(schema: Schema, partitions: PartitionValues) -> Schema:
@@ -351,7 +341,6 @@ class _Pruning:
         return self._matching(slices, places)
 
     def of_slices(self, slices: list[FileSlice]) -> list[FileSlice]:
-        """Those among slices of the request."""
         metadata = self._indexes()
         places = self._places(metadata)
         if places is None:

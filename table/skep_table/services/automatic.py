@@ -21,9 +21,9 @@ from skep_table.services.cleaning.ttl import TTL_INLINE, expires
 from skep_table.services.clustering import options as cluster_options
 from skep_table.services.clustering.plan import commits_since_clustering
 from skep_table.services.compaction import options as compact_options
-from skep_table.services.compaction.strategy import is_compaction_due
+from skep_table.services.compaction.plan import is_compaction_due
 from skep_table.services.done import Done, count, planned, put_off
-from skep_table.services.metadata.index_plan import missing_indexes
+from skep_table.services.metadata.index_build import missing_indexes
 from skep_table.services.metadata.upkeep import is_metadata_table_due, maintain_metadata_table
 from skep_table.services.options import ASYNC_ARCHIVE, ASYNC_CLEAN, AUTO_ARCHIVE, AUTO_CLEAN
 from skep_table.services.service import (

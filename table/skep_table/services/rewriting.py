@@ -10,7 +10,6 @@ from skep_format.basefile import BaseFileOptions
 from skep_format.instant_time import InstantTime
 from skep_format.schema.avro import avro_text
 from skep_format.schema.history import SchemaVersion
-from skep_format.schema.types import Schema
 from skep_format.timeline.instant import Instant
 from skep_format.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
 from skep_table.commit.plaintext import check_plaintext, marks_of
@@ -82,7 +81,7 @@ def context_of(table: HudiTable, instant: Instant, operation: WriteOperation, ma
     """
     changes = operation is WriteOperation.COMPACT and table.config.captured is not None
     check_plaintext(table, logs=changes or operation is WriteOperation.LOG_COMPACT)
-    schema = _schema_of(table, instant)
+    schema = table.stored_schema(instant.requested_time if schema_history(table) else None)
     return WriteContext(
         storage=table.storage,
         format=table.format,
@@ -99,10 +98,6 @@ def context_of(table: HudiTable, instant: Instant, operation: WriteOperation, ma
         changes=table.config.captured,
         metafile=table.config.metafile,
     )
-
-
-def _schema_of(table: HudiTable, instant: Instant) -> Schema:
-    return table.stored_schema(instant.requested_time if schema_history(table) else None)
 
 
 def candidate_of(table: HudiTable, slice_: FileSlice, instant_time: InstantTime) -> CandidateFile:

@@ -17,11 +17,9 @@ from skep_table.services.cleaning.ttl import expire_partitions, expired_partitio
 from skep_table.services.clustering import cluster
 from skep_table.services.clustering.plan import plan_clustering
 from skep_table.services.compaction import compact
-from skep_table.services.compaction.plan import Choose, plan_compaction, plan_log_compaction
-from skep_table.services.compaction.strategy import chooser
+from skep_table.services.compaction.plan import Choose, chooser, plan_compaction, plan_log_compaction
 from skep_table.services.done import Detail, Done, count, planned, scheduled
-from skep_table.services.metadata.index_build import Indexed, execute_pending_indexing
-from skep_table.services.metadata.index_plan import missing_indexes, schedule_index
+from skep_table.services.metadata.index_build import Indexed, execute_pending_indexing, missing_indexes, schedule_index
 from skep_table.services.rewriting import Rewritten
 from skep_table.table import HudiTable
 from skep_table.write.result import WriteResult

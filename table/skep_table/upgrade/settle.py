@@ -28,7 +28,7 @@ def settle(table: HudiTable) -> HudiTable:
 
 def refuse_clustered_logs(table: HudiTable) -> None:
     """CommitConflictError where log files are in a file group that a pending clustering is going to rewrite."""
-    clusterings = table.view(metadata=False).pending_clustering
+    clusterings = table.view(metadata=False).states.pending_clusterings
     for slice_ in slices_with_logs(table) if clusterings else ():
         planned = clusterings.get(slice_.group)
         if planned is not None:

@@ -38,7 +38,7 @@ from skep_table.services.compaction.compact import (
     execute_pending_compactions,
     schedule_compaction,
 )
-from skep_table.services.metadata.admin import drop_metadata, rebuild_metadata_table
+from skep_table.services.metadata.indexing import drop_metadata, rebuild_metadata_table
 from skep_table.services.metadata.upkeep import maintain_metadata_table
 from skep_table.services.metadata_check import check_metadata_table
 from skep_table.services.undo.rollback import create_savepoint, restore, roll_back_instant

@@ -40,8 +40,13 @@ from skep_table.services.compaction.compact import (
     schedule_compaction,
     schedule_log_compaction,
 )
-from skep_table.services.metadata.admin import drop_metadata, rebuild_metadata_table
-from skep_table.services.metadata.indexing import build_index, drop_index, index_named
+from skep_table.services.metadata.indexing import (
+    build_index,
+    drop_index,
+    drop_metadata,
+    index_named,
+    rebuild_metadata_table,
+)
 from skep_table.services.metadata.upkeep import maintain_metadata_table
 from skep_table.services.metadata_check import check_metadata_table
 from skep_table.services.undo.rollback import create_savepoint, restore, roll_back_instant

@@ -22,7 +22,7 @@ from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.parts.batches import CommitLabel
 from skep_table.metadata_table.records.secondary_index import secondary_texts
 from skep_table.query import ReadRequest, read
-from skep_table.query.explain import explain
+from skep_table.query.read import explain
 from skep_table.services.cleaning.clean import clean
 from skep_table.services.clustering.cluster import cluster
 from skep_table.services.compaction.compact import compact

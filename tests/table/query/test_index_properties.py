@@ -42,10 +42,9 @@ from skep_table.metadata_table.records.secondary_index import (
 from skep_table.metadata_table.records.summaries import ColumnSummary, summaries_of_rows
 from skep_table.metadata_write import open_own, write_delta_commit
 from skep_table.query import ReadRequest, plan, read
-from skep_table.query.explain import explain
 from skep_table.query.filters.text import parse_predicate
-from skep_table.query.pruning.slices import record_keys
-from skep_table.query.pruning.steps import Steps
+from skep_table.query.pruning.slices import Steps, record_keys
+from skep_table.query.read import explain
 from skep_table.services.cleaning.archive import move_to_archive
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter

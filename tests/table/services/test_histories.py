@@ -16,8 +16,7 @@ from skep_format.table_config import TableType
 from skep_format.timeline.instant import DATA_ACTIONS
 from skep_format.timeline.metadata import WriteOperation
 from skep_table.services.cleaning.archive import archive
-from skep_table.services.cleaning.clean import clean, plan_clean, schedule_clean
-from skep_table.services.cleaning.clean_plan import last_clean
+from skep_table.services.cleaning.clean import clean, last_clean, plan_clean, schedule_clean
 from skep_table.services.clustering.cluster import cluster, execute_pending_clusterings, schedule_clustering
 from skep_table.services.compaction.compact import (
     compact,

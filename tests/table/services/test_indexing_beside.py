@@ -22,9 +22,8 @@ from skep_format.timeline.write import create_requested, delete_pending
 from skep_table.commit.heartbeat import heartbeat_path
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, FILES, RECORD_INDEX
 from skep_table.metadata_write import building_partitions, dropped_indexes, last_compaction, open_own
-from skep_table.services.metadata.admin import drop_metadata
-from skep_table.services.metadata.index_build import build_index, execute_pending_indexing
-from skep_table.services.metadata.index_plan import schedule_index
+from skep_table.services.metadata.index_build import build_index, execute_pending_indexing, schedule_index
+from skep_table.services.metadata.indexing import drop_metadata
 from skep_table.services.metadata.upkeep import maintain_metadata_table
 from skep_table.table import HudiTable
 

@@ -34,7 +34,7 @@ from skep_table.services.cleaning.clean import clean
 from skep_table.services.clustering.cluster import cluster
 from skep_table.services.compaction.compact import compact, compact_logs
 from skep_table.services.fsck import Problem, fsck
-from skep_table.services.metadata.admin import drop_metadata
+from skep_table.services.metadata.indexing import drop_metadata
 from skep_table.services.metadata.upkeep import maintain_metadata_table
 from skep_table.services.metadata_check import check_metadata_table
 from skep_table.services.undo.rollback import create_savepoint, delete_savepoint, restore, roll_back_instant

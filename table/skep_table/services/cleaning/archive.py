@@ -12,12 +12,12 @@ import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from itertools import chain
 from typing import Final
 
 from skep_format.errors import NotATableError, OptionError
 from skep_format.instant_time import BEFORE_ALL, InstantTime
-from skep_format.names import BaseFileName, LogFileName
+from skep_format.names import BaseFileName, FileGroupId, LogFileName
 from skep_format.options import Options
 from skep_format.storage import FileStatus
 from skep_format.timeline.archive_writer import ArchiveSetting, ArchiveWriter, InstantFiles
@@ -27,7 +27,7 @@ from skep_format.versions import STREAMER_KEYS
 from skep_table.commit.undo.recovery import delete_stale_markers
 from skep_table.commit.writable import prepared
 from skep_table.metadata_write import has_metadata_table, last_compaction, open_own
-from skep_table.services.cleaning.clean_plan import Retention, last_clean
+from skep_table.services.cleaning.clean import Retention, last_clean
 from skep_table.services.compaction.options import COMPACT_DELTA_COMMITS
 from skep_table.services.options import (
     ARCHIVE_BATCH,
@@ -39,6 +39,8 @@ from skep_table.services.options import (
     CleanPolicy,
 )
 from skep_table.table import HudiTable
+
+log = logging.getLogger("skep.archive")
 
 _SERVICES: Final = (Action.CLEAN, Action.ROLLBACK)
 
@@ -101,8 +103,10 @@ def plan_archive(table: HudiTable) -> ArchivePlan:
             why = f"{streamed.requested_time} has the newest checkpoint of a stream ({KEEP_CHECKPOINT.key})"
         if len(chosen) < len(commits) - least:
             held_back = why
-    services = _services(table.timeline, most, least)
-    services = [each for each in services if uncompacted is None or each.requested_time.is_before(uncompacted)]
+    # each kind by its own number; the last clean stays in any case, since the next one needs it
+    kinds = (table.timeline.completed().of(action).instants for action in _SERVICES)
+    old = chain.from_iterable(found[: len(found) - least] for found in kinds if len(found) > most)
+    services = [each for each in old if uncompacted is None or each.requested_time.is_before(uncompacted)]
     return ArchivePlan(tuple(sorted((*chosen, *services), key=lambda instant: instant.sort_key)), held_back)
 
 
@@ -165,9 +169,14 @@ def _first_unclean(table: HudiTable, commits: tuple[Instant, ...]) -> Instant | 
     for commit in commits:
         if commit.action is not Action.REPLACE_COMMIT:
             continue
-        replaced = table.commit_metadata(commit).partition_to_replace_file_ids or {}
-        if any(table.context.threads.map(partial(_any_there, table), replaced.items())):
-            return commit
+        replaced = set(table.commit_metadata(commit).replaced)
+        partitions = sorted({group.partition_path for group in replaced})
+        for path, files in zip(
+            partitions, table.context.threads.map(table.storage.list_prefix, partitions), strict=True
+        ):
+            names = (BaseFileName.parse(file.name) or LogFileName.parse(file.name) for file in files)
+            if any(name is not None and FileGroupId(path, name.file_id) in replaced for name in names):
+                return commit
     return None
 
 
@@ -183,27 +192,6 @@ def _newest_checkpoint(table: HudiTable, chosen: tuple[Instant, ...], kept: tupl
 def _has_checkpoint(table: HudiTable, commit: Instant) -> bool:
     extra = table.commit_extra(commit)
     return any(extra.get(keys.checkpoint) for keys in STREAMER_KEYS)
-
-
-def _any_there(table: HudiTable, groups: tuple[str, tuple[str, ...]]) -> bool:
-    partition, file_ids = groups
-    names = (
-        BaseFileName.parse(file.name) or LogFileName.parse(file.name) for file in table.storage.list_prefix(partition)
-    )
-    return any(name is not None and name.file_id in file_ids for name in names)
-
-
-def _services(timeline: Timeline, most: int, least: int) -> list[Instant]:
-    """Cleans and rollbacks, each kind by its own number. The last clean stays in any case: the next one needs it."""
-    found: list[Instant] = []
-    for action in _SERVICES:
-        instants = timeline.completed().of(action).instants
-        if len(instants) > most:
-            found += instants[: len(instants) - least]
-    return found
-
-
-log = logging.getLogger("skep.archive")
 
 
 def archive(table: HudiTable) -> ArchivePlan:

@@ -1,18 +1,24 @@
-"""Which files a clustering rewrites together: partitions, small files in them, groups (format guide 2.6)."""
+"""Which files a clustering rewrites together: partitions, small files in them, groups (format guide 2.6).
+
+In tables with consistent hashing it splits and merges buckets (format guide 17.4).
+"""
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from skep_format.errors import OptionError, SchemaError, UnsupportedError
+from skep_format.errors import OptionError, SchemaError, TableMismatchError, UnsupportedError
+from skep_format.hashing_metadata import HashingMetadata, HashNode, encode_nodes, merged
 from skep_format.names import FileGroupId
 from skep_format.options import Options
 from skep_format.schema.arrow import arrow_type
 from skep_format.schema.types import Schema
+from skep_format.table_config import TableConfig
 from skep_format.timeline.instant import Action, Instant, State
 from skep_format.timeline.metadata import WriteOperation
 from skep_format.timeline.plans import (
@@ -23,12 +29,12 @@ from skep_format.timeline.plans import (
     SliceInfo,
 )
 from skep_table.commit.concurrency.changes import groups_in_writing, is_clustering
-from skep_table.keys.hash_rings import has_rings, ring_of
+from skep_table.keys.buckets import MAX_BUCKETS, MERGE_THRESHOLD, MIN_BUCKETS, SPLIT_THRESHOLD
+from skep_table.keys.hash_rings import CHILDREN, OF_PARTITION, SEQUENCE, has_rings, ring_of
 from skep_table.plug_ins import find_strategy
 from skep_table.query.cleaned import refuse_lost_files
 from skep_table.services.clustering import options as options_of
 from skep_table.services.clustering.options import Curve, PartitionFilter
-from skep_table.services.clustering.resize import PlannedGroup, Resizing
 from skep_table.services.clustering.row_order import can_be_sorted
 from skep_table.services.plan_scope import coverage_of, options_key, uncovered_partitions
 from skep_table.services.rewriting import slice_metrics
@@ -38,6 +44,106 @@ from skep_table.table import HudiTable
 from skep_table.view import FileSlice, FileView
 from skep_table.write.planning.options import MAX_FILE_BYTES, ORC_MAX_FILE_BYTES, most_bytes
 
+log = logging.getLogger("skep.cluster")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedGroup:
+    """Slices of one partition that become so many file groups. `extra`: what the plan records of a resize."""
+
+    slices: tuple[FileSlice, ...]
+    outputs: int
+    extra: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resizing:
+    """What is too large and what is small, in bytes; how many buckets a partition may have. None: as it began with."""
+
+    split_bytes: int
+    merge_bytes: int
+    most: int | None
+    least: int | None
+
+    @classmethod
+    def of(cls, config: TableConfig, options: Options) -> Resizing:
+        full = most_bytes(config, options)
+        return cls(
+            int(full * options.value(SPLIT_THRESHOLD)),
+            int(full * options.value(MERGE_THRESHOLD)),
+            options.value(MAX_BUCKETS),
+            options.value(MIN_BUCKETS),
+        )
+
+    def groups(
+        self, ring: HashingMetadata, slices: Sequence[FileSlice], rewritten: Collection[str] = ()
+    ) -> list[PlannedGroup]:
+        """What becomes of the slices of a partition that a clustering may take; `rewritten` are the ids of those that
+        are put in order where they are neither split nor merged. TableMismatchError for a slice that is in no ring."""
+        node_of = {node.file_id: node for node in ring.nodes}
+        by_node = {_known(node_of, slice_): slice_ for slice_ in slices}
+        nodes = [node for node in ring.nodes if node in by_node]
+        room = (self.most or ring.num_buckets) - len(ring.nodes)
+        spare = len(ring.nodes) - (self.least or ring.num_buckets)
+        groups, kept = [], []
+        for node in nodes:
+            halves = ring.split(node) if room > 0 and by_node[node].size_bytes > self.split_bytes else ()
+            if halves:
+                groups.append(_group(ring, [by_node[node]], halves))
+                room -= 1
+                spare += 1
+            else:
+                kept.append(node)
+        left = []
+        for run in self._runs(ring, kept, by_node, spare):
+            if len(run) > 1:
+                groups.append(_group(ring, [by_node[node] for node in run], merged(run)))
+            else:
+                left += run
+        ordered = [node for node in left if node.file_id in rewritten]
+        return groups + [_group(ring, [by_node[node]], merged([node])) for node in ordered]
+
+    def _runs(
+        self, ring: HashingMetadata, nodes: Sequence[HashNode], slices: dict[HashNode, FileSlice], spare: int
+    ) -> list[list[HashNode]]:
+        """The nodes in runs of small neighbours, as long as a run stays small and a node can be spared."""
+        places = {node: place for place, node in enumerate(ring.nodes)}
+        runs: list[list[HashNode]] = []
+        filled = 0
+        for node in nodes:
+            size = slices[node].size_bytes
+            joins = runs and places[node] == places[runs[-1][-1]] + 1 and max(size, filled) <= self.merge_bytes
+            if joins and spare > 0:
+                runs[-1].append(node)
+                spare -= 1
+                filled += size
+            else:
+                runs.append([node])
+                filled = size
+        return runs
+
+
+def _known(node_of: Mapping[str, HashNode], slice_: FileSlice) -> HashNode:
+    node = node_of.get(slice_.file_id)
+    if node is None:
+        raise TableMismatchError(
+            f"partition {slice_.partition_path or 'of the table'}: group {slice_.file_id} is in no hash ring",
+            hint="all writers of a table have to use one index, with one engine of buckets",
+            path=slice_.partition_path,
+            found=slice_.file_id,
+        )
+    return node
+
+
+def _group(ring: HashingMetadata, slices: Sequence[FileSlice], children: Sequence[HashNode]) -> PlannedGroup:
+    extra = {
+        OF_PARTITION: ring.partition_path,
+        SEQUENCE: str(ring.seq_no),
+        CHILDREN: encode_nodes(children),
+    }
+    return PlannedGroup(tuple(slices), sum(bool(child.prefix) for child in children), extra)
+
+
 _PREFIX: Final = "org.apache.hudi.client.clustering.run.strategy.Spark"
 _CHOOSE_CANDIDATES: Final = ("hoodie.clustering.", "hoodie.layout.optimize.")
 _CHOOSE_RESIZES: Final = (*_CHOOSE_CANDIDATES, "hoodie.bucket.index.", MAX_FILE_BYTES.key, ORC_MAX_FILE_BYTES.key)
@@ -46,8 +152,6 @@ _BUILT_IN: Final = {
     "RecentDaysClusteringPlanStrategy": PartitionFilter.RECENT_DAYS,
     "SelectedPartitionsClusteringPlanStrategy": PartitionFilter.SELECTED_PARTITIONS,
 }
-
-log = logging.getLogger("skep.cluster")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +165,6 @@ class Sizes:
 
     @classmethod
     def of(cls, options: Options) -> Sizes:
-        """The sizes that the options set."""
         return cls(
             options.value(options_of.SMALL_FILE_BYTES),
             options.value(options_of.GROUP_BYTES),
@@ -115,6 +218,9 @@ def plan_clustering(table: HudiTable) -> RequestedReplaceMetadata | None:
     left.update(path for path, _ in found[most:])
     coverage = coverage_of(table, view, left, chosen_by) if by_partition else {}
     file_bytes = most_bytes(table.config, options)
+    execution = options.value(options_of.EXECUTION_STRATEGY) if resizing is None else options_of.RING_EXECUTION_STRATEGY
+    if execution in (*options_of.EXECUTION_STRATEGIES, options_of.RING_EXECUTION_STRATEGY):
+        execution = f"{_PREFIX}{execution}"  # Hudi loads the class that a plan names
     plan = ClusteringPlan(
         input_groups=tuple(
             ClusteringGroup(
@@ -125,9 +231,7 @@ def plan_clustering(table: HudiTable) -> RequestedReplaceMetadata | None:
             )
             for group in groups
         ),
-        strategy=ClusteringStrategy(
-            strategy_class_name=_class_name(options, resizes=resizing is not None), strategy_params=params
-        ),
+        strategy=ClusteringStrategy(strategy_class_name=execution, strategy_params=params),
         extra_metadata={},
         preserve_hoodie_metadata=True,
         missing_schedule_partitions=(),
@@ -139,17 +243,14 @@ def plan_clustering(table: HudiTable) -> RequestedReplaceMetadata | None:
 
 def commits_since_clustering(table: HudiTable) -> int:
     """Completed commits after the last clustering, be it pending or done."""
-    count = 0
-    for instant in reversed(table.timeline.data().instants):
-        replaces = instant.is_completed and instant.action is Action.REPLACE_COMMIT
-        if (
-            table.commit_metadata(instant).operation_type is WriteOperation.CLUSTER
-            if replaces
-            else is_clustering(table, instant)
-        ):
-            break
-        count += instant.is_completed
-    return count
+
+    def clusters(instant: Instant) -> bool:
+        if instant.is_completed and instant.action is Action.REPLACE_COMMIT:
+            return table.commit_metadata(instant).operation_type is WriteOperation.CLUSTER
+        return is_clustering(table, instant)
+
+    later = itertools.takewhile(lambda instant: not clusters(instant), reversed(table.timeline.data().instants))
+    return sum(instant.is_completed for instant in later)
 
 
 def choose_partitions(paths: Sequence[str], options: Options) -> list[str]:
@@ -310,13 +411,6 @@ def _strategy(table: HudiTable, options: Options, *, resizes: bool) -> PlanStrat
     return find_strategy(PLAN_GROUP, name, options_of.PLAN_STRATEGY, tuple(_BUILT_IN))
 
 
-def _class_name(options: Options, *, resizes: bool) -> str:
-    """Hudi loads the class that a plan names."""
-    strategy = options_of.RING_EXECUTION_STRATEGY if resizes else options.value(options_of.EXECUTION_STRATEGY)
-    of_hudi = (*options_of.EXECUTION_STRATEGIES, options_of.RING_EXECUTION_STRATEGY)
-    return f"{_PREFIX}{strategy}" if strategy in of_hudi else strategy
-
-
 def _params(table: HudiTable, options: Options) -> dict[str, str]:
     """The parameters that an executor of the plan needs. Hudi's own executor reads the sort columns only."""
     columns, curve = options.value(options_of.SORT_COLUMNS), options.value(options_of.CURVE)
@@ -335,13 +429,9 @@ def check_sort_columns(table: HudiTable, columns: Sequence[str], stored: Schema 
         fields = stored.with_meta().fields_to(name)
         kind = arrow_type(fields[-1].type) if fields else None
         if kind is None or not can_be_sorted(kind):
-            problem = "is not there" if kind is None else f"of type {kind} has no order"
-            raise SchemaError(
-                f"table {table.config.name}: sort column {name} {problem}",
-                column=name,
-                option=options_of.SORT_COLUMNS.key,
-                found=None if kind is None else str(kind),
-            )
+            problem = f"sort column {name} " + ("is not there" if kind is None else f"of type {kind} has no order")
+            found, option = None if kind is None else str(kind), options_of.SORT_COLUMNS.key
+            raise table.error(SchemaError, problem, column=name, option=option, found=found)
 
 
 def _slice_info(table: HudiTable, slice_: FileSlice) -> SliceInfo:

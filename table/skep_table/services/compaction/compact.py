@@ -13,28 +13,33 @@ plan is given up.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
 
-from skep_format.errors import CommitConflictError, InputError, UnsupportedError
+from skep_format.basefile import open_base
+from skep_format.errors import CommitConflictError, FormatError, InputError, UnsupportedError
+from skep_format.instant_time import BEFORE_ALL
 from skep_format.logfile import HeaderKey
 from skep_format.logfile.options import LogFileOptions
-from skep_format.options import Options
+from skep_format.names import BaseFileName, LogFileName, MarkerType, join
 from skep_format.schema.arrow import to_arrow
 from skep_format.schema.types import Schema
 from skep_format.timeline.instant import Action, Instant
-from skep_format.timeline.metadata import WriteOperation, WriteStat
+from skep_format.timeline.metadata import WriteOperation, WriteStat, runtime_stats
+from skep_format.timeline.plans import CompactionOperation
 from skep_table.commit.concurrency.changes import is_clustering
 from skep_table.commit.plaintext import check_plaintext
 from skep_table.commit.undo.recovery import roll_back_failed
 from skep_table.commit.writable import check_writable, prepared
-from skep_table.merge import MergeRule, latest_per_key
+from skep_table.merge import MergeRule, Updates, latest_per_key
 from skep_table.merge.rows import by_columns_brought, deleted, in_delete_block
 from skep_table.merge.rule import Fill
-from skep_table.services.compaction.file_slice import compact_slice
 from skep_table.services.compaction.plan import (
     Choose,
     compaction_plan,
@@ -42,15 +47,18 @@ from skep_table.services.compaction.plan import (
     plan_compaction,
     plan_log_compaction,
 )
-from skep_table.services.execution import Execution, delete_unreadable, execute_each, schedule
-from skep_table.services.planned_slices import PlannedSlices, inputs_of
-from skep_table.services.rewriting import RewriteJob, Rewritten, context_of, metadata_of
+from skep_table.services.execution import Execution, PlannedSlices, delete_unreadable, execute_each, inputs_of, schedule
+from skep_table.services.rewriting import RewriteJob, Rewritten, candidate_of, context_of, metadata_of
+from skep_table.slices import read_slice
 from skep_table.slices.context import SliceContext
 from skep_table.slices.counts import MergeCounts
 from skep_table.slices.logs import as_table, log_rows, open_blocks
 from skep_table.table import HudiTable
-from skep_table.view import FileSlice
+from skep_table.view import BaseFile, FileSlice, LogFile
 from skep_table.write.output.append import Block, LogFiles, data_block, deletes_block, pieces, stored_rows
+from skep_table.write.output.base_rows import ArrivingKeys, BaseRows
+from skep_table.write.output.change_log import changes_beside
+from skep_table.write.output.files import BaseFiles, renamed
 from skep_table.write.planning.candidates import CandidateFile, LogTail
 from skep_table.write.planning.options import most_bytes
 from skep_table.write.planning.profile import Bucket
@@ -107,9 +115,8 @@ def execute_compaction(table: HudiTable, instant: Instant) -> Rewritten | None:
         return None
     with execution, table.context.events.step("compact", instant=instant.requested_time) as found:
         table = execution.table
-        job = RewriteJob(
-            table, context_of(table, execution.instant, WriteOperation.COMPACT, most_bytes(table.config, table.options))
-        )
+        file_bytes = most_bytes(table.config, table.options)
+        job = RewriteJob(table, context_of(table, execution.instant, WriteOperation.COMPACT, file_bytes))
         stats = table.context.runner.map(partial(compact_slice, job), list(enumerate(plan.operations)))
         compacted = execution.complete(metadata_of(table, job.context, stats))
         found.update(slices=compacted.slices)
@@ -160,7 +167,10 @@ def schedule_log_compaction(table: HudiTable) -> Instant | None:
     with table.context.locked():
         table = prepared(table)
         check_compactable(table)
-        _check_rule(table, table.options)
+        rule = MergeRule.of(table.config, table.options)
+        if rule.merger is not None or {rule.log.fill, rule.base.fill} != {Fill.NOTHING}:
+            problem = "rows are merged column by column, their logs need the base file"
+            raise table.error(UnsupportedError, problem, hint="compact")
         if pending_log_compactions(table):
             return None
         refuse_running_writes(table)
@@ -207,7 +217,9 @@ def execute_log_compaction(table: HudiTable, instant: Instant) -> Rewritten | No
     with execution, table.context.events.step("compact.logs", instant=instant.requested_time) as found:
         table = execution.table
         tasks = list(enumerate(inputs.slices.values()))
-        job = _job(table, execution.instant)
+        file_bytes = most_bytes(table.config, table.options)
+        context = context_of(table, execution.instant, WriteOperation.LOG_COMPACT, file_bytes)
+        job = RewriteJob(table, replace(context, logs=LogFileOptions.of(table.options)))
         written = table.context.runner.map(partial(_compact_logs_of, job), tasks)
         compacted = execution.complete(metadata_of(table, job.context, [stat for stats in written for stat in stats]))
         found.update(slices=compacted.slices)
@@ -244,17 +256,21 @@ def _compact_logs_of(job: RewriteJob, task: tuple[int, FileSlice]) -> list[Write
             taken = rows.filter(pa.array(removed))
             files.write(Block(deletes_block(context, taken, more), deletes=taken.num_rows))
         stats = files.close()
-    return [_stat(stat, slice_, reader.counts, entries.num_rows, rows.num_rows) for stat in stats]
+    log_bytes = sum(log.size_bytes for log in slice_.log_files)
+    about = partial(_of_slice, entries=entries.num_rows, keys=rows.num_rows, log_bytes=log_bytes)
+    return [about(stat, slice_, reader.counts) for stat in stats]
 
 
-def _stat(written: WriteStat, slice_: FileSlice, counts: MergeCounts, entries: int, keys: int) -> WriteStat:
-    """What the file replaces. Its predecessor is the slice, in whatever way those of delta commits are recorded."""
+def _of_slice(
+    written: WriteStat, slice_: FileSlice, counts: MergeCounts, *, entries: int, keys: int, log_bytes: int
+) -> WriteStat:
+    """The stat of a file that replaces others of a slice: that is its predecessor, however those of writes are."""
     return replace(
         written,
         prev_commit=slice_.base_instant,
         total_log_records=entries,
         total_log_files_compacted=len(slice_.log_files),
-        total_log_size_compacted=sum(log.size_bytes for log in slice_.log_files),
+        total_log_size_compacted=log_bytes,
         total_updated_records_compacted=keys,
         total_log_blocks=counts.blocks,
         total_corrupt_log_block=counts.corrupt_blocks,
@@ -279,16 +295,86 @@ def _bucket(number: int, slice_: FileSlice) -> Bucket:
     return Bucket(number, slice_.partition_path, slice_.file_id, file)
 
 
-def _check_rule(table: HudiTable, options: Options) -> None:
-    rule = MergeRule.of(table.config, options)
-    if rule.merger is not None or {rule.log.fill, rule.base.fill} != {Fill.NOTHING}:
-        raise UnsupportedError(
-            f"table {table.config.name}: rows are merged column by column, their logs need the base file",
-            hint="compact",
-            table=table.config.name,
-        )
+N = TypeVar("N", BaseFileName, LogFileName)
 
 
-def _job(table: HudiTable, instant: Instant) -> RewriteJob:
-    context = context_of(table, instant, WriteOperation.LOG_COMPACT, most_bytes(table.config, table.options))
-    return RewriteJob(table, replace(context, logs=LogFileOptions.of(table.options)))
+def compact_slice(job: RewriteJob, task: tuple[int, CompactionOperation]) -> WriteStat:
+    """Writes the merged slice. Needs no listing: the plan names all files. Raises what reading and storage raise."""
+    number, operation = task
+    slice_ = slice_of(operation)
+    before = candidate_of(job.table, slice_, job.context.instant_time)
+    files = BaseFiles(job.context, Bucket(number, slice_.partition_path, slice_.file_id, before))
+    counts, scanned = MergeCounts(), 0.0
+    schema = job.context.schema.with_meta()
+    kind = MarkerType.CREATE if slice_.base_file is None else MarkerType.MERGE
+    own_keys = job.table.config.populate_meta_fields
+    passing: list[BaseRows] = []  # row groups that no log entry changes are copied into the new file
+    with (
+        files.open(slice_.file_id, kind) as file,
+        changes_beside(job.context, slice_.partition_path, file.name)
+        if job.context.format.compactions_have_change_logs
+        else nullcontext() as changes,
+        open_base(job.context.storage, before.path) if before.path else nullcontext() as held,
+    ):
+
+        def changed_rows(updates: Updates) -> Iterator[pa.RecordBatch]:
+            """What log entries may change; the others are in the new file when it has been read."""
+            assert held is not None
+            base = BaseRows.of(job.context, before, held, file.writer, ArrivingKeys.of(updates.rows))
+            passing.append(base)
+            yield from base.batches(())
+
+        rows = read_slice(
+            job.table, slice_, schema=schema, history=job.history, counts=counts, watch=changes,
+            changed_rows=changed_rows if held is not None and own_keys else None,
+        )  # fmt: skip
+        start = time.monotonic()
+        for batch in rows:
+            scanned = scanned or time.monotonic() - start
+            if not passing or counts.beyond_base:
+                file.writer.write(renamed(batch, file.name))
+            else:
+                passing[0].write(batch, file.name)
+        if changes is not None:
+            changes.close()
+    took = runtime_stats(scan=scanned, upsert=file.seconds)  # logs are read before the first rows come
+    written = files.stat(
+        file,
+        num_inserts=counts.inserted,
+        num_update_writes=counts.updated,
+        num_deletes=counts.deleted,
+        changes=None if changes is None else changes.paths,
+    )
+    log_bytes = int((operation.metrics or {}).get("TOTAL_LOG_FILES_SIZE", 0))
+    stat = _of_slice(written, slice_, counts, entries=counts.entries, keys=counts.keys, log_bytes=log_bytes)
+    if slice_.base_file is None:
+        return replace(stat, prev_commit="null", runtime_stats=took)
+    return replace(stat, prev_base_file=str(slice_.base_file.name), runtime_stats=took)
+
+
+def slice_of(operation: CompactionOperation) -> FileSlice:
+    """The slice that an operation names; its sizes are not known. FormatError for names that are no files' of a slice.
+
+    Plans of old releases have whole paths.
+    """
+
+    def parsed(kind: type[N], path: str) -> N:
+        text = path.rpartition("/")[2]
+        name = kind.parse(text)
+        if name is None:
+            place = join(*operation.group)
+            raise FormatError(
+                f"compaction plan for {place}: {text!r} is no name of a base or log file", path=place, found=text
+            )
+        return name
+
+    folder, base = operation.group.partition_path, None
+    if operation.data_file_path:
+        name = parsed(BaseFileName, operation.data_file_path)
+        base = BaseFile(join(folder, str(name)), 0, name)
+    logs = [
+        LogFile(join(folder, str(name)), 0, name)
+        for name in (parsed(LogFileName, p) for p in operation.delta_file_paths)
+    ]
+    logs.sort(key=lambda each: each.name.sort_key)
+    return FileSlice(*operation.group, operation.base_instant_time or BEFORE_ALL, base, tuple(logs))

@@ -83,27 +83,20 @@ def _to_unschedule(
     table: HudiTable, time: InstantTime, group: FileGroupId | None
 ) -> tuple[Instant, Sequence[CompactionOperation], CompactionPlan | None]:
     """The instant, what is taken out of its plan, and the plan without it; None where nothing of it is left."""
-    name, instant, plan = table.config.name, _pending(table, time), _plan(table, time)
+    instant, plan = _pending(table, time), _plan(table, time)
     if instant.state is not State.REQUESTED:
-        raise InputError(
-            f"table {name}: an executor carries out the compaction {time}",
-            hint=f"skep rollback TABLE {time} undoes what its executor has written, the plan stays",
-            instant=time,
-        )
+        hint = f"skep rollback TABLE {time} undoes what its executor has written, the plan stays"
+        raise table.error(InputError, f"an executor carries out the compaction {time}", hint=hint, instant=time)
     taken = [each for each in plan.operations if group is None or each.group == group]
     if group is not None and not taken:
-        raise InputError(
-            f"table {name}: compaction {time} does not plan {join(*group)}", found=join(*group), instant=time
-        )
+        problem = f"compaction {time} does not plan {join(*group)}"
+        raise table.error(InputError, problem, found=join(*group), instant=time)
     if not table.format.logs.of_delta_commit:
         for found in table.context.threads.map(partial(_later_logs, table, time), taken):
             if found:
-                raise UnsupportedError(
-                    f"table {name}: {found[0]} was written onto the slice that compaction {time} begins",
-                    hint=f"carry it out: skep compact TABLE --execute --instant {time}",
-                    path=found[0],
-                    instant=time,
-                )
+                problem = f"{found[0]} was written onto the slice that compaction {time} begins"
+                hint = f"carry it out: skep compact TABLE --execute --instant {time}"
+                raise table.error(UnsupportedError, problem, hint=hint, path=found[0], instant=time)
     left = [each for each in plan.operations if each not in taken]
     return instant, taken, replace(plan, operations=tuple(left)) if left else None
 
@@ -147,11 +140,8 @@ def _pending(table: HudiTable, time: InstantTime) -> Instant:
     found = pending_instant(table, Instant(time, Action.COMPACTION, State.REQUESTED))
     if found is None:
         pending = ", ".join(each.requested_time for each in table.timeline.pending().of(Action.COMPACTION))
-        raise InputError(
-            f"table {table.config.name}: there is no pending compaction {time}",
-            hint=f"pending are: {pending}" if pending else "none is pending",
-            instant=time,
-        )
+        hint = f"pending are: {pending}" if pending else "none is pending"
+        raise table.error(InputError, f"there is no pending compaction {time}", hint=hint, instant=time)
     return found
 
 

@@ -1,17 +1,19 @@
-"""The files of a table's partitions against its timeline: names, sizes, what the footers of base files state.
+"""The files of a table's timeline, of which each has to be readable, and those of its partitions.
 
-Only the newest slices are compared: a clean may have deleted all before them. What lies in data files is read to the
-last byte where that is wanted: pages of base files, blocks of log files, keys and their filters.
+These are compared with the timeline: names, sizes, what the footers of base files state; the newest slices only, since
+a clean may have deleted all before them. What lies in data files is read to the last byte where that is wanted: pages
+of base files, blocks of log files, keys and their filters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from skep_format.basefile import BaseFileFooter, read_base, read_footer
 from skep_format.basefile.pages import damaged_pages
@@ -23,13 +25,93 @@ from skep_format.metafile import METAFILES
 from skep_format.names import BaseFileName, BaseFormat, FileGroupId, LogFileName, join
 from skep_format.runner import Runner
 from skep_format.storage import FileStatus, Storage
-from skep_format.timeline.instant import Action, Instant
+from skep_format.timeline.instant import DATA_ACTIONS, Action, Instant, State
 from skep_format.timeline.metadata import CommitMetadata, WriteStat
+from skep_format.timeline.plans import PLAN_OF, CleanMetadata, decode_plan
 from skep_table.keys.hash_rings import is_copy
 from skep_table.keys.stored import StoredKeys
 from skep_table.query.cleaned import belongs_to
 from skep_table.services.fsck.findings import UNREADABLE, FileFinding, Problem, reason
 from skep_table.table import HudiTable, Written
+
+_AT_ONCE: Final = 64
+_NEVER_EMPTY: Final = ((Action.COMPACTION, State.REQUESTED), (Action.LOG_COMPACTION, State.REQUESTED))
+
+
+@dataclass(frozen=True)
+class ReadTimeline:
+    """`cleaned`: the files that cleans deleted, as far as their metadata can be read."""
+
+    cleaned: frozenset[str]
+    findings: list[FileFinding]
+
+
+def read_timeline(table: HudiTable, commit: Callable[[Instant, CommitMetadata], object]) -> ReadTimeline:
+    """Reads every file of the active timeline, and calls `commit` for each completed write, oldest first."""
+    listed = table.storage.list_folder(table.layout.folder).files
+    files = [(instant, file.path) for file in listed if (instant := table.layout.parse(file.name)) is not None]
+    files.sort(key=lambda file: file[0].sort_key)
+    cleaned: set[str] = set()
+    findings: list[FileFinding] = []
+    for start in range(0, len(files), _AT_ONCE):
+        portion = files[start : start + _AT_ONCE]
+        for (instant, _), (content, found) in zip(
+            portion, table.context.threads.map(partial(_read, table), portion), strict=True
+        ):
+            findings += found
+            if isinstance(content, CommitMetadata) and instant.is_completed:
+                commit(instant, content)
+            elif isinstance(content, CleanMetadata):
+                cleaned.update(content.deleted)
+    return ReadTimeline(frozenset(cleaned), findings)
+
+
+def damaged_archive(table: HudiTable) -> list[FileFinding]:
+    """The files of the archived timeline that are missing or can't be read; each is read to its end."""
+    archive = table.timeline.archive
+    found = archive.damages() if archive is not None else ()
+    return [FileFinding(Problem.ARCHIVE, path, None, detail) for path, detail in found]
+
+
+def _read(table: HudiTable, file: tuple[Instant, str]) -> tuple[object | None, list[FileFinding]]:
+    """The content of an instant's file, None where it has none, and what is wrong with it."""
+    instant, path = file
+    is_commit = instant.is_completed and instant.action in DATA_ACTIONS
+    problem = Problem.COMMIT if is_commit else Problem.PLAN
+    try:
+        data = table.storage.read(path)
+    except FileNotFoundError:
+        return None, []  # archived or rolled back since the listing
+    except SkepError as error:
+        return None, [FileFinding(problem, path, instant.requested_time, error.message)]
+    kind = PLAN_OF.get((instant.action, instant.state))
+    has_content = is_commit or (kind is not None and instant.is_completed)
+    if not data:
+        if has_content or (instant.action, instant.state) in _NEVER_EMPTY:
+            return None, [FileFinding(problem, path, instant.requested_time, "its file is empty")]
+        return None, []
+    try:
+        if kind is not None:
+            return decode_plan(kind, data, path), []
+        if instant.action not in DATA_ACTIONS:
+            return None, []
+        content = table.layout.decode_commit(data, path)
+    except UNREADABLE as error:
+        return None, [FileFinding(problem, path, instant.requested_time, reason(error))]
+    if is_commit and content.schema_json and (broken := _broken_schema(content.schema_json)) is not None:
+        return content, [FileFinding(problem, path, instant.requested_time, f"its schema can't be read: {broken}")]
+    return content, []
+
+
+def _broken_schema(text: str) -> str | None:
+    """Why a text is no Avro schema, whether or not it is one that tables have; None where it is one."""
+    import fastavro
+
+    try:
+        fastavro.parse_schema(json.loads(text))
+    except Exception as error:  # fastavro raises many types
+        return f"{type(error).__name__}: {error}"
+    return None
 
 
 @dataclass
@@ -77,13 +159,9 @@ def list_files(table: HudiTable, runner: Runner, newest: Mapping[str, Written]) 
     named = {stat.partition_path for _, stat in newest.values()}
     others = sorted(named.difference(partitions))
     listed = runner.map(table.storage.list_prefix, [*partitions, *others])
-    unmarked = [path for path, files in zip(others, listed[len(partitions) :], strict=True) if _lacks_metafile(files)]
+    names = ({file.name for file in files} for files in listed[len(partitions) :])
+    unmarked = [path for path, found in zip(others, names, strict=True) if found and not found & METAFILES]
     return ListedFiles({file.path: file for files in listed for file in files}, tuple(unmarked))
-
-
-def _lacks_metafile(files: Iterable[FileStatus]) -> bool:
-    names = {file.name for file in files}
-    return bool(names) and not names & METAFILES
 
 
 def check_files(
@@ -225,10 +303,9 @@ def _hidden_keys(storage: Storage, stored: StoredKeys, footer: BaseFileFooter) -
     for rows in read_base(storage, footer.path, schema=stored.schema):
         keys = stored.of_rows(rows).cast(pa.string())
         if footer.bloom is not None:
-            absent = pc.invert(footer.bloom.might_contain(keys))
-            count = pc.sum(absent).as_py() or 0
-            first = keys.filter(absent)[0].as_py() if count and first is None else first
-            lacking += count
+            absent = footer.bloom.lacking(keys)
+            first = absent[0].as_py() if len(absent) and first is None else first
+            lacking += len(absent)
         if footer.min_key is not None and footer.max_key is not None and (ends := key_range(keys)) is not None:
             low, high = (pa.array([text]) for text in (footer.min_key, footer.max_key))
             merged = key_range(pa.concat_arrays([low, high, pa.array(ends)]))

@@ -30,6 +30,7 @@ from skep_format.table_config import (
     TableConfig,
     TableType,
     load_table_config,
+    table_checksum,
 )
 from skep_format.table_config.file import read_settings
 from skep_format.table_config.keys import (
@@ -157,7 +158,7 @@ def _complete_lines(data: bytes) -> dict[str, str]:
         TableConfig.parse({NAME: "x", **kept})
     except SkepError:
         kept = {key: text for key, text in kept.items() if _parses(key, text, kept.get(VERSION))}
-    if CHECKSUM in kept and kept[CHECKSUM] != _checksum(kept):
+    if CHECKSUM in kept and kept[CHECKSUM] != table_checksum(kept.get(NAME, ""), kept.get(DATABASE)):
         kept = {key: text for key, text in kept.items() if key not in (NAME, DATABASE)}
     kept.pop(CHECKSUM, None)
     return kept
@@ -170,12 +171,6 @@ def _parses(key: str, text: str, version: str | None) -> bool:
     except SkepError:
         return False
     return True
-
-
-def _checksum(properties: Mapping[str, str]) -> str:
-    from skep_format.table_config import table_checksum
-
-    return table_checksum(properties.get(NAME, ""), properties.get(DATABASE))
 
 
 def _of_metadata_table(storage: Storage) -> dict[str, str]:
@@ -243,7 +238,11 @@ def _of_rows(rows: pa.RecordBatch) -> dict[str, str]:
     if RECORD_KEY not in rows.schema.names:
         return {POPULATE_META_FIELDS: "false"}
     found = {POPULATE_META_FIELDS: "true"}
-    texts = dict(_texts(rows))
+    texts: dict[str, pa.Array] = {}
+    for name in rows.schema.names:
+        if name not in META_FIELDS:
+            with suppress(SkepError, pa.ArrowException):
+                texts[name] = value_text(rows.column(name), name)
     keys, paths = rows.column(RECORD_KEY), rows.column(PARTITION_PATH)
     fields = _PREFIXED.findall(keys[0].as_py() or "") if len(keys) else []
     if fields and all(name in texts for name in fields) and keys.equals(_joined(texts, fields)):
@@ -253,13 +252,6 @@ def _of_rows(rows: pa.RecordBatch) -> dict[str, str]:
     if len(paths):
         found.update(_of_path(paths, texts))
     return found
-
-
-def _texts(rows: pa.RecordBatch) -> Iterator[tuple[str, pa.Array]]:
-    for name in rows.schema.names:
-        if name not in META_FIELDS:
-            with suppress(SkepError, pa.ArrowException):
-                yield name, value_text(rows.column(name), name)
 
 
 def _joined(texts: Mapping[str, pa.Array], fields: Sequence[str]) -> pa.Array:
@@ -279,17 +271,12 @@ def _of_path(paths: pa.Array, texts: Mapping[str, pa.Array]) -> dict[str, str]:
     for level in levels:
         name, _, value = level.partition("=") if hive else ("", "", level)
         among = [name] if hive else list(texts)
-        meant = [each for each in among if each in texts and _is_all(texts[each], {value, unescape(value)})]
+        known = ((each, pc.unique(texts[each]).to_pylist()) for each in among if each in texts)
+        meant = [each for each, values in known if values in ([value], [unescape(value)])]
         if len(meant) != 1:
             return {}
         fields += meant
     return {PARTITION_FIELDS: ",".join(fields), HIVE_STYLE: "true" if hive else "false"}
-
-
-def _is_all(texts: pa.Array, values: set[str]) -> bool:
-    """Whether a column has one value, and that is among these."""
-    known = pc.unique(texts)
-    return len(known) == 1 and known[0].as_py() in values
 
 
 @dataclass(frozen=True)
@@ -326,7 +313,9 @@ def open_damaged(context: TableContext, given: Mapping[str, str] | None = None) 
     stated = stated_settings(storage, given or {})
     complete = None
     if stated.lacking:
-        findings.append(_explained(stated))
+        detail = f"nothing else in the table states {', '.join(stated.lacking)}: give them, as"
+        detail += f" --property {stated.lacking[0]}=…"
+        findings.append(FileFinding(Problem.SETTINGS, PROPERTIES_PATH, None, detail))
     else:
         try:
             complete = stated.config()
@@ -347,12 +336,6 @@ def _settings(storage: Storage, path: str, problem: Problem) -> tuple[TableConfi
     if CHECKSUM not in config.raw and (format_of(config).has_checksum or VERSION not in config.raw):
         return config, [FileFinding(problem, path, None, f"it has no {CHECKSUM}: it may be cut")]
     return config, []
-
-
-def _explained(stated: StatedSettings) -> FileFinding:
-    lacking = ", ".join(stated.lacking)
-    detail = f"nothing else in the table states {lacking}: give them, as --property {stated.lacking[0]}=…"
-    return FileFinding(Problem.SETTINGS, PROPERTIES_PATH, None, detail)
 
 
 def _opened(context: TableContext, config: TableConfig, findings: list[FileFinding]) -> HudiTable:

@@ -72,12 +72,8 @@ def _checked(table: HudiTable, wanted: Collection[str] | None) -> MetadataCheck:
         raise InputError(f"table {table.config.name} has no metadata table", table=table.config.name)
     strange = sorted(set(wanted or ()) - set(known))
     if strange:
-        raise InputError(
-            f"table {table.config.name}: its metadata table has no partition {strange[0]}",
-            table=table.config.name,
-            found=strange[0],
-            expected=", ".join(known),
-        )
+        problem = f"its metadata table has no partition {strange[0]}"
+        raise table.error(InputError, problem, found=strange[0], expected=", ".join(known))
     chosen = [name for name in known if wanted is None or name in wanted]
     last = max((each.requested_time for each in table.timeline.completed()), default=None)
     metadata = _opened(table)

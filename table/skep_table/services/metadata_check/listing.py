@@ -66,9 +66,8 @@ def check_listing(table: HudiTable, metadata: MetadataTable, findings: Findings)
                 findings.add(each.problem, path, each.name, each.detail, found=each.stated, expected=each.stored)
         files, stated = ([each for each in found if each.name not in unfinished] for found in (files, stated))
         if path in listed and path not in there and not stated:
-            findings.add(
-                MetadataProblem.STALE, path, path, "the metadata table has the partition, and it has no folder"
-            )
+            detail = "the metadata table has the partition, and it has no folder"
+            findings.add(MetadataProblem.STALE, path, path, detail)
         if path not in listed and any(_is_data(each.name) for each in files):
             findings.add(MetadataProblem.MISSING, path, path, "the metadata table lacks the partition", expected=path)
         if path not in listed:
@@ -122,13 +121,9 @@ def _check_slices(
     for file_id in sorted(expected.keys() | found.keys()):
         ours, theirs = expected.get(file_id), found.get(file_id)
         if ours != theirs:
-            problem = (
-                MetadataProblem.MISSING
-                if theirs is None
-                else MetadataProblem.SURPLUS
-                if ours is None
-                else MetadataProblem.DIFFERS
-            )
+            problem = MetadataProblem.SURPLUS if ours is None else MetadataProblem.DIFFERS
+            if theirs is None:
+                problem = MetadataProblem.MISSING
             findings.add(problem, path, file_id, "the latest file slice", found=_text(theirs), expected=_text(ours))
 
 
@@ -184,8 +179,6 @@ class _Named:
         """The paths that a write has recorded; None where that is archived."""
         if time not in self._written:
             found = [each for each in self._table.timeline.data().completed() if each.requested_time == time]
-            self._written[time] = None
-            if found:
-                stats = self._table.commit_metadata(found[0]).stats
-                self._written[time] = frozenset(path for stat in stats for path in stat.paths)
+            stats = self._table.commit_metadata(found[0]).stats if found else ()
+            self._written[time] = frozenset(path for stat in stats for path in stat.paths) if found else None
         return self._written[time]

@@ -7,8 +7,9 @@ each row, of the value of its column and its record key; values are compared tha
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
@@ -219,26 +220,21 @@ def _problem(table: HudiTable, base: BaseFile, stated: BloomFilter | None) -> tu
         return None
     stored = StoredKeys.of(table.config, table.stored_schema())
     for rows in read_base(table.storage, base.path, size=base.known_size, schema=stored.schema):
-        keys = stored.of_rows(rows).cast(pa.string())
-        lacking = pc.invert(stated.might_contain(keys))
-        if pc.any(lacking).as_py():
-            count, first = pc.sum(lacking).as_py(), keys[lacking.index(True).as_py()].as_py()
-            return MetadataProblem.DIFFERS, f"the filter lacks {count} keys of the file, {first} among them"
+        lacking = stated.lacking(stored.of_rows(rows).cast(pa.string()))
+        if len(lacking):
+            what = f"the filter lacks {len(lacking)} keys of the file, {lacking[0].as_py()} among them"
+            return MetadataProblem.DIFFERS, what
     return MetadataProblem.LOOSE, "another filter than that of the footer, which contains all keys"
 
 
 def _stale(metadata: MetadataTable) -> int:
     listed = metadata.all_files()
-    keys = pa.array(list(_keys(zip(*(listed[name].to_pylist() for name in ("key", "name")), strict=True))), pa.string())
+    files = zip(*(listed[name].to_pylist() for name in ("key", "name")), strict=True)
+    bases = ((path, name) for path, name in files if path != ALL_PARTITIONS and BaseFileName.parse(name) is not None)
+    prefix = functools.cache(lambda path: path_key("" if path == NON_PARTITIONED else path))
+    keys = pa.array([prefix(path) + file_key(name) for path, name in bases], pa.string())
     found = 0
     for group in metadata.group_readers(BLOOM_FILTERS):
         known, _ = alive(*latest(group.entries(column=BLOOM_MEMBER), BLOOM_MEMBER))
         found += pc.sum(pc.invert(pc.is_in(known, value_set=keys))).as_py() or 0
     return found
-
-
-def _keys(files: Iterable[tuple[str, str]]) -> Iterable[str]:
-    for partition, names in itertools.groupby(files, key=lambda file: file[0]):
-        if partition != ALL_PARTITIONS:
-            prefix = path_key("" if partition == NON_PARTITIONED else partition)
-            yield from (prefix + file_key(name) for _, name in names if BaseFileName.parse(name) is not None)

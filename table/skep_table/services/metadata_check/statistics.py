@@ -1,18 +1,25 @@
-"""Statistics of columns, of partitions and of expressions against what the files hold, some files at a time."""
+"""Statistics of columns, of partitions and of expressions against what the files hold, some files at a time.
+
+Wider ones are loose, narrower wrong. By narrower bounds, and by counts that hide nulls or values, a query leaves out
+files whose rows it needs.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_format.names import LogFileName
 from skep_format.schema.arrow import arrow_type
 from skep_format.storage import FileStatus
+from skep_table.keys.text import single
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.entries import alive, latest
 from skep_table.metadata_table.keys import ALL_PARTITIONS
@@ -22,12 +29,129 @@ from skep_table.metadata_table.records.summaries import Columns, ColumnSummary, 
 from skep_table.metadata_write.definitions import expression_indexes, stats_columns
 from skep_table.metadata_write.facts.expressions import ExpressionFacts, expression_facts, texts_of_files
 from skep_table.metadata_write.facts.files import FileFacts, facts_of_files
-from skep_table.services.metadata_check.bounds import Described, check_bounds
 from skep_table.services.metadata_check.findings import Findings, MetadataProblem
 from skep_table.services.metadata_check.slices import latest_slices
 from skep_table.slices.read import read_slice
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
+
+_LONGEST: Final = 1024  # summaries cut texts there, so that longer ones can't be compared with them
+# Java orders characters from there on in another way than their bytes are.
+_BEYOND_PLAIN_ORDER: Final = r"[\x{d800}-\x{10ffff}]"
+_Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Described:
+    """A file or partition, with the summaries of its columns by name; a column that is not in it has only nulls.
+
+    `path` is the partition path; the `name` of a partition is its path.
+    """
+
+    path: str
+    name: str
+    summaries: Mapping[str, ColumnSummary]
+
+    def of(self, column: str) -> ColumnSummary:
+        """The summary of a column."""
+        rows = max((each.values for each in self.summaries.values()), default=0)
+        return self.summaries.get(column) or ColumnSummary(column, None, None, None, rows, rows)
+
+
+def check_bounds(
+    described: Sequence[Described], columns: Columns, stated: Mapping[str, pa.Table], findings: Findings
+) -> None:
+    """Compares what is stated of files or partitions, by column and in their order, as
+    `MetadataTable.statistics_of_files` returns it."""
+    known = {column: _mask(pc.is_valid(single(stated[column]["value_count"]))) for column in columns}
+    any_known = np.zeros(len(described), np.bool_)
+    for mask in known.values():
+        any_known |= mask
+    for each in np.flatnonzero(~any_known).tolist():
+        detail = "no statistics: queries look into it"
+        findings.add(MetadataProblem.LOOSE, described[each].path, described[each].name, detail)
+    for column, kind in columns.items():
+        expected = _expected(described, column, arrow_type(kind))
+        findings.checked += int(known[column].sum())
+        for mask, problem, detail in _problems(expected, stated[column], known[column], any_known):
+            for at in np.flatnonzero(mask).tolist():
+                one, subject = described[at], f"{described[at].name} {column}"
+                found = _text(stated[column], at) if known[column][at] else None
+                findings.add(problem, one.path, subject, detail, found=found, expected=_text(expected, at))
+
+
+def _expected(described: Sequence[Described], column: str, kind: pa.DataType) -> pa.Table:
+    found = [each.of(column) for each in described]
+    low, high = _typed([each.low for each in found], kind), _typed([each.high for each in found], kind)
+    counts = (pa.array(each, pa.int64()) for each in ([s.values for s in found], [s.nulls for s in found]))
+    return pa.table([low, high, *counts], ["min_value", "max_value", "value_count", "null_count"])
+
+
+def _typed(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """Bounds as summaries have them, times and dates as numbers, in the type of the column."""
+    if pa.types.is_date32(kind) or pa.types.is_time32(kind):
+        return pa.array(values, pa.int32()).cast(kind)
+    if pa.types.is_timestamp(kind) or pa.types.is_time64(kind):
+        return pa.array(values, pa.int64()).cast(kind)
+    return pa.array(values, kind)
+
+
+def _problems(
+    expected: pa.Table, stated: pa.Table, known: _Mask, any_known: _Mask
+) -> Iterator[tuple[_Mask, MetadataProblem, str]]:
+    low, high = (single(expected[name]) for name in ("min_value", "max_value"))
+    least, most = (single(stated[name]) for name in ("min_value", "max_value"))
+    values, nulls = (single(expected[name]).to_numpy() for name in ("value_count", "null_count"))
+    has_values, has_nulls = nulls < values, nulls > 0
+    compared = known & _comparable(low, least) & _comparable(high, most)
+    narrow = compared & (_mask(pc.greater(least, low)) | _mask(pc.less(most, high)) | _hides_nan(high, most))
+    count = single(stated["null_count"])
+    hides_nulls = known & has_nulls & _mask(pc.equal(count, 0))
+    hides_values = known & has_values & _mask(pc.equal(count, single(stated["value_count"])))
+    without_bounds = known & has_values & (_mask(pc.is_null(least)) | _mask(pc.is_null(most)))
+    wide = compared & has_values & (_mask(pc.less(least, low)) | _mask(pc.greater(most, high)))
+    other_nulls = _mask(pc.not_equal(count, single(expected["null_count"])))
+    other_values = _mask(pc.not_equal(single(stated["value_count"]), single(expected["value_count"])))
+    other_counts = known & ~hides_nulls & ~hides_values & (other_nulls | other_values)
+    unstated, differs, loose = MetadataProblem.MISSING, MetadataProblem.DIFFERS, MetadataProblem.LOOSE
+    yield ~known & any_known & has_values, unstated, "without a record beside others it counts as all null"
+    yield narrow, differs, "narrower than the values: queries lose rows"
+    yield hides_nulls, differs, "the count of nulls hides nulls: queries for them lose rows"
+    yield hides_values, differs, "the counts hide all values: queries lose rows"
+    yield without_bounds & ~hides_values, loose, "no bounds: skep reads it, Hudi takes all values to be null"
+    yield wide & ~narrow, loose, "wider than the values"
+    yield other_counts, loose, "other counts"
+
+
+def _hides_nan(high: pa.Array, most: pa.Array) -> _Mask:
+    """Whether there is a NaN, which Spark orders behind all numbers, and a number is stated as the largest value."""
+    if not pa.types.is_floating(high.type):
+        return np.zeros(len(high), np.bool_)
+    return _mask(pc.is_nan(high)) & _mask(pc.is_valid(most))
+
+
+def _comparable(ours: pa.Array, theirs: pa.Array) -> _Mask:
+    """Without long texts and those beyond the plain order."""
+    if not (pa.types.is_string(ours.type) or pa.types.is_binary(ours.type)):
+        return np.ones(len(ours), np.bool_)
+    length = pc.utf8_length if pa.types.is_string(ours.type) else pc.binary_length
+    fits = ~_mask(pc.greater(length(theirs), _LONGEST))
+    if pa.types.is_binary(ours.type):
+        return fits
+    odd = (_mask(pc.match_substring_regex(texts, _BEYOND_PLAIN_ORDER)) for texts in (ours, theirs))
+    return fits & ~np.logical_or(*odd)
+
+
+def _text(table: pa.Table, row: int) -> str:
+    names = ("min_value", "max_value", "null_count", "value_count")
+    low, high, nulls, values = (table[name][row].as_py() for name in names)
+    return f"{low!s} … {high!s}, {nulls} of {values} null"
+
+
+def _mask(mask: pa.Array) -> _Mask:
+    found: _Mask = mask.fill_null(False).to_numpy(zero_copy_only=False)
+    return found
+
 
 _FILES_AT_ONCE: Final = 256
 _File = tuple[str, FileStatus]
@@ -219,9 +343,6 @@ def _check_filters(
         elif stated is None:
             if len(texts):
                 findings.add(MetadataProblem.LOOSE, path, file.name, "no filter: queries look into it")
-        else:
-            lacking = pc.invert(stated.might_contain(texts))
-            if pc.any(lacking).as_py():
-                first = texts.filter(lacking)[0].as_py()
-                detail = f"the filter lacks {pc.sum(lacking).as_py()} values of the file, {first} among them"
-                findings.add(MetadataProblem.DIFFERS, path, file.name, detail)
+        elif len(lacking := stated.lacking(texts)):
+            detail = f"the filter lacks {len(lacking)} values of the file, {lacking[0].as_py()} among them"
+            findings.add(MetadataProblem.DIFFERS, path, file.name, detail)

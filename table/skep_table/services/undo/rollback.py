@@ -76,7 +76,7 @@ def preview_rollback(table: HudiTable, time: InstantTime) -> RollbackPlan:
 
 def check_rollback(table: HudiTable, time: InstantTime) -> Instant:
     """The instant to roll back. InputError where it is missing, kept by a savepoint, or later writes build on it."""
-    name, timeline = table.config.name, table.timeline
+    timeline = table.timeline
     target = next((i for i in timeline.instants if i.requested_time == time and i.action in WRITE_ACTIONS), None)
     if target is None:
         others = [i.action.value for i in timeline.instants if i.requested_time == time]
@@ -86,25 +86,20 @@ def check_rollback(table: HudiTable, time: InstantTime) -> Instant:
             problem = f"{time} lies before the active timeline: what is archived can't be rolled back"
         else:
             problem = f"there is no write {time} on the timeline"
-        raise InputError(f"table {name}: {problem}", instant=time, found=others[0] if others else None)
+        raise table.error(InputError, problem, instant=time, found=others[0] if others else None)
     if target.action is Action.COMPACTION and target.state is State.REQUESTED:
-        raise UnsupportedError(
-            f"table {name}: the compaction {time} is only planned; writers may have written to its slices already",
-            hint="carry it out, or take it back: skep compaction unschedule TABLE INSTANT",
-            instant=time,
-        )
+        problem = f"the compaction {time} is only planned; writers may have written to its slices already"
+        hint = "carry it out, or take it back: skep compaction unschedule TABLE INSTANT"
+        raise table.error(UnsupportedError, problem, hint=hint, instant=time)
     if target.is_completed:
         if timeline.of(Action.SAVEPOINT).contains(time):
-            raise InputError(f"table {name}: {time} is kept by a savepoint", hint="delete that first", instant=time)
+            raise table.error(InputError, f"{time} is kept by a savepoint", hint="delete that first", instant=time)
         later = timeline.of(*WRITE_ACTIONS).after(time).instants
         if later:
             newest = later[-1]
-            raise InputError(
-                f"table {name}: {time} is not the newest write, {newest.action.value} {newest.requested_time} is",
-                hint="roll back newest first, or restore to a savepoint",
-                instant=time,
-                found=newest.requested_time,
-            )
+            problem = f"{time} is not the newest write, {newest.action.value} {newest.requested_time} is"
+            hint = "roll back newest first, or restore to a savepoint"
+            raise table.error(InputError, problem, hint=hint, instant=time, found=newest.requested_time)
         check_not_cleaned(table, [target])
     return target
 
@@ -193,30 +188,20 @@ def restore(table: HudiTable, savepoint: InstantTime) -> RestoreMetadata | None:
 
 def plan_restore(table: HudiTable, savepoint: InstantTime) -> RestorePlan:
     """The plan of `restore`: the writes to roll back, newest first. Changes nothing."""
-    name, timeline = table.config.name, table.timeline
+    timeline = table.timeline
     savepoints = [i.requested_time for i in timeline.completed().of(Action.SAVEPOINT)]
     if savepoint not in savepoints:
-        raise InputError(
-            f"table {name}: there is no savepoint {savepoint}",
-            hint=f"there are {', '.join(savepoints)}" if savepoints else "there are none",
-            instant=savepoint,
-        )
+        hint = f"there are {', '.join(savepoints)}" if savepoints else "there are none"
+        raise table.error(InputError, f"there is no savepoint {savepoint}", hint=hint, instant=savepoint)
     if savepoint != savepoints[-1]:
-        raise InputError(
-            f"table {name}: the savepoint {savepoints[-1]} is later than {savepoint}",
-            hint="delete later savepoints first",
-            instant=savepoint,
-            found=savepoints[-1],
-        )
+        problem, hint = f"the savepoint {savepoints[-1]} is later than {savepoint}", "delete later savepoints first"
+        raise table.error(InputError, problem, hint=hint, instant=savepoint, found=savepoints[-1])
     kept = CompletionTime(timeline.completion_time_of(savepoint) or savepoint)
     targets = _later(timeline.instants, kept, is_mor=table.config.is_mor)
     archived = _later(timeline.archived(InstantTime(kept)), kept, is_mor=table.config.is_mor)
     if archived:
-        raise InputError(
-            f"table {name}: {archived[0].requested_time} was written after the savepoint {savepoint} and is archived",
-            instant=savepoint,
-            found=archived[0].requested_time,
-        )
+        problem = f"{archived[0].requested_time} was written after the savepoint {savepoint} and is archived"
+        raise table.error(InputError, problem, instant=savepoint, found=archived[0].requested_time)
     check_not_cleaned(table, targets)
     infos = (InstantInfo(commit_time=each.requested_time, action=each.action.value) for each in targets)
     return RestorePlan(instants_to_rollback=tuple(infos), savepoint_to_restore_timestamp=savepoint)
