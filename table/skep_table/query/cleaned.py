@@ -25,6 +25,9 @@ from skep_table.keys.hash_rings import is_copy
 from skep_table.table import HudiTable, Written
 from skep_table.view import FileView, StorageListing
 
+DELETED: Final = "deleted by a clean meanwhile"
+"""Part of the message of `files_deleted`, which Spark wraps in errors of its own."""
+
 
 def check_not_cleaned(table: HudiTable, as_of: InstantTime) -> None:
     """Raises InputError when files that the table had at `as_of` were cleaned away, or are about to be.
@@ -161,10 +164,6 @@ def files_there(table: HudiTable) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise files_deleted(table, error) from error
-
-
-DELETED: Final = "deleted by a clean meanwhile"
-"""Part of the message of `files_deleted`, which Spark wraps in errors of its own."""
 
 
 def files_deleted(table: HudiTable, what: object) -> StorageError:

@@ -20,6 +20,9 @@ from skep_format.timeline.metadata import CommitMetadata, WriteStat, write_total
 from skep_format.timeline.plans import RestoreMetadata, RestorePlan
 from skep_table.table import HudiTable
 
+EXPORTED: Final = ("clean", "commit", "deltacommit", "rollback", "savepoint", "restore")
+"""The actions that Hudi exports by default."""
+
 
 @dataclass(frozen=True, slots=True)
 class CommittedFile:
@@ -185,10 +188,6 @@ def _sizes(commit: str, sizes: Sequence[int]) -> FileSizes:
     at_10, at_50, at_95 = map(float, np.quantile(sizes, (0.1, 0.5, 0.95), method="inverted_cdf"))
     mean, spread = statistics.fmean(sizes), statistics.stdev(sizes) if len(sizes) > 1 else 0.0
     return FileSizes(commit, min(sizes), at_10, at_50, mean, at_95, max(sizes), len(sizes), spread)
-
-
-EXPORTED: Final = ("clean", "commit", "deltacommit", "rollback", "savepoint", "restore")
-"""The actions that Hudi exports by default."""
 
 
 def export_instants(

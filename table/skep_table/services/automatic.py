@@ -39,7 +39,6 @@ from skep_table.services.service import (
 )
 from skep_table.table import HudiTable
 
-Job = Callable[[], list[Done]]
 _PLAN, _SCHEDULE, _EXECUTE = Mode(plan=True), Mode(schedule=True), Mode(execute=True)
 
 
@@ -48,7 +47,7 @@ class DueService:
     """One service to run. `later`: the caller need not wait for it."""
 
     service: str
-    job: Job
+    job: Callable[[], list[Done]]
     later: bool = False
 
     def run(self) -> list[Done]:

@@ -47,6 +47,9 @@ from skep_table.view import FileSlice
 log = logging.getLogger("skep.services")
 
 T = TypeVar("T")
+Check = Callable[[HudiTable], None]
+"""Raises CommitConflictError where the plan does not fit the table any more: it is then taken off the timeline."""
+_UNDOING = frozenset({Action.ROLLBACK, Action.RESTORE})
 
 
 def schedule(table: HudiTable, action: Action, plan: CompactionPlan | RequestedReplaceMetadata) -> Instant:
@@ -72,10 +75,6 @@ def execute_each(
     """What was completed of these plans: not those that others have carried out, or taken back, meanwhile."""
     done = [execute(table, instant) for instant in planned if instant is not None]
     return [each for each in done if each is not None]
-
-
-Check = Callable[[HudiTable], None]
-"""Raises CommitConflictError where the plan does not fit the table any more: it is then taken off the timeline."""
 
 
 class Execution(PendingCommit):
@@ -284,9 +283,6 @@ def _is_worked_on(table: HudiTable, instant: Instant, limits: HeartbeatLimits) -
 def inputs_of(planned: Iterable[NamedSlice]) -> dict[FileGroupId, frozenset[str]]:
     """The names of the files of each slice that a plan takes."""
     return {each.group: frozenset(each.file_names) for each in planned}
-
-
-_UNDOING = frozenset({Action.ROLLBACK, Action.RESTORE})
 
 
 class PlannedSlices:

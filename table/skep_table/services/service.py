@@ -78,7 +78,12 @@ class TableService(Generic[T]):
             return [] if instant is None else [scheduled(self.name, instant, self.details(table, instant))]
         found: Iterable[T | None]
         if mode.instant is not None:
-            found = [self.execute(table, self._plan(table, mode.instant))]
+            plans = {instant.requested_time: instant for instant in self.pending(table)}
+            if mode.instant not in plans:
+                problem = f"there is no plan {mode.instant}"
+                hint = f"there are {', '.join(sorted(plans))}" if plans else "nothing is planned"
+                raise table.error(InputError, problem, hint=hint, instant=mode.instant)
+            found = [self.execute(table, plans[mode.instant])]
         else:
             found = self.execute_all(table) if mode.execute else self.run(table)
         return [self._completed(each) for each in found if each is not None]
@@ -98,13 +103,6 @@ class TableService(Generic[T]):
             committed = Committed(found.table, found.instant, found.metadata, found.table.schema())
         time = found.instant.requested_time
         return Done(self.name, time, "completed", self.what(found), committed, details=details)
-
-    def _plan(self, table: HudiTable, time: InstantTime) -> Instant:
-        times = {instant.requested_time: instant for instant in self.pending(table)}
-        if time not in times:
-            hint = f"there are {', '.join(sorted(times))}" if times else "nothing is planned"
-            raise InputError(f"table {table.config.name}: there is no plan {time}", hint=hint, instant=time)
-        return times[time]
 
 
 def _choice(table: HudiTable) -> Choose:

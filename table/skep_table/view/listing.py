@@ -194,10 +194,11 @@ class StorageListing:
 
     def partitions(self, within: FolderFilter | None = None) -> list[str]:
         """The folders with a partition metafile. FormatError where one lies in the folder of another."""
-        found = self._listings.within(within) if within is not None and self._all is None else None
-        if found is not None:
-            return found
-        self._all = self._all if self._all is not None else self._listings.all()
+        if self._all is None:
+            found = None if within is None else self._listings.within(within)
+            if found is not None:
+                return found
+            self._all = self._listings.all()
         return sorted(self._all)
 
     def files(self, partition_path: str) -> list[FileStatus]:

@@ -20,6 +20,8 @@ from skep_format.storage import FileStatus
 from skep_format.versions import LogNaming
 from skep_table.view.listing import FolderFilter, Listing
 
+_NOT_READ: Final = ".lance"  # of Hudi 1.2, in a table with base files of several formats
+
 
 @dataclass(frozen=True, slots=True)
 class BaseFile:
@@ -109,9 +111,6 @@ class FileGroup:
             return newest
         previous = self.slices[1]
         return replace(previous, log_files=previous.log_files + newest.log_files)
-
-
-_NOT_READ: Final = ".lance"  # of Hudi 1.2, in a table with base files of several formats
 
 
 @dataclass(frozen=True)

@@ -510,17 +510,15 @@ def _named(kind: pa.DataType) -> str:
 def _number(text: str, reader: _Reader, where: Node | None = None) -> pa.Scalar:
     try:
         if re.fullmatch(r"[+-]?\d+", text.strip()):
-            return _integer(int(text))
+            value = int(text)
+            fits = -(2**63) <= value < 2**63
+            return pa.scalar(value) if fits else pa.scalar(Decimal(value), pa.decimal256(76, 0))
         if re.search(r"[eEnNfF]", text):
             return pa.scalar(float(text))
         return pa.scalar(Decimal(text))
     except (ValueError, InvalidOperation, pa.ArrowException) as error:
         where_text = f" in {where.sql('spark')}" if where is not None else ""
         raise reader.fail(f"{text!r} is not a number{where_text}") from error
-
-
-def _integer(value: int) -> pa.Scalar:
-    return pa.scalar(value) if -(2**63) <= value < 2**63 else pa.scalar(Decimal(value), pa.decimal256(76, 0))
 
 
 def _with_number(value: Value, number: float | Decimal) -> tuple[Value, Value]:

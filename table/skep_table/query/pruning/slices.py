@@ -33,6 +33,12 @@ from skep_table.query.filters.predicate import Bounds, ColumnRef, Predicate
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
 
+MOST_KEYS: Final = 10_000
+_BEYOND_PLAIN_ORDER: Final = r"[\x{d800}-\x{10ffff}]"
+_PLAIN_KEY: Final = frozenset({"SIMPLE", "NON_PARTITION", "TIMESTAMP", "CUSTOM"})
+_KNOWN_KEYS: Final = _PLAIN_KEY | {"COMPLEX", "GLOBAL_DELETE", None}
+_AGGREGATED: Final = ("min_value_min", "max_value_max", "null_count_sum", "value_count_sum")
+
 
 @dataclass(frozen=True, slots=True)
 class PruningStep:
@@ -74,12 +80,6 @@ class Steps:
         """A step that left these file slices."""
         logs_only = sum(slice_.base_file is None for slice_ in slices)
         self.found.append(PruningStep(by, len(slices), len({each.partition_path for each in slices}), logs_only))
-
-
-MOST_KEYS: Final = 10_000
-_BEYOND_PLAIN_ORDER: Final = r"[\x{d800}-\x{10ffff}]"
-_PLAIN_KEY: Final = frozenset({"SIMPLE", "NON_PARTITION", "TIMESTAMP", "CUSTOM"})
-_KNOWN_KEYS: Final = _PLAIN_KEY | {"COMPLEX", "GLOBAL_DELETE", None}
 
 
 def prune_by_statistics(
@@ -134,9 +134,6 @@ def bounds_of_slices(rows: pa.Table, files: Sequence[tuple[int, str, str]], coun
     order = pc.index_in(pa.array(range(count), pa.int64()), value_set=merged["slice"].combine_chunks())
     found = (merged[name].combine_chunks().take(order) for name in _AGGREGATED)
     return Bounds(*found)
-
-
-_AGGREGATED: Final = ("min_value_min", "max_value_max", "null_count_sum", "value_count_sum")
 
 
 def in_byte_order(stats: pa.Table) -> pa.Table:

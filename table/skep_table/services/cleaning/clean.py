@@ -59,6 +59,8 @@ from skep_table.view import FileGroup, FileSlice, FileView
 from skep_table.view.slicing import file_groups
 
 log = logging.getLogger("skep.clean")
+SAVEPOINTS: Final = "savepointed_timestamps"
+"""Hudi's key in the plan's extra metadata: the savepoints there were when it was made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +169,6 @@ def protected_files(table: HudiTable) -> Mapping[str, frozenset[str]]:
         for slice_ in planned_slices(table, instant):
             found[slice_.group.partition_path].update(slice_.file_names)
     return {partition: frozenset(names) for partition, names in found.items()}
-
-
-SAVEPOINTS: Final = "savepointed_timestamps"
-"""Hudi's key in the plan's extra metadata: the savepoints there were when it was made."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,14 @@ from skep_table.view import FileSlice, FileView
 from skep_table.write.planning.options import MAX_FILE_BYTES, ORC_MAX_FILE_BYTES, most_bytes
 
 log = logging.getLogger("skep.cluster")
+_PREFIX: Final = "org.apache.hudi.client.clustering.run.strategy.Spark"
+_CHOOSE_CANDIDATES: Final = ("hoodie.clustering.", "hoodie.layout.optimize.")
+_CHOOSE_RESIZES: Final = (*_CHOOSE_CANDIDATES, "hoodie.bucket.index.", MAX_FILE_BYTES.key, ORC_MAX_FILE_BYTES.key)
+_BUILT_IN: Final = {
+    "SizeBasedClusteringPlanStrategy": None,
+    "RecentDaysClusteringPlanStrategy": PartitionFilter.RECENT_DAYS,
+    "SelectedPartitionsClusteringPlanStrategy": PartitionFilter.SELECTED_PARTITIONS,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,16 +150,6 @@ def _group(ring: HashingMetadata, slices: Sequence[FileSlice], children: Sequenc
         CHILDREN: encode_nodes(children),
     }
     return PlannedGroup(tuple(slices), sum(bool(child.prefix) for child in children), extra)
-
-
-_PREFIX: Final = "org.apache.hudi.client.clustering.run.strategy.Spark"
-_CHOOSE_CANDIDATES: Final = ("hoodie.clustering.", "hoodie.layout.optimize.")
-_CHOOSE_RESIZES: Final = (*_CHOOSE_CANDIDATES, "hoodie.bucket.index.", MAX_FILE_BYTES.key, ORC_MAX_FILE_BYTES.key)
-_BUILT_IN: Final = {
-    "SizeBasedClusteringPlanStrategy": None,
-    "RecentDaysClusteringPlanStrategy": PartitionFilter.RECENT_DAYS,
-    "SelectedPartitionsClusteringPlanStrategy": PartitionFilter.SELECTED_PARTITIONS,
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from skep_table.services.clustering.options import Curve
 from skep_table.slices.spill import SpillFile, SpillRange, rows_at
 
 Ranks = npt.NDArray[np.uint64]
+_CHUNK_ROWS: Final = 65_536
 
 
 def order_of(keys: pa.Table, curve: Curve = Curve.LINEAR) -> npt.NDArray[np.int64]:
@@ -82,9 +83,6 @@ def hilbert(ranks: Sequence[Ranks], bits: int) -> Ranks:
     for bit in range(bits - 1, 0, -1):
         carry ^= np.where((axes[-1] & np.uint64(1 << bit)) != 0, np.uint64((1 << bit) - 1), np.uint64(0))
     return interleave([axis ^ carry for axis in axes], bits)
-
-
-_CHUNK_ROWS: Final = 65_536
 
 
 class RowSpool:

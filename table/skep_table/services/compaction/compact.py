@@ -64,6 +64,7 @@ from skep_table.write.planning.options import most_bytes
 from skep_table.write.planning.profile import Bucket
 
 log = logging.getLogger("skep.compact")
+N = TypeVar("N", BaseFileName, LogFileName)
 
 
 def compact(table: HudiTable, choose: Choose = every_slice) -> list[Rewritten]:
@@ -293,9 +294,6 @@ def _bucket(number: int, slice_: FileSlice) -> Bucket:
     tail = LogTail(slice_.base_instant, version, names, str(base.name) if base else "")
     file = CandidateFile(slice_.file_id, base.path if base else "", slice_.base_instant, 0, tail=tail)
     return Bucket(number, slice_.partition_path, slice_.file_id, file)
-
-
-N = TypeVar("N", BaseFileName, LogFileName)
 
 
 def compact_slice(job: RewriteJob, task: tuple[int, CompactionOperation]) -> WriteStat:

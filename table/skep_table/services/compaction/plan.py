@@ -41,6 +41,9 @@ Choose = Callable[[Operations], Operations]
 """Which slices are compacted, in which order, out of all that could be."""
 
 _DAY = re.compile(r"(\d{4})[-/]?(\d{1,2})[-/]?(\d{1,2})")
+PLAN_VERSION = 2  # paths are file names
+_COMPACTOR: Final = "org.apache.hudi.table.action.compact.LogCompactionExecutionHelper"
+_CHOOSE_CANDIDATES: Final = (LOG_COMPACT_FILES.key, MERGE_BYTES.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +177,6 @@ def _day(operation: CompactionOperation) -> date:
     )
 
 
-PLAN_VERSION = 2  # paths are file names
-
-
 def every_slice(operations: Operations) -> Operations:
     """The most log bytes first."""
     return sorted(operations, key=lambda each: -(each.metrics or {})["TOTAL_LOG_FILES_SIZE"])
@@ -262,10 +262,6 @@ def operation_of(table: HudiTable, slice_: FileSlice, file_bytes: int) -> Compac
         metrics=slice_metrics([whole], file_bytes),
         bootstrap_file_path=None if source is None else source.path,
     )
-
-
-_COMPACTOR: Final = "org.apache.hudi.table.action.compact.LogCompactionExecutionHelper"
-_CHOOSE_CANDIDATES: Final = (LOG_COMPACT_FILES.key, MERGE_BYTES.key)
 
 
 def plan_log_compaction(table: HudiTable) -> CompactionPlan | None:

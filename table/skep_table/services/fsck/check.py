@@ -32,6 +32,7 @@ from skep_table.services.metadata_check import Difference, MetadataProblem, chec
 from skep_table.table import HudiTable
 
 _OF_FILES = (Problem.MISSING, Problem.SIZE)
+_ATTEMPTS: Final = 3
 
 
 def check_metadata(table: HudiTable, runner: Runner, *, compare: bool) -> list[FileFinding]:
@@ -104,9 +105,6 @@ def _of_difference(table: HudiTable, each: Difference) -> FileFinding:
         f" (found {each.found or 'nothing'}, expected {each.expected or 'nothing'})"
     )
     return FileFinding(Problem.METADATA, path, None, detail)
-
-
-_ATTEMPTS: Final = 3
 
 
 def fsck(

@@ -245,19 +245,14 @@ def _of_rows(rows: pa.RecordBatch) -> dict[str, str]:
                 texts[name] = value_text(rows.column(name), name)
     keys, paths = rows.column(RECORD_KEY), rows.column(PARTITION_PATH)
     fields = _PREFIXED.findall(keys[0].as_py() or "") if len(keys) else []
-    if fields and all(name in texts for name in fields) and keys.equals(_joined(texts, fields)):
+    named = [pc.binary_join_element_wise(f"{name}:", texts[name], "") for name in fields if name in texts]
+    if fields and len(named) == len(fields) and keys.equals(pc.binary_join_element_wise(*named, ",")):
         found[RECORD_KEY_FIELDS] = ",".join(fields)
     elif len(same := [name for name, text in texts.items() if keys.equals(text)]) == 1:
         found[RECORD_KEY_FIELDS] = same[0]
     if len(paths):
         found.update(_of_path(paths, texts))
     return found
-
-
-def _joined(texts: Mapping[str, pa.Array], fields: Sequence[str]) -> pa.Array:
-    return pc.binary_join_element_wise(
-        *(pc.binary_join_element_wise(f"{name}:", texts[name], "") for name in fields), ","
-    )
 
 
 def _of_path(paths: pa.Array, texts: Mapping[str, pa.Array]) -> dict[str, str]:

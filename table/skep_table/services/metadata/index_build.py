@@ -68,6 +68,9 @@ from skep_table.services.execution import execute_each, pending_instant, refuse_
 from skep_table.table import METADATA_ENABLE, HudiTable
 
 log = logging.getLogger("skep.services")
+_ATTEMPTS: Final = 10
+_POLL_SECONDS: Final = 0.1
+_UNDOING: Final = (Action.CLEAN, Action.ROLLBACK, Action.RESTORE)
 
 
 def missing_indexes(table: HudiTable) -> frozenset[str]:
@@ -208,11 +211,6 @@ def _records(table: HudiTable) -> dict[str, int]:
     for path, count in zip(files.values(), table.context.threads.map(rows, list(files)), strict=True):
         counts[path] += count
     return counts
-
-
-_ATTEMPTS: Final = 10
-_POLL_SECONDS: Final = 0.1
-_UNDOING: Final = (Action.CLEAN, Action.ROLLBACK, Action.RESTORE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,10 @@ from skep_table.metadata_write.sizes import MetadataPartition, partition_sizes
 from skep_table.table import METADATA_ENABLE, HudiTable
 
 log = logging.getLogger("skep.services")
+KINDS: Final = (*(name for name in SINGLE if name != FILES), SECONDARY.name)
+"""The kinds of indexes, by Hudi's names. A table has one of each, any number of secondary ones, and of such over
+expressions, which are of the kinds column_stats and bloom_filters."""
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,13 +281,6 @@ def _without(table: HudiTable) -> InputError:
         hint="skep metadata rebuild makes one",
         table=table.config.name,
     )
-
-
-KINDS: Final = (*(name for name in SINGLE if name != FILES), SECONDARY.name)
-"""The kinds of indexes, by Hudi's names. A table has one of each, any number of secondary ones, and of such over
-expressions, which are of the kinds column_stats and bloom_filters."""
-
-_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ def compare_files(table: HudiTable, metadata: MetadataTable) -> Iterator[ListedF
     there = set(stored.partitions())
     for path in sorted(there.union(metadata.partitions())):
         files = stored.listing.files(path) if path in there else []
-        yield from _compared(named, path, _sizes(files), _sizes(metadata.files(path)))
+        yield from _compared(named, path, files, metadata.files(path))
 
 
 def check_listing(table: HudiTable, metadata: MetadataTable, findings: Findings) -> None:
@@ -58,7 +58,7 @@ def check_listing(table: HudiTable, metadata: MetadataTable, findings: Findings)
         files = stored.listing.files(path) if path in there else []
         stated = metadata.files(path)
         unfinished = set()
-        for each in _compared(named, path, _sizes(files), _sizes(stated)):
+        for each in _compared(named, path, files, stated):
             findings.checked += 1
             if each.problem is MetadataProblem.UNFINISHED:
                 unfinished.add(each.name)
@@ -75,17 +75,14 @@ def check_listing(table: HudiTable, metadata: MetadataTable, findings: Findings)
         _check_slices(path, _slices(path, files, stored.states), _slices(path, stated, stored.states), findings)
 
 
-def _sizes(files: Iterable[FileStatus]) -> dict[str, int]:
-    return {each.name: each.size_bytes for each in files}
-
-
-def _compared(named: _Named, path: str, files: Mapping[str, int], sizes: Mapping[str, int]) -> Iterator[ListedFile]:
+def _compared(
+    named: _Named, path: str, found: Iterable[FileStatus], listed: Iterable[FileStatus]
+) -> Iterator[ListedFile]:
+    files, sizes = ({each.name: each.size_bytes for each in side} for side in (found, listed))
     for name in sorted({*files, *sizes}):
         stored, stated = files.get(name), sizes.get(name)
-        if stated is None and not _is_data(name):
-            continue
-        problem, detail = _problem(named, path, name, stored, stated)
-        yield ListedFile(path, name, stored, stated, problem, detail)
+        if stated is not None or _is_data(name):
+            yield ListedFile(path, name, stored, stated, *_problem(named, path, name, stored, stated))
 
 
 def _problem(

@@ -44,6 +44,8 @@ from skep_table.table import HudiTable
 from skep_table.view import BaseFile, FileSlice
 
 _NO_SLICE: Final = -1
+_WITHOUT_VALUE: Final = "\0$"  # how entries of nulls begin: a NUL within a value is escaped
+_FILES_AT_ONCE: Final = 256
 
 
 def check_record_index(table: HudiTable, metadata: MetadataTable, findings: Findings) -> None:
@@ -152,9 +154,6 @@ def _check_places(held: _Held, group: _Group, places: pa.Array, findings: Findin
         findings.add(MetadataProblem.SURPLUS, paths[entry].as_py() or "", key, detail, found=ids[entry].as_py())
 
 
-_WITHOUT_VALUE: Final = "\0$"  # how entries of nulls begin: a NUL within a value is escaped
-
-
 def check_secondary_index(table: HudiTable, metadata: MetadataTable, findings: Findings) -> bool:
     """Compares all file groups of an index, one after the other. Whether its entries can be computed here."""
     definition = metadata.definitions.get(findings.partition)
@@ -189,9 +188,6 @@ def check_secondary_index(table: HudiTable, metadata: MetadataTable, findings: F
             for key, _ in findings.some(known, np.zeros(len(known), np.int64), _not_in(known, held.keys)):
                 findings.add(MetadataProblem.SURPLUS, "", key, "the table has no such row")
     return True
-
-
-_FILES_AT_ONCE: Final = 256
 
 
 def check_bloom_filters(table: HudiTable, metadata: MetadataTable, findings: Findings) -> None:

@@ -19,6 +19,7 @@ from skep_table.table import HudiTable
 from skep_table.view import FileSlice
 
 _SLICES_AT_ONCE: Final = 8
+_SCHEMA: Final = pa.schema([("key", pa.string()), ("slice", pa.int64())])
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,6 @@ def keyed_slices(table: HudiTable, column: str | None = None) -> Iterator[KeyedS
     waiting = latest_slices(table)
     while portion := list(itertools.islice(waiting, _SLICES_AT_ONCE)):
         yield from table.context.threads.map(read, portion)
-
-
-_SCHEMA: Final = pa.schema([("key", pa.string()), ("slice", pa.int64())])
 
 
 @dataclass

@@ -39,6 +39,8 @@ _LONGEST: Final = 1024  # summaries cut texts there, so that longer ones can't b
 # Java orders characters from there on in another way than their bytes are.
 _BEYOND_PLAIN_ORDER: Final = r"[\x{d800}-\x{10ffff}]"
 _Mask = npt.NDArray[np.bool_]
+_FILES_AT_ONCE: Final = 256
+_File = tuple[str, FileStatus]
 
 
 @dataclass(frozen=True)
@@ -151,10 +153,6 @@ def _text(table: pa.Table, row: int) -> str:
 def _mask(mask: pa.Array) -> _Mask:
     found: _Mask = mask.fill_null(False).to_numpy(zero_copy_only=False)
     return found
-
-
-_FILES_AT_ONCE: Final = 256
-_File = tuple[str, FileStatus]
 
 
 def check_column_stats(table: HudiTable, metadata: MetadataTable, findings: Findings) -> None:

@@ -61,6 +61,9 @@ _NUMBER: Final = "number"
 _LENGTH: Final = "length"
 _FACTS: Final = (RECORD_KEY, COMMIT_TIME, COMMIT_SEQNO, PARTITION_PATH)
 _SCHEMA: Final = pa.schema([*((name, pa.string()) for name in (*_FACTS, FILE_NAME))])
+_DEPRECATED: Final = "default"
+Commit = Callable[[Callable[["TableWriter"], "WriteResult"]], object]
+"""The commit that moves rows: a method of `TableWriter` with what it computes."""
 
 
 class DedupeType(str, Enum):
@@ -251,12 +254,6 @@ def _without_record_index(table: HudiTable) -> Iterator[None]:
             with table.context.locked():
                 fresh = table.reload()
                 create_again(name_dropped(fresh, {**dropped_indexes(fresh.config), **again}))
-
-
-_DEPRECATED: Final = "default"
-
-Commit = Callable[[Callable[["TableWriter"], "WriteResult"]], object]
-"""The commit that moves rows: a method of `TableWriter` with what it computes."""
 
 
 @dataclass(frozen=True, slots=True)

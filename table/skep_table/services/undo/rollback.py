@@ -42,6 +42,9 @@ from skep_table.view import FileView
 from skep_table.view.instant_states import completed_by
 from skep_table.view.slicing import file_groups
 
+_Wanted = tuple[InstantTime, InstantTime | None]
+"""The write that is rolled back, and the slice that is the latest without it, where no earlier one has its rows."""
+
 
 def roll_back_instant(table: HudiTable, time: InstantTime) -> RollbackMetadata:
     """Rolls back the write requested at `time`. InputError, and nothing has changed, where Hudi would not allow it;
@@ -148,10 +151,6 @@ def _is_only_of(targets: Collection[Instant], table: HudiTable, group: FileGroup
     others = [i for i in table.timeline.completed().data() if i not in targets]
     others += table.timeline.archived_holding(group.file_id)
     return not any(group in groups_of(table.commit_metadata(other)) for other in others if other.action in DATA_ACTIONS)
-
-
-_Wanted = tuple[InstantTime, InstantTime | None]
-"""The write that is rolled back, and the slice that is the latest without it, where no earlier one has its rows."""
 
 
 def _slice_before(table: HudiTable, stat: WriteStat) -> InstantTime | None:
