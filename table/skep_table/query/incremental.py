@@ -213,13 +213,12 @@ def _all_there(table: HudiTable, listing: WrittenFiles, request: ReadRequest) ->
 def check_not_cleaned_away(table: HudiTable, slices: Sequence[FileSlice], request: ReadRequest) -> None:
     """ChangesCleanedError when a file that an incremental query needs was deleted."""
     there = table.view(metadata=request.metadata).listing
-    names: dict[str, set[str]] = {}
-    for found in slices:
-        path = found.partition_path
-        if path not in names:
-            names[path] = {file.name for file in there.files(path)}
+    path, names = None, set[str]()
+    for found in slices:  # partition by partition
+        if found.partition_path != path:
+            path, names = found.partition_path, {file.name for file in there.files(found.partition_path)}
         for file in (*found.log_files, *([found.base_file] if found.base_file else ())):
-            if file.path.rpartition("/")[2] not in names[path]:
+            if file.path.rpartition("/")[2] not in names:
                 raise ChangesCleanedError(
                     f"the cleaner has removed {file.path}, which the query needs; ask for a later range",
                     hint=_WAY_OUT,
