@@ -36,7 +36,7 @@ from benchmarks.write import NO_SERVICES, TYPES
 from skep_format.storage import LocalStorage
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.query import ReadRequest, read
-from skep_table.query.explain import explain
+from skep_table.query.read import explain
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 

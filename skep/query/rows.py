@@ -15,12 +15,11 @@ from skep.base.display import ROWS_SHOWN, first_rows, print_table, rows_html
 from skep.query.spark import SparkHolder
 from skep_format.basefile.row_groups import share_of_columns
 from skep_format.options import at_least, option
-from skep_table.query.explain import Explanation, explain
 from skep_table.query.filters.predicate import Predicate
 from skep_table.query.options import QueryType
 from skep_table.query.plan import plan, scan_of
-from skep_table.query.pruning.steps import PruningStep, Steps
-from skep_table.query.read import read
+from skep_table.query.pruning.slices import PruningStep, Steps
+from skep_table.query.read import Explanation, explain, read
 from skep_table.query.request import ReadRequest
 from skep_table.query.result import ReadResult, needed
 from skep_table.table import HudiTable

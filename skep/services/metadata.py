@@ -11,8 +11,7 @@ from skep.base.specs import Text, texts
 from skep.services.handle import TableHandle
 
 if TYPE_CHECKING:
-    from skep_table.services.metadata.admin import MetadataStatistics, MetadataSummary, Rebuilt
-    from skep_table.services.metadata.indexing import TableIndex
+    from skep_table.services.metadata.indexing import MetadataStatistics, MetadataSummary, Rebuilt, TableIndex
     from skep_table.services.metadata_check import MetadataCheck
 
 
@@ -22,13 +21,13 @@ class MetadataMethods(TableHandle):
 
     def show_metadata(self) -> MetadataSummary:
         """The partitions of the metadata table, and how far it has come."""
-        from skep_table.services.metadata.admin import show_metadata_table
+        from skep_table.services.metadata.indexing import show_metadata_table
 
         return show_metadata_table(self._hudi.reload())
 
     def metadata_statistics(self) -> MetadataStatistics:
         """How many records each index has, and how many files each partition of the table; reads them all."""
-        from skep_table.services.metadata.admin import metadata_statistics
+        from skep_table.services.metadata.indexing import metadata_statistics
 
         return metadata_statistics(self._hudi.reload())
 
@@ -41,7 +40,7 @@ class MetadataMethods(TableHandle):
     @takes_options
     def rebuild_metadata(self, **options: object) -> Rebuilt:
         """Makes the metadata table again, or for the first time."""
-        from skep_table.services.metadata.admin import rebuild_metadata_table
+        from skep_table.services.metadata.indexing import rebuild_metadata_table
 
         return rebuild_metadata_table(self._locked(options))
 
@@ -84,6 +83,6 @@ class MetadataMethods(TableHandle):
     @takes_options
     def drop_metadata(self, *, index: Text | None = None, **options: object) -> tuple[str, ...]:
         """Drops the metadata table, or only indexes of it; returns the names of what was dropped."""
-        from skep_table.services.metadata.admin import drop_metadata
+        from skep_table.services.metadata.indexing import drop_metadata
 
         return drop_metadata(self._locked(options), None if index is None else texts(index))

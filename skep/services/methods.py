@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         RollbackPlan,
         SavepointMetadata,
     )
-    from skep_table.services.cleaning.archive_plan import ArchivePlan
+    from skep_table.services.cleaning.archive import ArchivePlan
     from skep_table.services.done import Done
     from skep_table.services.service import TableService
     from skep_table.upgrade import VersionPlan
@@ -103,8 +103,7 @@ class ServiceMethods(TableHandle):
 
         `plan`: returns what would be moved and changes nothing.
         """
-        from skep_table.services.cleaning.archive import archive
-        from skep_table.services.cleaning.archive_plan import plan_archive
+        from skep_table.services.cleaning.archive import archive, plan_archive
 
         table = self._locked(options)
         return plan_archive(table.reload()) if plan or dry_run else archive(table)
@@ -140,7 +139,7 @@ class ServiceMethods(TableHandle):
 
     def savepoint(self, instant: Moment | None = None, *, user: str = "", comments: str = "") -> SavepointMetadata:
         """Keeps the files of a commit (the last one) from being cleaned, so that the table can be restored to it."""
-        from skep_table.services.undo.savepoint import create_savepoint
+        from skep_table.services.undo.rollback import create_savepoint
 
         time = None if instant is None else instant_of(self._hudi, instant, "instant")
         return create_savepoint(self._locked({}), time, user=user, comments=comments)
@@ -151,7 +150,7 @@ class ServiceMethods(TableHandle):
 
     def delete_savepoint(self, instant: Moment) -> None:
         """Deletes a savepoint: the commit may be cleaned and archived again."""
-        from skep_table.services.undo.savepoint import delete_savepoint
+        from skep_table.services.undo.rollback import delete_savepoint
 
         delete_savepoint(self._locked({}), instant_of(self._hudi, instant, "instant"))
 
@@ -171,7 +170,7 @@ class ServiceMethods(TableHandle):
 
         `dry_run`: returns the plan and changes nothing.
         """
-        from skep_table.services.undo.restore import plan_restore, restore
+        from skep_table.services.undo.rollback import plan_restore, restore
 
         time = instant_of(self._hudi, savepoint, "savepoint")
         if dry_run:

@@ -14,11 +14,10 @@ from skep_format.names import FileGroupId
 from skep_format.table_config import TableType
 
 if TYPE_CHECKING:
+    from skep_table.services.cleaning.clean import UnreadableClean
     from skep_table.services.compaction.planned import PlannedSlice
-    from skep_table.services.repairs.cleans import UnreadableClean
-    from skep_table.services.repairs.duplicates import DuplicateRows
+    from skep_table.services.repairs.duplicates import DuplicateRows, MovedPartition
     from skep_table.services.repairs.metafiles import PartitionMetafile
-    from skep_table.services.repairs.partitions import MovedPartition
     from skep_table.services.repairs.settings import SettingsChange
     from skep_table.write.flow import TableWriter
     from skep_table.write.result import WriteResult
@@ -93,7 +92,7 @@ class RepairMethods(TableHandle):
     @takes_options
     def delete_unreadable_cleans(self, *, dry_run: bool = False, **options: object) -> list[UnreadableClean]:
         """Deletes pending cleans whose plan can't be read, which keep every later clean from running."""
-        from skep_table.services.repairs.cleans import delete_unreadable_cleans
+        from skep_table.services.cleaning.clean import delete_unreadable_cleans
 
         return delete_unreadable_cleans(self._locked(options), plan=dry_run)
 
@@ -139,7 +138,7 @@ class RepairMethods(TableHandle):
 
         InputError where rows are there already.
         """
-        from skep_table.services.repairs.partitions import rename_partition
+        from skep_table.services.repairs.duplicates import rename_partition
 
         table = self._locked(options).reload()
         return rename_partition(table, partition, to, None if dry_run else lambda change: self.commit(change, options))
@@ -147,7 +146,7 @@ class RepairMethods(TableHandle):
     @takes_options
     def move_deprecated_partitions(self, *, dry_run: bool = False, **options: object) -> list[MovedPartition]:
         """Brings the rows of partitions named `default`, the partition of nulls before Hudi 0.12, to that of today."""
-        from skep_table.services.repairs.partitions import move_deprecated
+        from skep_table.services.repairs.duplicates import move_deprecated
 
         table = self._locked(options).reload()
         return move_deprecated(table, None if dry_run else lambda change: self.commit(change, options))

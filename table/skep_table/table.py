@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from skep_format.errors import FormatError, NotATableError, SchemaError, TableVersionError, UnsupportedError
+from skep_format.errors import (
+    FormatError,
+    NotATableError,
+    SchemaError,
+    SkepError,
+    TableVersionError,
+    UnsupportedError,
+)
 from skep_format.instant_time import InstantTime
 from skep_format.names import META_FOLDER, BaseFormat, ExternalFileName
 from skep_format.options import Options, boolean, option
@@ -50,6 +57,7 @@ class Unwritten:
 
 P = TypeVar("P")
 T = TypeVar("T")
+E = TypeVar("E", bound=SkepError)
 Written = tuple[InstantTime, WriteStat]
 """A file that a write states, with the requested time of the write."""
 METADATA_ENABLE = option(
@@ -243,6 +251,10 @@ class HudiTable:
         found = other._metadata_table
         self._metadata_before = other._metadata_before if found is _NOT_OPENED else found
         return self
+
+    def error(self, kind: type[E], problem: str, *, hint: str | None = None, **fields: object) -> E:
+        """An error of this table, which its message and its fields name."""
+        return kind(f"table {self.config.name}: {problem}", hint=hint, table=self.config.name, **fields)
 
     @property
     def storage(self) -> Storage:

@@ -23,7 +23,7 @@ from skep_table.metadata_table.entries import latest
 from skep_table.metadata_table.partitions import BLOOM_MEMBER, STATS_MEMBER
 from skep_table.metadata_table.records.expression_index import FILTER_OPTIONS
 from skep_table.query import ReadRequest, read
-from skep_table.query.explain import explain
+from skep_table.query.read import explain
 from skep_table.services.cleaning.clean import clean
 from skep_table.services.clustering.cluster import cluster
 from skep_table.services.compaction.compact import compact

@@ -19,8 +19,7 @@ from skep_table.query import ReadRequest, read
 from skep_table.services.cleaning.archive import archive
 from skep_table.services.cleaning.clean import clean
 from skep_table.services.clustering.cluster import cluster
-from skep_table.services.compaction.compact import compact, schedule_compaction
-from skep_table.services.compaction.log_compact import compact_logs
+from skep_table.services.compaction.compact import compact, compact_logs, schedule_compaction
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter

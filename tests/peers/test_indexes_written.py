@@ -24,12 +24,9 @@ from skep_table.services.cleaning.archive import archive
 from skep_table.services.cleaning.clean import clean
 from skep_table.services.cleaning.ttl import expired_partitions
 from skep_table.services.clustering.cluster import cluster
-from skep_table.services.compaction.compact import compact
-from skep_table.services.compaction.log_compact import compact_logs
+from skep_table.services.compaction.compact import compact, compact_logs
 from skep_table.services.metadata_check import check_metadata_table
-from skep_table.services.undo.restore import restore
-from skep_table.services.undo.rollback import roll_back_instant
-from skep_table.services.undo.savepoint import create_savepoint, delete_savepoint
+from skep_table.services.undo.rollback import create_savepoint, delete_savepoint, restore, roll_back_instant
 from skep_table.table import HudiTable
 from skep_table.upgrade import change_version
 from skep_table.write.local import LocalWriter

@@ -18,7 +18,7 @@ from skep_format.storage import LocalStorage
 from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.query import ReadRequest, read
-from skep_table.services.compaction.log_compact import compact_logs
+from skep_table.services.compaction.compact import compact_logs
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 

@@ -17,7 +17,7 @@ from peer_shared import MERGE_ON_READ, META, SHAPES, Shape, Shared, index_agrees
 from benchmarks.peers.jvm import Jvm
 from benchmarks.peers.spelling import difference
 from skep_table.query import ReadRequest
-from skep_table.query.explain import explain
+from skep_table.query.read import explain
 from skep_table.services.cleaning.clean import clean
 from skep_table.services.clustering.cluster import cluster
 from skep_table.services.compaction.compact import compact

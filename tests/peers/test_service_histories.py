@@ -18,11 +18,8 @@ from skep_format.timeline.timeline import WRITE_ACTIONS
 from skep_table.services.cleaning.archive import archive
 from skep_table.services.cleaning.clean import clean
 from skep_table.services.clustering.cluster import cluster
-from skep_table.services.compaction.compact import compact, schedule_compaction
-from skep_table.services.compaction.log_compact import compact_logs
-from skep_table.services.undo.restore import restore
-from skep_table.services.undo.rollback import roll_back_instant
-from skep_table.services.undo.savepoint import create_savepoint, delete_savepoint
+from skep_table.services.compaction.compact import compact, compact_logs, schedule_compaction
+from skep_table.services.undo.rollback import create_savepoint, delete_savepoint, restore, roll_back_instant
 
 Start = Callable[[str], Jvm]
 STEPS = 14

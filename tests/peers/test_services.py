@@ -21,11 +21,9 @@ from skep_format.timeline.metadata import WriteOperation
 from skep_table.services.cleaning.archive import archive
 from skep_table.services.cleaning.clean import clean, execute_pending_cleans, schedule_clean
 from skep_table.services.clustering.cluster import cluster, execute_pending_clusterings, schedule_clustering
-from skep_table.services.compaction.compact import compact
-from skep_table.services.compaction.log_compact import compact_logs
-from skep_table.services.compaction.strategy import chooser
-from skep_table.services.undo.rollback import roll_back_instant
-from skep_table.services.undo.savepoint import create_savepoint, delete_savepoint
+from skep_table.services.compaction.compact import compact, compact_logs
+from skep_table.services.compaction.plan import chooser
+from skep_table.services.undo.rollback import create_savepoint, delete_savepoint, roll_back_instant
 
 COW, MOR = SHAPES[0], MERGE_ON_READ[0]
 SAMPLED = (("0.15.0", MOR), ("1.2.0", COW))

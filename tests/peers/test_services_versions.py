@@ -23,11 +23,8 @@ from skep_table.commit.instants import request_plan
 from skep_table.commit.undo.rollback import plan_rollback
 from skep_table.services.cleaning.clean import clean, execute_pending_cleans, schedule_clean
 from skep_table.services.clustering.cluster import execute_pending_clusterings, schedule_clustering
-from skep_table.services.compaction.compact import execute_pending_compactions, schedule_compaction
-from skep_table.services.compaction.log_compact import compact_logs
-from skep_table.services.undo.restore import restore
-from skep_table.services.undo.rollback import roll_back_instant
-from skep_table.services.undo.savepoint import create_savepoint, delete_savepoint
+from skep_table.services.compaction.compact import compact_logs, execute_pending_compactions, schedule_compaction
+from skep_table.services.undo.rollback import create_savepoint, delete_savepoint, restore, roll_back_instant
 from skep_table.table import HudiTable
 
 Start = Callable[[str], Jvm]

@@ -16,7 +16,7 @@ from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.query import ReadRequest, read
 from skep_table.services.fsck import fsck
-from skep_table.services.undo.savepoint import create_savepoint
+from skep_table.services.undo.rollback import create_savepoint
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from skep_sync.planning.changes import TimelineState
-from skep_table.services.undo.savepoint import create_savepoint
+from skep_table.services.undo.rollback import create_savepoint
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 

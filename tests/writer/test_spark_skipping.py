@@ -16,8 +16,8 @@ import skep_writer.reading.pruned
 from skep_format.table_config import TableType
 from skep_table.metadata_table.partitions import RECORD_INDEX
 from skep_table.query import ReadRequest, read
-from skep_table.query.explain import explain
-from skep_table.services.metadata.admin import drop_metadata
+from skep_table.query.read import explain
+from skep_table.services.metadata.indexing import drop_metadata
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 from skep_writer import to_spark

@@ -162,6 +162,10 @@ class BloomFilter:
             return pa.array(np.concatenate(parts) if parts else np.zeros(0, np.bool_))
         return pa.array(self._test(keys))
 
+    def lacking(self, keys: pa.Array) -> pa.Array:
+        """The keys that are surely not in."""
+        return keys.filter(pc.invert(self.might_contain(keys)))
+
     def _test(self, hashes: KeyHashes) -> npt.NDArray[np.bool_]:
         found = self.rows[0].might_contain(hashes)
         for row in self.rows[1:]:

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from skep_format.names import FileGroupId
+
 
 class WriteOperation(str, Enum):
     """Hudi's WriteOperationType, as written in commit metadata."""
@@ -141,6 +143,12 @@ class CommitMetadata:
     def stats(self) -> tuple[WriteStat, ...]:
         """The stats of all partitions."""
         return tuple(stat for stats in self.partition_to_write_stats.values() for stat in stats)
+
+    @property
+    def replaced(self) -> tuple[FileGroupId, ...]:
+        """The file groups that a replace commit replaced."""
+        ids = self.partition_to_replace_file_ids or {}
+        return tuple(FileGroupId(path, file_id) for path, of_partition in ids.items() for file_id in of_partition)
 
     @property
     def base_files(self) -> BaseFilesWritten:

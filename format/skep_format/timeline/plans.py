@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from skep_format.instant_time import BEFORE_ALL, InstantTime
+from skep_format.names import FileGroupId, join
 from skep_format.timeline.instant import Action, State
 from skep_format.timeline.ocf import read_record, write_record
 from skep_format.timeline.records import from_record, to_record
@@ -35,8 +36,28 @@ class ActionInstant:
     state: str
 
 
+class NamedSlice:
+    """A file slice as plans name it: compactions by the names of its files, clusterings by their URIs."""
+
+    __slots__ = ()
+    data_file_path: str | None
+    delta_file_paths: tuple[str, ...]
+    file_id: str | None
+    partition_path: str | None
+
+    @property
+    def group(self) -> FileGroupId:
+        """The file group that it is a version of."""
+        return FileGroupId(self.partition_path or "", self.file_id or "")
+
+    @property
+    def file_names(self) -> tuple[str, ...]:
+        """The base file, if there is one, and the log files."""
+        return tuple(path.rpartition("/")[2] for path in (self.data_file_path, *self.delta_file_paths) if path)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionOperation:
+class CompactionOperation(NamedSlice):
     """One file slice to compact; `delta_file_paths` and `data_file_path` are file names."""
 
     base_instant_time: InstantTime | None
@@ -70,7 +91,7 @@ class CompactionPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SliceInfo:
+class SliceInfo(NamedSlice):
     """One input slice of a clustering; paths are absolute URIs."""
 
     data_file_path: str | None = None
@@ -112,6 +133,11 @@ class ClusteringPlan:
     preserve_hoodie_metadata: bool | None = None
     missing_schedule_partitions: tuple[str, ...] | None = None
 
+    @property
+    def slices(self) -> tuple[SliceInfo, ...]:
+        """Those of all groups."""
+        return tuple(each for group in self.input_groups for each in group.slices)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedReplaceMetadata:
@@ -144,6 +170,14 @@ class CleanerPlan:
     partitions_to_be_deleted: tuple[str, ...] | None = None
     extra_metadata: Mapping[str, str] | None = None
 
+    @property
+    def file_names(self) -> dict[str, list[str]]:
+        """The data files to delete by partition path, wherever the table lay when the plan was made."""
+        return {
+            partition: [(file.file_path or "").rpartition("/")[2] for file in files if not file.is_bootstrap_base_file]
+            for partition, files in (self.file_paths_to_be_deleted_per_partition or {}).items()
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanPartitionMetadata:
@@ -170,6 +204,15 @@ class CleanMetadata:
     version: int | None = 2
     bootstrap_partition_metadata: Mapping[str, CleanPartitionMetadata] | None = None
     extra_metadata: Mapping[str, str] | None = None
+
+    @property
+    def deleted(self) -> list[str]:
+        """The paths of the files that it deleted, relative to the table."""
+        return [
+            join(partition, file.rpartition("/")[2])
+            for partition, part in self.partition_metadata.items()
+            for file in part.success_delete_files
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

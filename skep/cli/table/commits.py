@@ -120,7 +120,7 @@ def restores(
     given: ReadGiven,
 ) -> None:
     """Print each instant that a restore has rolled back, oldest restore first."""
-    from skep_table.reports.restores import restored_instants
+    from skep_table.reports.commits import restored_instants
 
     opened, _ = given.read_only(table)
     found = restored_instants(opened, _time(opened, instant), pending=inflight)
@@ -145,7 +145,7 @@ def export(
     given: ReadGiven,
 ) -> None:
     """Write each completed instant into a file of a folder, as JSON."""
-    from skep_table.reports.export import EXPORTED, export_instants
+    from skep_table.reports.commits import EXPORTED, export_instants
 
     opened, _ = given.read_only(table)
     wanted = EXPORTED if actions is None else tuple(each.strip() for each in actions.split(","))
@@ -167,7 +167,7 @@ def sizes(
     given: ReadGiven,
 ) -> None:
     """Print the sizes of the base files that each commit wrote, in bytes: by commit, newest first, and of all."""
-    from skep_table.reports.sizes import file_sizes
+    from skep_table.reports.commits import file_sizes
 
     opened, _ = given.read_only(table)
     found = file_sizes(opened, lambda path: partition is None or fnmatchcase(path, partition), limit or -1)

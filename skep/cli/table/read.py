@@ -92,7 +92,7 @@ def read(
 
 
 def _print_explanation(table: HudiTable, request: ReadRequest, output: Output) -> None:
-    from skep_table.query.explain import explain
+    from skep_table.query.read import explain
 
     found = explain(table, request)
     if output is Output.TABLE:

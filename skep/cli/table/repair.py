@@ -18,8 +18,8 @@ from skep_format.instant_time import InstantTime
 
 if TYPE_CHECKING:
     from skep_table.services.compaction.planned import PlannedSlice
+    from skep_table.services.repairs.duplicates import MovedPartition
     from skep_table.services.repairs.metafiles import PartitionMetafile
-    from skep_table.services.repairs.partitions import MovedPartition
     from skep_table.services.repairs.settings import SettingsChange
 
 repair = App(no_args_is_help=True, help="Repairs by the names of Hudi's shell; skep fsck finds what needs one.")

@@ -192,7 +192,7 @@ def savepoint(
     if delete and (plan or instant is None):
         raise InputError("--delete takes the savepoint's INSTANT, and no --plan", option="--delete")
     with given.opened(table) as one:
-        from skep_table.services.undo.savepoint import check_savepoint, plan_savepoint
+        from skep_table.services.undo.rollback import check_savepoint, plan_savepoint
 
         time = InstantTime(instant) if instant else None
         kept: SavepointMetadata | None

@@ -12,7 +12,7 @@ from skep_format.timeline.metadata import WriteOperation
 from skep_sql.bind import NamedQuery
 from skep_sql.procedures.contract import Context, Rows, one_of, procedure
 from skep_table.query.filters.text import SqlDialect
-from skep_table.reports.export import export_instants
+from skep_table.reports.commits import export_instants
 
 _QUERIES: Final = ("snapshot", "read_optimized", "incremental")
 _MODES: Final = ("append", "overwrite", "ignore", "errorifexists", "error")

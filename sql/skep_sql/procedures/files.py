@@ -20,7 +20,7 @@ from skep_format.timeline.instant import Action
 from skep_format.timeline.plans import CleanMetadata, RollbackMetadata
 from skep_sql.procedures.contract import Context, Rows, procedure
 from skep_table.encryption import with_keys
-from skep_table.reports.sizes import file_sizes
+from skep_table.reports.commits import file_sizes
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice, LogFile
 

@@ -11,7 +11,7 @@ from skep_sql.procedures.contract import Context, Rows, one_of, procedure
 from skep_table.metadata_table import FOLDER, MetadataTable
 from skep_table.metadata_table.partitions import COLUMN_STATS
 from skep_table.metadata_write.definitions import stats_columns
-from skep_table.services.metadata.admin import show_metadata_table
+from skep_table.services.metadata.indexing import show_metadata_table
 from skep_table.services.metadata_check import compare_files
 from skep_table.slices.bootstrap import plain_path, source_of
 from skep_table.table import HudiTable

@@ -134,7 +134,7 @@ def _of_instants(table: HudiTable, instants: list[Instant]) -> PartitionChanges:
 def _all(table: HudiTable) -> PartitionChanges:
     view = table.view()
     paths = frozenset(view.partitions())
-    replaced = _listed(view, sorted({path for path, _ in view.replaced} & paths))
+    replaced = _listed(view, sorted({path for path, _ in view.states.replaced} & paths))
     emptied = frozenset(path for path, files in replaced.items() if files is None)
     return PartitionChanges(True, paths - emptied, emptied, lambda wanted: _listed(view, wanted))
 

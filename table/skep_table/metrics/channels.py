@@ -74,28 +74,27 @@ os.register_at_fork(after_in_child=_channels.clear)  # they are the parent's, an
 def channel_of(reporter: Reporter) -> MetricsChannel:
     """The channel of a reporter; equal reporters share one."""
     with _guard:
-        found = _channels.get(reporter)
-        if found is None:
-            found = _channels[reporter] = MetricsChannel(reporter)
-        return found
+        if reporter not in _channels:
+            _channels[reporter] = MetricsChannel(reporter)
+        return _channels[reporter]
+
+
+def _all() -> list[MetricsChannel]:
+    with _guard:
+        return list(_channels.values())
 
 
 def metrics() -> dict[str, int]:
     """The values of all metrics that this process has reported so far, by their names in Hudi."""
-    with _guard:
-        channels = list(_channels.values())
     found: dict[str, int] = {}
-    for values in (channel.values() for channel in channels):
-        found |= values.gauges
-        found |= values.counts
+    for values in (channel.values() for channel in _all()):
+        found |= {**values.gauges, **values.counts}
     return found
 
 
 def flush_metrics() -> None:
     """Sends all values now, as reporters with a period do at its end."""
-    with _guard:
-        channels = list(_channels.values())
-    for channel in channels:
+    for channel in _all():
         channel.send()
 
 

@@ -12,7 +12,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from skep_format.errors import OptionError, UnsupportedError
 from skep_format.options import Options
@@ -39,44 +39,25 @@ class ReportedValues:
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
-class Reporter(Protocol):
-    """Sends values. What it raises is logged by its caller."""
+@dataclass(frozen=True, kw_only=True)
+class Reporter:
+    """Sends values, whenever they change or each `period_seconds`; this one sends none, as `metrics()` has them.
 
-    @property
-    def period_seconds(self) -> float | None:
-        """How often values are sent; None: whenever they change."""
-        ...
+    `address` is for messages. What is raised is logged by the caller.
+    """
 
-    @property
-    def address(self) -> str:
-        """For messages."""
-        ...
+    address: str
+    period_seconds: float | None = None
 
-    def send(self, values: ReportedValues) -> None: ...
+    def send(self, values: ReportedValues) -> None:
+        """Sends all values."""
 
     def close(self) -> None:
         """After the last values."""
-        ...
 
 
-@dataclass(frozen=True, slots=True)
-class InMemory:
-    """`metrics()` has the values, as it has those of all reporters."""
-
-    period_seconds: float | None = None
-    address: str = "memory"
-
-    def send(self, values: ReportedValues) -> None: ...
-
-    def close(self) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Console:
+class Console(Reporter):
     """Lines on stderr: stdout of a command is often the input of another one."""
-
-    period_seconds: float | None = _LOCAL_PERIOD
-    address: str = "stderr"
 
     def send(self, values: ReportedValues) -> None:
         """Gauges, then counters, as Dropwizard's console reporter groups them."""
@@ -86,15 +67,9 @@ class Console:
                 lines += [title, *(f"{name} = {value}" for name, value in sorted(part.items()))]
         sys.stderr.write("".join(f"{line}\n" for line in lines))
 
-    def close(self) -> None: ...
 
-
-@dataclass(frozen=True, slots=True)
-class Logged:
+class Logged(Reporter):
     """Lines of the logger `skep.metrics`, as Dropwizard writes them to SLF4J."""
-
-    period_seconds: float | None = _LOCAL_PERIOD
-    address: str = "logger skep.metrics"
 
     def send(self, values: ReportedValues) -> None:
         for name, value in sorted(values.gauges.items()):
@@ -102,57 +77,33 @@ class Logged:
         for name, value in sorted(values.counts.items()):
             log.info("type=COUNTER, name=%s, count=%d", name, value)
 
-    def close(self) -> None: ...
 
-
-@dataclass(frozen=True, slots=True)
-class Graphite:
+@dataclass(frozen=True, kw_only=True)
+class Graphite(Reporter):
     """Lines of text over TCP; the name of a counter ends in `.count`, as Dropwizard has it."""
 
     host: str
     port: int
     prefix: str
-    period_seconds: float | None
-
-    @property
-    def address(self) -> str:
-        """Host and port."""
-        return f"{self.host}:{self.port}"
 
     def send(self, values: ReportedValues) -> None:
-        now = int(time.time())
+        now, prefix = int(time.time()), f"{self.prefix}." if self.prefix else ""
         named = {**values.gauges, **{f"{name}.count": value for name, value in values.counts.items()}}
-        lines = [f"{_without_spaces(_joined(self.prefix, name))} {value} {now}\n" for name, value in named.items()]
+        texts = {re.sub(r"\s+", "-", (prefix + name).strip()): value for name, value in named.items()}
+        lines = [f"{text} {value} {now}\n" for text, value in texts.items()]
         with socket.create_connection((self.host, self.port), timeout=_TIMEOUT_SECONDS) as connection:
             connection.sendall("".join(lines).encode())
 
-    def close(self) -> None: ...
 
-
-def _joined(prefix: str, name: str) -> str:
-    return f"{prefix}.{name}" if prefix else name
-
-
-def _without_spaces(name: str) -> str:
-    return re.sub(r"\s+", "-", name.strip())
-
-
-@dataclass(frozen=True, slots=True)
-class Datadog:
+@dataclass(frozen=True, kw_only=True)
+class Datadog(Reporter):
     """Gauges by Datadog's API of series; as with Hudi, no counters."""
 
-    url: str
     key: str = field(repr=False)
     prefix: str
     host: str
     tags: tuple[str, ...]
     timeout_seconds: int
-    period_seconds: float | None
-
-    @property
-    def address(self) -> str:
-        """What is called."""
-        return f"{self.url}/api/v1/series"
 
     def send(self, values: ReportedValues) -> None:
         now = int(time.time())
@@ -166,55 +117,39 @@ class Datadog:
         with urllib.request.urlopen(request, timeout=self.timeout_seconds) as answer:
             answer.read()
 
-    def close(self) -> None: ...
-
 
 class _Shown:
     """A collector of one reporter's values, under the names that Prometheus takes."""
 
-    def __init__(self, labels: Mapping[str, str]) -> None:
+    def __init__(self, labels: Mapping[str, str], registry: CollectorRegistry, values: ReportedValues) -> None:
         self._labels = labels
-        self.values = ReportedValues()
+        self.values = values
+        registry.register(self)
 
     def collect(self) -> Iterator[Any]:
-        """What there is now."""
         from prometheus_client.core import GaugeMetricFamily
 
         names, texts = list(self._labels), list(self._labels.values())
         for name, value in {**self.values.gauges, **self.values.counts}.items():
-            family = GaugeMetricFamily(_sanitized(name), name, labels=names)
+            # as Prometheus' library for Java makes names of Dropwizard's
+            sanitized = re.sub(r"[^a-zA-Z0-9_:]", "_", re.sub(r"^[^a-zA-Z_:]", "_", name))
+            family = GaugeMetricFamily(sanitized, name, labels=names)
             family.add_metric(texts, value)
             yield family
 
-    def register(self, registry: CollectorRegistry) -> None:
-        """Shows the values in a registry."""
-        registry.register(self)
 
-
-def _sanitized(name: str) -> str:
-    """As Prometheus' library for Java makes names of Dropwizard's."""
-    return re.sub(r"[^a-zA-Z0-9_:]", "_", re.sub(r"^[^a-zA-Z_:]", "_", name))
-
-
-@dataclass(frozen=True)
-class Prometheus:
+@dataclass(frozen=True, kw_only=True)
+class Prometheus(Reporter):
     """Values to be scraped at an endpoint that a process shares."""
 
     port: int
     labels: tuple[tuple[str, str], ...]
-    period_seconds: float | None = None
     _used: list[tuple[Endpoint, _Shown]] = field(default_factory=list, compare=False, repr=False)
-
-    @property
-    def address(self) -> str:
-        """Host and port."""
-        return self._used[0][0].url if self._used else f"{HOST}:{self.port}"
 
     def send(self, values: ReportedValues) -> None:
         if not self._used:
-            endpoint, shown = acquire(self.port), _Shown(dict(self.labels))
-            shown.register(endpoint.registry)
-            self._used.append((endpoint, shown))
+            endpoint = acquire(self.port)
+            self._used.append((endpoint, _Shown(dict(self.labels), endpoint.registry, values)))
         self._used[0][1].values = values
 
     def close(self) -> None:
@@ -224,23 +159,15 @@ class Prometheus:
         self._used.clear()
 
 
-@dataclass(frozen=True)
-class Pushgateway:
+@dataclass(frozen=True, kw_only=True)
+class Pushgateway(Reporter):
     """Values that are sent to Prometheus' gateway, beside those of others."""
 
-    host: str
-    port: int
     job: str
     labels: tuple[tuple[str, str], ...]
     has_suffix: bool
     deletes: bool
-    period_seconds: float | None
     _suffix: str = field(default_factory=lambda: str(random.getrandbits(63)), compare=False, repr=False)
-
-    @property
-    def address(self) -> str:
-        """The gateway."""
-        return f"{'https' if self.port == 443 else 'http'}://{self.host}:{self.port}"
 
     @property
     def _job(self) -> str:
@@ -249,9 +176,8 @@ class Pushgateway:
     def send(self, values: ReportedValues) -> None:
         from prometheus_client import CollectorRegistry, pushadd_to_gateway
 
-        registry, shown = CollectorRegistry(), _Shown({})
-        shown.values = values
-        shown.register(registry)
+        registry = CollectorRegistry()
+        _Shown({}, registry, values)
         pushadd_to_gateway(self.address, self._job, registry, dict(self.labels), timeout=_TIMEOUT_SECONDS)
 
     def close(self) -> None:
@@ -285,8 +211,9 @@ def _refused(key: str, value: str) -> UnsupportedError:
 
 
 def _graphite(options: Options) -> Graphite:
+    host, port = options.value(of.GRAPHITE_HOST), options.value(of.GRAPHITE_PORT)
     prefix, period = options.value(of.GRAPHITE_PREFIX), options.value(of.GRAPHITE_PERIOD)
-    return Graphite(options.value(of.GRAPHITE_HOST), options.value(of.GRAPHITE_PORT), prefix, period)
+    return Graphite(address=f"{host}:{port}", host=host, port=port, prefix=prefix, period_seconds=period)
 
 
 def _datadog(options: Options) -> Datadog:
@@ -296,31 +223,32 @@ def _datadog(options: Options) -> Datadog:
             raise OptionError(f"metrics for DATADOG need the option {key}", option=key)
     assert site is not None
     return Datadog(
-        _DATADOG_URL.format(domain=_DOMAINS[site]),
-        options.value(of.DATADOG_KEY),
-        options.value(of.DATADOG_PREFIX),
-        options.value(of.DATADOG_HOST),
-        options.value(of.DATADOG_TAGS),
-        options.value(of.DATADOG_TIMEOUT),
-        options.value(of.DATADOG_PERIOD),
+        address=f"{_DATADOG_URL.format(domain=_DOMAINS[site])}/api/v1/series",
+        key=options.value(of.DATADOG_KEY),
+        prefix=options.value(of.DATADOG_PREFIX),
+        host=options.value(of.DATADOG_HOST),
+        tags=options.value(of.DATADOG_TAGS),
+        timeout_seconds=options.value(of.DATADOG_TIMEOUT),
+        period_seconds=options.value(of.DATADOG_PERIOD),
     )
 
 
 def _prometheus(options: Options) -> Prometheus:
     needs_prometheus()
-    return Prometheus(options.value(of.PROMETHEUS_PORT), _labels(options))
+    port = options.value(of.PROMETHEUS_PORT)
+    return Prometheus(address=f"{HOST}:{port}", port=port, labels=_labels(options))
 
 
 def _pushgateway(options: Options) -> Pushgateway:
     needs_prometheus()
+    host, port = options.value(of.GATEWAY_HOST), options.value(of.GATEWAY_PORT)
     return Pushgateway(
-        options.value(of.GATEWAY_HOST),
-        options.value(of.GATEWAY_PORT),
-        options.value(of.GATEWAY_JOB),
-        _labels(options),
-        options.value(of.GATEWAY_SUFFIX),
-        options.value(of.GATEWAY_DELETE),
-        options.value(of.GATEWAY_PERIOD),
+        address=f"{'https' if port == 443 else 'http'}://{host}:{port}",
+        job=options.value(of.GATEWAY_JOB),
+        labels=_labels(options),
+        has_suffix=options.value(of.GATEWAY_SUFFIX),
+        deletes=options.value(of.GATEWAY_DELETE),
+        period_seconds=options.value(of.GATEWAY_PERIOD),
     )
 
 
@@ -344,7 +272,7 @@ _MADE: dict[ReporterKind, Callable[[Options], Reporter]] = {
     ReporterKind.PROMETHEUS_PUSHGATEWAY: _pushgateway,
     ReporterKind.GRAPHITE: _graphite,
     ReporterKind.DATADOG: _datadog,
-    ReporterKind.CONSOLE: lambda _: Console(),
-    ReporterKind.INMEMORY: lambda _: InMemory(),
-    ReporterKind.SLF4J: lambda _: Logged(),
+    ReporterKind.CONSOLE: lambda _: Console(address="stderr", period_seconds=_LOCAL_PERIOD),
+    ReporterKind.INMEMORY: lambda _: Reporter(address="memory"),
+    ReporterKind.SLF4J: lambda _: Logged(address="logger skep.metrics", period_seconds=_LOCAL_PERIOD),
 }

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from skep_format.timeline.instant import Action, Instant
-from skep_format.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
+from skep_format.timeline.metadata import CommitMetadata, WriteOperation
 from skep_format.timeline.timeline import Timeline
 from skep_table.events import Event
 
-_SERVICES = {
+_SERVICES: Mapping[WriteOperation | None, Action] = {
     WriteOperation.COMPACT: Action.COMPACTION,
     WriteOperation.LOG_COMPACT: Action.LOG_COMPACTION,
     WriteOperation.CLUSTER: Action.CLUSTERING,
@@ -53,7 +53,7 @@ def commit_metrics(
     instant: Instant, metadata: CommitMetadata, epoch_ms: int, seconds: float, *, log_blocks: bool = False
 ) -> dict[str, int]:
     """Of a completed write or service, whose requested time is `epoch_ms` and which took so long."""
-    action = _action(instant, metadata).value
+    action = service_action(instant, metadata)
     milliseconds = round(seconds * 1000)
     found = {"commitTime": epoch_ms, "duration": milliseconds}
     stats = metadata.stats
@@ -64,26 +64,13 @@ def commit_metrics(
     if latest is not None:
         found["commitFreshnessInMs"] = epoch_ms + milliseconds - latest
     new = sum(stat.prev_commit.lower() == "null" for stat in stats)
-    found |= {
-        "totalPartitionsWritten": len(metadata.partition_to_write_stats),
-        "totalFilesInsert": new,
-        "totalFilesUpdate": len(stats) - new,
-    }
+    found["totalPartitionsWritten"] = len(metadata.partition_to_write_stats)
+    found |= {"totalFilesInsert": new, "totalFilesUpdate": len(stats) - new}
     for name, attribute in {**_SUMS, **(_BLOCKS if log_blocks else {})}.items():
         found[name] = sum(getattr(stat, attribute) for stat in stats)
-    found |= _times(stats)
-    return {f"{action}.{name}": value for name, value in found.items()}
-
-
-def _action(instant: Instant, metadata: CommitMetadata) -> Action:
-    """A service completes as a commit, and has metrics of its own."""
-    operation = metadata.operation_type
-    return instant.action if operation is None else _SERVICES.get(operation, instant.action)
-
-
-def _times(stats: tuple[WriteStat, ...]) -> dict[str, int]:
     taken = [stat.runtime_stats for stat in stats if stat.runtime_stats]
-    return {name: sum(each.get(name, 0) for each in taken) for name in _TIMES}
+    found |= {name: sum(each.get(name, 0) for each in taken) for name in _TIMES}
+    return {f"{action}.{name}": value for name, value in found.items()}
 
 
 def timeline_metrics(timeline: Timeline) -> dict[str, int]:
@@ -134,9 +121,8 @@ def measured(event: Event) -> EventMetrics | None:
             counts = ("lock.acquire.attempts", "lock.acquire.success")
             return EventMetrics({"lock.request.latency": _milliseconds(event)}, counts, of_locks=True)
         case "lock.wait.failed":
-            return EventMetrics(
-                {"lock.request.latency": _milliseconds(event)}, ("lock.acquire.failure",), of_locks=True
-            )
+            latency = {"lock.request.latency": _milliseconds(event)}
+            return EventMetrics(latency, ("lock.acquire.failure",), of_locks=True)
         case "lock.hold" | "lock.hold.failed":
             held = {"lock.acquire.duration": _milliseconds(event)}
             return EventMetrics(held, ("lock.release.success",), of_locks=True)
@@ -144,8 +130,8 @@ def measured(event: Event) -> EventMetrics | None:
 
 
 def service_action(instant: Instant, metadata: CommitMetadata) -> str:
-    """The name of what completed, as metrics have it."""
-    return _action(instant, metadata).value
+    """The name of what completed, as metrics have it: a service completes as a commit, and has some of its own."""
+    return _SERVICES.get(metadata.operation_type, instant.action).value
 
 
 def _timed(event: Event, action: str, **counts: object) -> dict[str, int]:

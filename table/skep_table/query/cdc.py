@@ -236,11 +236,9 @@ def _compact(rows: pa.RecordBatch) -> pa.Array:
 
 def _of_records(table: HudiTable) -> Callable[[pa.RecordBatch], pa.Array]:
     """How images are printed that Hudi makes of single records: 0.15 prints them as it does those of a CDC log."""
-    return _compact if table.format.reads.compact_change_images else _avro
-
-
-def _avro(rows: pa.RecordBatch) -> pa.Array:
-    return json_values(rows.to_struct_array(), AVRO).cast(pa.string())
+    if table.format.reads.compact_change_images:
+        return _compact
+    return lambda rows: json_values(rows.to_struct_array(), AVRO).cast(pa.string())
 
 
 def _changes(

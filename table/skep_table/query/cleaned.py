@@ -1,7 +1,10 @@
-"""What cleans have left: how far back time travel goes, and whether a snapshot is too old to plan a read from.
+"""Files that are missing: what cleans have left, and files that commits name and a listing lacks.
 
 Partitions are listed after the timeline was read. Where a clean deleted files in between, their file groups would be
-missing from a plan without an error.
+missing from a plan without an error. A metadata table lists files whether they are there or not, and opening them
+fails. A listing of storage shows nothing of what is lost. It is compared with the newest commits and with those that
+were read for another reason: that takes no request for a file, and a few small ones for commits, at the same time, once
+for each commit. `skep fsck` compares with all commits of the active timeline.
 """
 
 from __future__ import annotations
@@ -12,12 +15,18 @@ from typing import Final
 
 from skep_format.errors import InputError, StorageError
 from skep_format.instant_time import AFTER_ALL, BEFORE_ALL, InstantTime
-from skep_format.names import BaseFileName, LogFileName, join
+from skep_format.names import BaseFileName, FileGroupId, LogFileName, join
 from skep_format.table_config import load_table_config
 from skep_format.timeline.instant import Action, Instant, State
+from skep_format.timeline.metadata import WriteStat
 from skep_format.timeline.plans import CleanerPlan, CleanMetadata
 from skep_format.timeline.timeline import Timeline
-from skep_table.table import HudiTable
+from skep_table.keys.hash_rings import is_copy
+from skep_table.table import HudiTable, Written
+from skep_table.view import FileView, StorageListing
+
+DELETED: Final = "deleted by a clean meanwhile"
+"""Part of the message of `files_deleted`, which Spark wraps in errors of its own."""
 
 
 def check_not_cleaned(table: HudiTable, as_of: InstantTime) -> None:
@@ -26,7 +35,8 @@ def check_not_cleaned(table: HudiTable, as_of: InstantTime) -> None:
     A clean records which instant is the earliest that it leaves whole; one by file versions records none, and then the
     files that it deleted decide. What a savepoint keeps stays whole before that, too.
     """
-    if _is_kept(table, as_of):
+    last = table.timeline.data().completed().until(as_of).last()
+    if last is not None and table.timeline.completed().of(Action.SAVEPOINT).contains(last.requested_time):
         return
     problem = not_whole(table, as_of)
     if problem is not None:
@@ -84,20 +94,17 @@ def _deleted_by_versions(table: HudiTable, cleans: Sequence[Instant], as_of: Ins
     return None
 
 
-def _deleted_files(table: HudiTable, clean: Instant) -> Iterator[str]:
+def _deleted_files(table: HudiTable, clean: Instant) -> list[str]:
     """The files of a clean that records no earliest instant, relative to the table."""
     if clean.is_completed:
         metadata = table.plan(clean)
-        if isinstance(metadata, CleanMetadata) and not metadata.earliest_commit_to_retain:
-            for partition, part in (metadata.partition_metadata or {}).items():
-                for file in part.success_delete_files or ():
-                    yield join(partition, file.rpartition("/")[2])
-        return
+        if not isinstance(metadata, CleanMetadata) or metadata.earliest_commit_to_retain:
+            return []
+        return metadata.deleted
     plan = table.requested_plan(CleanerPlan, clean)
-    if plan is not None and not (plan.earliest_instant_to_retain and plan.earliest_instant_to_retain.timestamp):
-        for partition, files in (plan.file_paths_to_be_deleted_per_partition or {}).items():
-            for planned in files:
-                yield join(partition, (planned.file_path or "").rpartition("/")[2])
+    if plan is None or (plan.earliest_instant_to_retain and plan.earliest_instant_to_retain.timestamp):
+        return []
+    return [join(partition, name) for partition, names in plan.file_names.items() for name in names]
 
 
 def _earliest_left(table: HudiTable, clean: Instant) -> InstantTime | None:
@@ -108,12 +115,6 @@ def _earliest_left(table: HudiTable, clean: Instant) -> InstantTime | None:
         return (retained and retained.timestamp) or None
     metadata = table.plan(clean)
     return (isinstance(metadata, CleanMetadata) and metadata.earliest_commit_to_retain) or None
-
-
-def _is_kept(table: HudiTable, as_of: InstantTime) -> bool:
-    """Whether the last commit that is read as of then has a savepoint."""
-    last = table.timeline.data().completed().until(as_of).last()
-    return last is not None and table.timeline.completed().of(Action.SAVEPOINT).contains(last.requested_time)
 
 
 def is_outdated(table: HudiTable, as_of: InstantTime | None = None) -> bool:
@@ -165,10 +166,6 @@ def files_there(table: HudiTable) -> Iterator[None]:
         raise files_deleted(table, error) from error
 
 
-DELETED: Final = "deleted by a clean meanwhile"
-"""Part of the message of `files_deleted`, which Spark wraps in errors of its own."""
-
-
 def files_deleted(table: HudiTable, what: object) -> StorageError:
     """The error for a read whose files a clean deleted after it was planned."""
     return StorageError(
@@ -177,3 +174,64 @@ def files_deleted(table: HudiTable, what: object) -> StorageError:
         " lost: skep fsck names all of them",
         path=table.storage.root,
     )
+
+
+def named_partitions(table: HudiTable, view: FileView) -> Sequence[str]:
+    """The partitions in which the commits that are looked at wrote; none where a metadata table lists the files."""
+    return table.written_partitions() if isinstance(view.listing, StorageListing) else ()
+
+
+def check_named_files(
+    table: HudiTable, view: FileView, partitions: Sequence[str], as_of: InstantTime | None = None
+) -> None:
+    """StorageError for a file of the newest slices that a commit until `as_of` names and the view does not list."""
+    if not isinstance(view.listing, StorageListing):
+        return
+    for partition in partitions:
+        wanted = table.written_in(partition)
+        if not wanted:
+            continue
+        there = {file.name for file in view.listing.files(partition)}
+        lacking = [(time, stat) for time, stat in wanted if stat.path.rpartition("/")[2] not in there]
+        if lacking:
+            _check(table, view, partition, lacking, as_of or AFTER_ALL)
+
+
+def refuse_lost_files(
+    table: HudiTable, view: FileView, partitions: Sequence[str], as_of: InstantTime | None = None
+) -> None:
+    """The same for what makes new files of those that are listed. What was deleted since the snapshot was taken, as by
+    a clean, is not lost: the check for conflicts finds whether it matters."""
+    try:
+        check_named_files(table, view, partitions, as_of)
+    except StorageError:
+        if not is_outdated(table):
+            raise
+
+
+def belongs_to(table: HudiTable, wrote: InstantTime, stat: WriteStat, base_instant: InstantTime) -> bool:
+    """Whether a log file that `wrote` has written belongs to the slice of a base file, or to a later one."""
+    if table.format.logs.of_delta_commit:
+        completed = table.timeline.completion_time_of(wrote)
+        return completed is not None and completed.is_at_or_after_request(base_instant)
+    name = LogFileName.parse(stat.path.rpartition("/")[2])
+    return name is not None and name.instant_time.is_at_or_after(base_instant)
+
+
+def _check(table: HudiTable, view: FileView, partition: str, lacking: Sequence[Written], as_of: InstantTime) -> None:
+    """A clean may have deleted what lies before the newest slice of a group, and all of a group that was replaced."""
+    bases = {
+        group.file_id: max((each.base_instant for each in group.slices if each.base_file), default=BEFORE_ALL)
+        for group in view.file_groups(partition)
+    }
+    for time, stat in lacking:
+        if time.is_after(as_of) or FileGroupId(partition, stat.file_id) in view.states.replaced:
+            continue
+        base = bases.get(stat.file_id, BEFORE_ALL)
+        if (belongs_to(table, time, stat, base) if stat.is_log else base.is_before(time)) and not is_copy(table, stat):
+            what = f"{stat.path} is missing, which commit {time} wrote"
+            if table.storage.exists(stat.path):
+                path = stat.partition_path
+                what = f"partition {path!r}, of which commit {time} wrote {stat.path}, has lost its metafile"
+            hint = "skep fsck names all files that are missing; see docs/runbook.md"
+            raise table.error(StorageError, what, hint=hint, path=stat.path, instant=time)

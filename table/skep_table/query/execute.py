@@ -27,7 +27,7 @@ def run(task: ReadTask) -> Iterator[pa.RecordBatch]:
     completed = task.complete is not None and _has_partial_updates(scan, task.slice)
     batches = read_slice(
         scan.table,
-        task.complete if completed and task.complete is not None else task.slice,
+        task.complete if completed and task.complete else task.slice,
         columns=_columns_of_files(scan, constants),
         schema=scan.file_schema,
         as_of=scan.as_of,
@@ -38,7 +38,9 @@ def run(task: ReadTask) -> Iterator[pa.RecordBatch]:
         history=scan.history,
     )
     for rows in batches:
-        kept = _with_constants(_of_commits(rows, scan), constants, scan)
+        if scan.commit_times is not None:
+            rows = rows.filter(scan.commit_times.mask(rows.column(COMMIT_TIME)))
+        kept = _with_constants(rows, constants, scan)
         if scan.predicate is not None:
             kept = scan.predicate.filter(kept)
         if kept.num_rows:
@@ -102,12 +104,6 @@ def _columns_of_files(scan: Scan, constants: dict[str, pa.Scalar]) -> tuple[str,
         has_meta = scan.table.config.populate_meta_fields
         needed.add(RECORD_KEY if has_meta else next(n for n in scan.schema.names() if n not in constants))
     return tuple(name for name in scan.schema.names() if name in needed)
-
-
-def _of_commits(rows: pa.RecordBatch, scan: Scan) -> pa.RecordBatch:
-    if scan.commit_times is None:
-        return rows
-    return rows.filter(scan.commit_times.mask(rows.column(COMMIT_TIME)))
 
 
 def _with_constants(rows: pa.RecordBatch, constants: dict[str, pa.Scalar], scan: Scan) -> pa.RecordBatch:

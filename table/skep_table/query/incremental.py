@@ -38,8 +38,9 @@ def instants_between(table: HudiTable, request: ReadRequest) -> tuple[Instant, .
     earliest = min(map(time_of, instants), default=AFTER_ALL)
     # Archived are those that were requested first. They may have completed after some that are active.
     if table.format.reads.ranges_by_completion_time or since.is_before(earliest):
-        instants += filter(_writes, table.timeline.archived(since))
-    chosen = (instant for instant in instants if _inside(time_of(instant), since, until))
+        instants += (i for i in table.timeline.archived(since) if i.is_completed and i.action in DATA_ACTIONS)
+    end = AFTER_ALL if until is None else until
+    chosen = (each for each in instants if time_of(each).is_after(since) and time_of(each).is_at_or_before(end))
     return tuple(sorted(chosen, key=lambda instant: instant.requested_time))
 
 
@@ -143,14 +144,6 @@ def _range(table: HudiTable, request: ReadRequest) -> tuple[InstantTime, Instant
     return since, until
 
 
-def _inside(time: InstantTime, since: InstantTime, until: InstantTime | None) -> bool:
-    return time.is_after(since) and (until is None or time.is_at_or_before(until))
-
-
-def _writes(instant: Instant) -> bool:
-    return instant.is_completed and instant.action in DATA_ACTIONS
-
-
 class WrittenFiles:
     """The files that some commits wrote, as a Listing for a FileView."""
 
@@ -183,11 +176,10 @@ def view_of_changes(table: HudiTable, instants: Sequence[Instant], request: Read
     if rules.ranges_by_completion_time:  # rows of unknown commits would be missing from a scan of the table, too
         check_known(table, instants, request)
     fall_back = request.full_scan if request.full_scan is not None else rules.scans_fully_when_cleaned
-    if fall_back and _start_is_archived(table, instants, request):
-        return table.view(metadata=request.metadata)
-    if not rules.ranges_by_completion_time and _start_is_archived(table, instants, request):
-        if request.until is None and _has_archived(table, instants, request):
-            return table.view(metadata=request.metadata)  # the range ends now: no row was changed after it
+    if (fall_back or not rules.ranges_by_completion_time) and _start_is_archived(table, instants, request):
+        ends_now = request.until is None and not rules.ranges_by_completion_time  # no row was changed after the range
+        if fall_back or (ends_now and _has_archived(table, instants, request)):
+            return table.view(metadata=request.metadata)
         check_known(table, instants, request)
     listing = WrittenFiles(map(table.commit_metadata, instants))
     if fall_back and not _all_there(table, listing, request):
@@ -221,21 +213,16 @@ def _all_there(table: HudiTable, listing: WrittenFiles, request: ReadRequest) ->
 def check_not_cleaned_away(table: HudiTable, slices: Sequence[FileSlice], request: ReadRequest) -> None:
     """ChangesCleanedError when a file that an incremental query needs was deleted."""
     there = table.view(metadata=request.metadata).listing
-    by_partition: dict[str, list[FileSlice]] = defaultdict(list)
-    for found in slices:
-        by_partition[found.partition_path].append(found)
-    for partition, group in by_partition.items():
-        names = {file.name for file in there.files(partition)}
-        for found in group:
-            paths = [log.path for log in found.log_files]
-            if found.base_file is not None:
-                paths.append(found.base_file.path)
-            missing = next((path for path in paths if path.rpartition("/")[2] not in names), None)
-            if missing is not None:
+    path, names = None, set[str]()
+    for found in slices:  # partition by partition
+        if found.partition_path != path:
+            path, names = found.partition_path, {file.name for file in there.files(found.partition_path)}
+        for file in (*found.log_files, *([found.base_file] if found.base_file else ())):
+            if file.path.rpartition("/")[2] not in names:
                 raise ChangesCleanedError(
-                    f"the cleaner has removed {missing}, which the query needs; ask for a later range",
+                    f"the cleaner has removed {file.path}, which the query needs; ask for a later range",
                     hint=_WAY_OUT,
-                    path=missing,
+                    path=file.path,
                 )
 
 

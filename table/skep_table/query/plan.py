@@ -21,7 +21,14 @@ from skep_format.schema.policy import OPERATION_FIELD
 from skep_format.schema.types import Field, Schema
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, FILES, PARTITION_STATS
-from skep_table.query.cleaned import check_not_cleaned, files_deleted, has_lost_indexes, is_outdated
+from skep_table.query.cleaned import (
+    check_named_files,
+    check_not_cleaned,
+    files_deleted,
+    has_lost_indexes,
+    is_outdated,
+    named_partitions,
+)
 from skep_table.query.filters.predicate import Predicate
 from skep_table.query.incremental import (
     WrittenFiles,
@@ -32,18 +39,22 @@ from skep_table.query.incremental import (
     path_matches,
     view_of_changes,
 )
-from skep_table.query.named import check_named_files, named_partitions
 from skep_table.query.options import QueryType
-from skep_table.query.pruning.expressions import prune_by_expressions
-from skep_table.query.pruning.indexes import metadata_of_snapshot, places_of, prune_by_partition_statistics
+from skep_table.query.pruning.indexes import (
+    MatchingGroups,
+    metadata_of_snapshot,
+    places_of,
+    prune_by_partition_statistics,
+)
 from skep_table.query.pruning.partitions import PartitionValues, partition_values
 from skep_table.query.pruning.slices import (
+    Steps,
     prune_by_buckets,
+    prune_by_expressions,
     prune_by_keys,
     prune_by_statistics,
     record_keys,
 )
-from skep_table.query.pruning.steps import Steps
 from skep_table.query.request import ReadRequest, Where, instant_text
 from skep_table.slices.bootstrap import METADATA_BOOTSTRAP, folders_left
 from skep_table.slices.context import CommitTimes
@@ -138,7 +149,8 @@ def plan(table: HudiTable, request: ReadRequest, steps: Steps | None = None) -> 
                 raise
         else:
             if not _is_outdated(now, request):
-                _check_columns(table, now, request)
+                if now is not table and scan_of(now, request).arrow_schema != scan_of(table, request).arrow_schema:
+                    raise files_deleted(table, "since then the table has got other columns")
                 return tasks
         now = now.reload()
     raise files_deleted(table, "it is cleaned faster than it can be listed")
@@ -168,7 +180,7 @@ def matching(tasks: Sequence[ReadTask], predicate: Predicate, request: ReadReque
     if request is None or not tasks:
         return tasks
     try:
-        slices = _matching_slices(scan, predicate, [task.slice for task in tasks], request)
+        slices = _Pruning(scan, request, opens_files=False).of_slices([task.slice for task in tasks])
     except (SkepError, FileNotFoundError):
         return tasks
     if has_lost_indexes(scan.table):
@@ -177,24 +189,9 @@ def matching(tasks: Sequence[ReadTask], predicate: Predicate, request: ReadReque
     return [replace(task, slice=left[task.slice.group]) for task in tasks if task.slice.group in left]
 
 
-def _matching_slices(
-    scan: Scan, predicate: Predicate, slices: list[FileSlice], request: ReadRequest
-) -> list[FileSlice]:
-    metadata = _indexes(scan, request)
-    places = None if metadata is None else places_of(scan.table, metadata, predicate, scan.partitions)
-    if places is not None:
-        return [found for found in slices if found.group in places.groups]
-    conditions = _conditions_on_files(scan)
-    if metadata is not None and PARTITION_STATS in metadata.indexes and conditions is not None:
-        paths = list(dict.fromkeys(found.partition_path for found in slices))
-        names = set(prune_by_partition_statistics(scan.table, metadata, paths, conditions))
-        slices = [found for found in slices if found.partition_path in names]
-    return _pruned(scan, predicate, slices, request, None, opens_files=False)
-
-
 def has_indexes(table: HudiTable, request: ReadRequest) -> bool:
     """Whether the request uses indexes of the metadata table, and there are some besides the listing of files."""
-    metadata = table.metadata_to_read() if _uses_metadata(request) else None
+    metadata = table.metadata_to_read() if request.uses_indexes else None
     return metadata is not None and metadata.indexes != {FILES}
 
 
@@ -206,12 +203,6 @@ def _moment(table: HudiTable, request: ReadRequest) -> InstantTime | None:
     return None if request.as_of is None else instant_text(request.as_of, table.config.timezone.value)
 
 
-def _check_columns(then: HudiTable, now: HudiTable, request: ReadRequest) -> None:
-    """StorageError where the columns are no longer those that the read announced."""
-    if now is not then and scan_of(now, request).arrow_schema != scan_of(then, request).arrow_schema:
-        raise files_deleted(then, "since then the table has got other columns")
-
-
 def _plan(table: HudiTable, request: ReadRequest, steps: Steps | None) -> list[ReadTask]:
     scan = scan_of(table, request)
     if request.query is QueryType.INCREMENTAL:
@@ -220,12 +211,12 @@ def _plan(table: HudiTable, request: ReadRequest, steps: Steps | None) -> list[R
         view = view_of_changes(table, instants, request)
         if isinstance(view.listing, WrittenFiles):
             scan = replace(scan, as_of=scan.commit_times.last if scan.commit_times else None)
-            return _with_complete_slices(scan, _slices(scan, view, request, steps), request)
+            return _with_complete_slices(scan, _Pruning(scan, request, steps).of_view(view), request)
         # The whole table as it is now is read. Hudi 0.15 leaves out the log blocks of other commits all the same.
         scan = replace(scan, commits_after_merge=table.format.reads.filters_commits_after_merge)
     else:
         view = table.view(as_of=scan.as_of, metadata=request.metadata)
-    return [ReadTask(scan, found) for found in _slices(scan, view, request, steps)]
+    return [ReadTask(scan, found) for found in _Pruning(scan, request, steps).of_view(view)]
 
 
 def _with_complete_slices(scan: Scan, slices: list[FileSlice], request: ReadRequest) -> list[ReadTask]:
@@ -240,11 +231,12 @@ def _with_complete_slices(scan: Scan, slices: list[FileSlice], request: ReadRequ
 
 def scan_of(table: HudiTable, request: ReadRequest) -> Scan:
     """What the request means for this table; raises InputError for what the table can't answer."""
-    zone = table.config.timezone.value
-    as_of = instant_text(request.as_of, zone) if request.as_of is not None else None
+    as_of = _moment(table, request)
     if as_of is not None:
         check_not_cleaned(table, as_of)
-    schema = _schema(table, as_of)
+    # before its first commit there were no rows, and the schema is that of today
+    has_commits = as_of is None or len(table.timeline.data().completed().until(as_of))
+    schema = table.schema(as_of if has_commits else None)
     if table.config.populate_meta_fields:
         recorded = {key: text for key, text in table.config.raw.items() if key == OPERATION_FIELD.key}
         options = Options(recorded).with_values(table.options).with_values(request.options)
@@ -285,13 +277,6 @@ def _parsed(where: str, schema: pa.Schema) -> Predicate:
     return parse_predicate(where, schema)
 
 
-def _schema(table: HudiTable, as_of: InstantTime | None) -> Schema:
-    """The table's schema then; before its first commit there were no rows, and the schema is that of today."""
-    if as_of is not None and not len(table.timeline.data().completed().until(as_of)):
-        return table.schema()
-    return table.schema(as_of)
-
-
 def _with_types(schema: Schema, partitions: PartitionValues) -> Schema:
     """The schema with the types that partition columns have when the path gives their values."""
     kinds = {column.name: column.type for column in partitions.columns} | dict.fromkeys(partitions.as_text, pa.string())
@@ -318,124 +303,129 @@ def _columns(schema: Schema, request: ReadRequest) -> tuple[str, ...]:
     return request.columns
 
 
-def _slices(scan: Scan, view: FileView, request: ReadRequest, steps: Steps | None) -> list[FileSlice]:
-    if steps is not None:
-        steps.begin({path: _of_request(scan, view.slices(path), request) for path in view.partitions()})
-    metadata = _indexes(scan, request)
-    places = None
-    if metadata is not None and scan.predicate is not None:
-        places = places_of(scan.table, metadata, scan.predicate, scan.partitions)
-    if places is None:
-        names = _partitions(scan, view, metadata, steps)
-    else:
-        names = scan.partitions.select(places.partitions, scan.predicate)
-        if steps is not None:
-            steps.left_groups(places.by, {group for group in places.groups if group.partition_path in names})
-    lost = scan.partitions.select(named_partitions(scan.table, view), scan.predicate)
-    check_named_files(scan.table, view, list(dict.fromkeys([*names, *lost])), scan.as_of)
-    slices = _of_request(scan, [found for name in names for found in view.slices(name)], request)
-    if isinstance(view.listing, WrittenFiles):
-        check_not_cleaned_away(scan.table, slices, request)
-    if places is not None:
-        return [found for found in slices if found.group in places.groups]
-    return slices if scan.predicate is None else _pruned(scan, scan.predicate, slices, request, steps)
-
-
-def _of_request(scan: Scan, slices: list[FileSlice], request: ReadRequest) -> list[FileSlice]:
-    if request.query is QueryType.READ_OPTIMIZED:
-        slices = [replace(found, log_files=()) for found in slices if found.base_file is not None]
-    if request.path_glob is not None:
-        slices = [found for found in slices if path_matches(found, scan.table.storage.root, request.path_glob)]
-    return slices
-
-
-def _indexes(scan: Scan, request: ReadRequest) -> MetadataTable | None:
-    """The metadata table where its indexes serve the filter of the query."""
-    if scan.predicate is None or not _uses_metadata(request):
-        return None
-    return metadata_of_snapshot(scan.table, request.query, scan.as_of)
-
-
-def _uses_metadata(request: ReadRequest) -> bool:
-    return request.metadata and request.data_skipping
-
-
-def _partitions(scan: Scan, view: FileView, metadata: MetadataTable | None, steps: Steps | None) -> list[str]:
-    """The partitions in which a row can match, by their paths and by their statistics."""
-    names = scan.partitions.select(view.partitions(scan.partitions.folder_filter(scan.predicate)), scan.predicate)
-    if steps is not None:
-        steps.left_partitions("by partition paths", names)
-    conditions = _conditions_on_files(scan)
-    if metadata is None or PARTITION_STATS not in metadata.indexes or conditions is None:
-        return names
-    names = prune_by_partition_statistics(scan.table, metadata, names, conditions)
-    if steps is not None:
-        steps.left_partitions("by partition statistics", names)
-    return names
-
-
-def _conditions_on_files(scan: Scan) -> Predicate | None:
-    """What statistics can exclude: conditions on columns that files have, by the names that they have in all of them.
-
-    Statistics are kept by name, also those of files that have another column by this name.
-    """
-    if scan.predicate is None or scan.history:
-        return None
-    return scan.predicate.weakened(scan.typed_as_in_files - scan.partitions.names)
-
-
-def _pruned(
-    scan: Scan,
-    predicate: Predicate,
-    slices: list[FileSlice],
-    request: ReadRequest,
-    steps: Steps | None,
-    *,
-    opens_files: bool = True,
-) -> list[FileSlice]:
-    """The slices in which a row can match, by statistics and by record keys.
+@dataclass(frozen=True, slots=True)
+class _Pruning:
+    """Finds the slices of a request's scan in which a row can match.
 
     `opens_files`: the footers of base files are read where the metadata table has no filter of their keys.
     """
-    table = scan.table
-    metadata = table.metadata_to_read() if _uses_metadata(request) else None
-    conditions = _conditions_on_files(scan)
-    if metadata is not None and conditions is not None:
-        slices = _by_statistics(scan, metadata, slices, conditions, request, steps)
-    in_buckets = prune_by_buckets(slices, predicate, table.config, {**table.options, **request.options})
-    if len(in_buckets) < len(slices) and not table.may_have_folder(INDEX_FOLDER):
-        slices = in_buckets
+
+    scan: Scan
+    request: ReadRequest
+    steps: Steps | None = None
+    opens_files: bool = True
+
+    def of_view(self, view: FileView) -> list[FileSlice]:
+        """Those of all partitions. StorageError, ChangesCleanedError where files are missing."""
+        scan, steps = self.scan, self.steps
         if steps is not None:
-            steps.left_slices("by buckets", slices)
-    keys = record_keys(predicate, table.config)
-    if keys is None or not (opens_files or (metadata is not None and BLOOM_FILTERS in metadata.indexes)):
+            steps.begin({path: self._of_request(view.slices(path)) for path in view.partitions()})
+        metadata = self._indexes()
+        places = self._places(metadata)
+        if places is None:
+            names = scan.partitions.select(
+                view.partitions(scan.partitions.folder_filter(scan.predicate)), scan.predicate
+            )
+            if steps is not None:
+                steps.left_partitions("by partition paths", names)
+            names = self._by_partition_statistics(metadata, names)
+        else:
+            names = scan.partitions.select(places.partitions, scan.predicate)
+            if steps is not None:
+                steps.left_groups(places.by, {group for group in places.groups if group.partition_path in names})
+        lost = scan.partitions.select(named_partitions(scan.table, view), scan.predicate)
+        check_named_files(scan.table, view, list(dict.fromkeys([*names, *lost])), scan.as_of)
+        slices = self._of_request([found for name in names for found in view.slices(name)])
+        if isinstance(view.listing, WrittenFiles):
+            check_not_cleaned_away(scan.table, slices, self.request)
+        return self._matching(slices, places)
+
+    def of_slices(self, slices: list[FileSlice]) -> list[FileSlice]:
+        metadata = self._indexes()
+        places = self._places(metadata)
+        if places is None:
+            paths = list(dict.fromkeys(found.partition_path for found in slices))
+            names = set(self._by_partition_statistics(metadata, paths))
+            slices = [found for found in slices if found.partition_path in names]
+        return self._matching(slices, places)
+
+    def _of_request(self, slices: list[FileSlice]) -> list[FileSlice]:
+        if self.request.query is QueryType.READ_OPTIMIZED:
+            slices = [replace(found, log_files=()) for found in slices if found.base_file is not None]
+        if (glob := self.request.path_glob) is not None:
+            slices = [found for found in slices if path_matches(found, self.scan.table.storage.root, glob)]
         return slices
-    slices = prune_by_keys(table.storage, slices, keys, metadata)
-    if steps is not None:
-        steps.left_slices("by key ranges and bloom filters", slices)
-    return slices
 
+    def _indexes(self) -> MetadataTable | None:
+        """The metadata table where its indexes serve the filter of the query."""
+        if self.scan.predicate is None or not self.request.uses_indexes:
+            return None
+        return metadata_of_snapshot(self.scan.table, self.request.query, self.scan.as_of)
 
-def _by_statistics(
-    scan: Scan,
-    metadata: MetadataTable,
-    slices: list[FileSlice],
-    conditions: Predicate,
-    request: ReadRequest,
-    steps: Steps | None,
-) -> list[FileSlice]:
-    """The slices that column statistics and indexes over expressions leave.
+    def _places(self, metadata: MetadataTable | None) -> MatchingGroups | None:
+        if metadata is None or self.scan.predicate is None:
+            return None
+        return places_of(self.scan.table, metadata, self.scan.predicate, self.scan.partitions)
 
-    Those with partial updates are kept in an incremental query: columns that the files of the range do not have come
-    from files before it.
-    """
-    table = scan.table
-    is_partial = request.query is QueryType.INCREMENTAL and table.format.reads.has_partial_updates
-    by_columns = prune_by_statistics(metadata, slices, conditions, table.config)
-    by_expressions = prune_by_expressions(table, metadata, by_columns, conditions)
-    for by, left in chain([("by column statistics", by_columns)], by_expressions):
-        groups = {found.group for found in left}
-        slices = [found for found in slices if found.group in groups or (is_partial and found.log_files)]
+    def _by_partition_statistics(self, metadata: MetadataTable | None, names: list[str]) -> list[str]:
+        conditions = self._conditions_on_files()
+        if metadata is None or PARTITION_STATS not in metadata.indexes or conditions is None:
+            return names
+        names = prune_by_partition_statistics(self.scan.table, metadata, names, conditions)
+        if self.steps is not None:
+            self.steps.left_partitions("by partition statistics", names)
+        return names
+
+    def _conditions_on_files(self) -> Predicate | None:
+        """What statistics can exclude: conditions on columns that files have, by the names that they have in all of
+        them.
+
+        Statistics are kept by name, also those of files that have another column by this name.
+        """
+        scan = self.scan
+        if scan.predicate is None or scan.history:
+            return None
+        return scan.predicate.weakened(scan.typed_as_in_files - scan.partitions.names)
+
+    def _matching(self, slices: list[FileSlice], places: MatchingGroups | None) -> list[FileSlice]:
+        """By the places of the rows where these are known, else by statistics and by record keys."""
+        table, predicate, steps = self.scan.table, self.scan.predicate, self.steps
+        if places is not None:
+            return [found for found in slices if found.group in places.groups]
+        if predicate is None:
+            return slices
+        metadata = table.metadata_to_read() if self.request.uses_indexes else None
+        conditions = self._conditions_on_files()
+        if metadata is not None and conditions is not None:
+            slices = self._by_statistics(metadata, slices, conditions)
+        in_buckets = prune_by_buckets(slices, predicate, table.config, {**table.options, **self.request.options})
+        if len(in_buckets) < len(slices) and not table.may_have_folder(INDEX_FOLDER):
+            slices = in_buckets
+            if steps is not None:
+                steps.left_slices("by buckets", slices)
+        keys = record_keys(predicate, table.config)
+        if keys is None or not (self.opens_files or (metadata is not None and BLOOM_FILTERS in metadata.indexes)):
+            return slices
+        slices = prune_by_keys(table.storage, slices, keys, metadata)
         if steps is not None:
-            steps.left_slices(by, slices)
-    return slices
+            steps.left_slices("by key ranges and bloom filters", slices)
+        return slices
+
+    def _by_statistics(
+        self, metadata: MetadataTable, slices: list[FileSlice], conditions: Predicate
+    ) -> list[FileSlice]:
+        """The slices that column statistics and indexes over expressions leave.
+
+        Those with partial updates are kept in an incremental query: columns that the files of the range do not have
+        come from files before it.
+        """
+        table = self.scan.table
+        is_partial = self.request.query is QueryType.INCREMENTAL and table.format.reads.has_partial_updates
+        by_columns = prune_by_statistics(metadata, slices, conditions, table.config)
+        by_expressions = prune_by_expressions(table, metadata, by_columns, conditions)
+        for by, left in chain([("by column statistics", by_columns)], by_expressions):
+            groups = {found.group for found in left}
+            slices = [found for found in slices if found.group in groups or (is_partial and found.log_files)]
+            if self.steps is not None:
+                self.steps.left_slices(by, slices)
+        return slices

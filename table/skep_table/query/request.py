@@ -84,6 +84,11 @@ class ReadRequest:
             if len(set(self.columns)) < len(self.columns):
                 raise InputError(f"a column is asked for twice: {', '.join(self.columns)}", option="columns")
 
+    @property
+    def uses_indexes(self) -> bool:
+        """Whether indexes of the metadata table may leave files out."""
+        return self.metadata and self.data_skipping
+
     @classmethod
     def of(cls, options: Options, **more: object) -> ReadRequest:
         """From Hudi's read keys; `more` are fields of the request and win."""
@@ -91,6 +96,7 @@ class ReadRequest:
         if query is QueryType.INCREMENTAL and options.value(INCREMENTAL_FORMAT) is IncrementalFormat.CDC:
             query = QueryType.CDC
         given: dict[str, object] = {
+            "options": options,
             "query": query,
             "as_of": options.value(AS_OF_INSTANT) or None,
             "since": options.value(BEGIN_INSTANT) or None,
@@ -100,9 +106,7 @@ class ReadRequest:
             "partitions_from_path": options.value(EXTRACT_PARTITION_VALUES) or None,
             "full_scan": options.value(FALL_BACK_TO_FULL_SCAN) if options.is_set(FALL_BACK_TO_FULL_SCAN) else None,
         }
-        given["options"] = options
-        given.update((name, value) for name, value in more.items() if value is not None)
-        return cls(**given)  # type: ignore[arg-type]
+        return cls(**given | {name: value for name, value in more.items() if value is not None})  # type: ignore[arg-type]
 
 
 _INSTANT = re.compile(r"\d{14}(\d{3})?")

@@ -15,16 +15,15 @@ from skep_format.options import Option, Options
 from skep_format.timeline.instant import Action
 from skep_table.commit.writable import check_writable
 from skep_table.metadata_write.options import INDEX_ASYNC
-from skep_table.services.cleaning.archive import archive
-from skep_table.services.cleaning.archive_plan import check_archive_options, is_archive_due, plan_archive
+from skep_table.services.cleaning.archive import archive, check_archive_options, is_archive_due, plan_archive
 from skep_table.services.cleaning.clean import is_clean_due
 from skep_table.services.cleaning.ttl import TTL_INLINE, expires
 from skep_table.services.clustering import options as cluster_options
 from skep_table.services.clustering.plan import commits_since_clustering
 from skep_table.services.compaction import options as compact_options
-from skep_table.services.compaction.strategy import is_compaction_due
+from skep_table.services.compaction.plan import is_compaction_due
 from skep_table.services.done import Done, count, planned, put_off
-from skep_table.services.metadata.index_plan import missing_indexes
+from skep_table.services.metadata.index_build import missing_indexes
 from skep_table.services.metadata.upkeep import is_metadata_table_due, maintain_metadata_table
 from skep_table.services.options import ASYNC_ARCHIVE, ASYNC_CLEAN, AUTO_ARCHIVE, AUTO_CLEAN
 from skep_table.services.service import (
@@ -40,7 +39,6 @@ from skep_table.services.service import (
 )
 from skep_table.table import HudiTable
 
-Job = Callable[[], list[Done]]
 _PLAN, _SCHEDULE, _EXECUTE = Mode(plan=True), Mode(schedule=True), Mode(execute=True)
 
 
@@ -49,7 +47,7 @@ class DueService:
     """One service to run. `later`: the caller need not wait for it."""
 
     service: str
-    job: Job
+    job: Callable[[], list[Done]]
     later: bool = False
 
     def run(self) -> list[Done]:
@@ -97,8 +95,7 @@ def after_commit(table: HudiTable) -> Iterator[DueService]:
         yield _due(CLEANING, table, later=options.value(ASYNC_CLEAN))
     if options.value(INDEX_ASYNC):
         yield from _indexing_steps(table, later=True)
-    if is_metadata_table_due(table):
-        yield DueService("metadata", partial(_maintain_metadata_table, table))
+    yield from _metadata_steps(table)
     if options.value(AUTO_ARCHIVE) and is_archive_due(table.timeline, options):
         yield DueService("archive", partial(_archive, table), options.value(ASYNC_ARCHIVE))
 
@@ -118,15 +115,14 @@ def maintain(table: HudiTable) -> Iterator[DueService]:
             yield _due(COMPACTION, table)
     if pending.of(Action.REPLACE_COMMIT, Action.CLUSTERING):
         yield _due(CLUSTERING, table, _EXECUTE)
-    if clusters(table.options) and is_clustering_due(table, cluster_options.CLUSTER_INLINE_COMMITS):
+    if clusters(table):
         yield _due(CLUSTERING, table)
     if expires(table.options):
         yield _due(EXPIRY, table)
     yield _due(CLEANING, table)
     if table.options.value(INDEX_ASYNC) or pending.of(Action.INDEXING):
         yield from _indexing_steps(table, later=False)
-    if is_metadata_table_due(table):
-        yield DueService("metadata", partial(_maintain_metadata_table, table))
+    yield from _metadata_steps(table)
     yield DueService("archive", partial(_archive, table))
 
 
@@ -137,7 +133,7 @@ def preview_maintenance(table: HudiTable) -> Iterator[Done]:
         if is_due_for_compaction(table):
             yield from COMPACTION(table, _PLAN)
     yield from CLUSTERING.waiting(table)
-    if clusters(table.options) and is_clustering_due(table, cluster_options.CLUSTER_INLINE_COMMITS):
+    if clusters(table):
         yield from CLUSTERING(table, _PLAN)
     if expires(table.options):
         yield from EXPIRY(table, _PLAN)
@@ -164,18 +160,14 @@ def _compaction_steps(table: HudiTable) -> Iterator[DueService]:
 
 def _clustering_steps(table: HudiTable) -> Iterator[DueService]:
     options = table.options
-    if options.value(cluster_options.CLUSTER_INLINE):
-        if is_clustering_due(table, cluster_options.CLUSTER_INLINE_COMMITS):
-            yield _due(CLUSTERING, table)
+    inline, aside = options.value(cluster_options.CLUSTER_INLINE), options.value(cluster_options.CLUSTER_ASYNC)
+    if not (inline or aside or options.value(cluster_options.CLUSTER_SCHEDULE_INLINE)):
         return
-    if options.value(cluster_options.CLUSTER_ASYNC):
-        if is_clustering_due(table, cluster_options.CLUSTER_ASYNC_COMMITS):
-            yield _due(CLUSTERING, table, _SCHEDULE)
+    every = cluster_options.CLUSTER_ASYNC_COMMITS if aside and not inline else cluster_options.CLUSTER_INLINE_COMMITS
+    if is_clustering_due(table, every):
+        yield _due(CLUSTERING, table, WHOLE if inline else _SCHEDULE)
+        if aside and not inline:
             yield _due(CLUSTERING, table, _EXECUTE, later=True)
-    elif options.value(cluster_options.CLUSTER_SCHEDULE_INLINE) and is_clustering_due(
-        table, cluster_options.CLUSTER_INLINE_COMMITS
-    ):
-        yield _due(CLUSTERING, table, _SCHEDULE)
 
 
 def _indexing_steps(table: HudiTable, *, later: bool) -> Iterator[DueService]:
@@ -196,20 +188,21 @@ def is_clustering_due(table: HudiTable, commits: Option[int]) -> bool:
     return commits_since_clustering(table) >= table.options.value(commits)
 
 
-def clusters(options: Options) -> bool:
-    """Whether the options enable clustering, inline or asynchronous."""
-    modes = (
-        cluster_options.CLUSTER_INLINE,
-        cluster_options.CLUSTER_SCHEDULE_INLINE,
-        cluster_options.CLUSTER_ASYNC,
-    )
-    return any(map(options.value, modes)) or options.is_set(cluster_options.SORT_COLUMNS)
+def clusters(table: HudiTable) -> bool:
+    """Whether a clustering is due, and the options enable it, inline or asynchronous."""
+    modes = (cluster_options.CLUSTER_INLINE, cluster_options.CLUSTER_SCHEDULE_INLINE, cluster_options.CLUSTER_ASYNC)
+    enabled = any(map(table.options.value, modes)) or table.options.is_set(cluster_options.SORT_COLUMNS)
+    return enabled and is_clustering_due(table, cluster_options.CLUSTER_INLINE_COMMITS)
 
 
-def _maintain_metadata_table(table: HudiTable) -> list[Done]:
-    instant = maintain_metadata_table(table)
-    what = "the metadata table compacted"
-    return [] if instant is None else [Done("metadata", instant.requested_time, "completed", what)]
+def _metadata_steps(table: HudiTable) -> Iterator[DueService]:
+    def maintained() -> list[Done]:
+        instant = maintain_metadata_table(table)
+        what = "the metadata table compacted"
+        return [] if instant is None else [Done("metadata", instant.requested_time, "completed", what)]
+
+    if is_metadata_table_due(table):
+        yield DueService("metadata", maintained)
 
 
 def _archive(table: HudiTable) -> list[Done]:

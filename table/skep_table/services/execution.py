@@ -1,25 +1,39 @@
-"""One executor's attempt at a planned compaction, log compaction or clustering: of all that try, one completes it.
+"""Plans of compactions, log compactions and clusterings: written onto the timeline, and carried out by one executor.
 
-The protocol is that of writes (`commit/states.py`). The instant is the plan's: an attempt that fails gives the plan
-back, and the next executor carries it out. The claim is written into the open sign, which tasks check before they open
-a file: an executor whose plan was taken over meanwhile finds another claim there.
+A plan takes file slices as they are before its requested time. A write that completes between the snapshot that it was
+made from and that time would be neither in the plan nor in the slice that follows, and its rows would be lost. All of
+it happens in one holding of the lock, under which writes complete, too; but a lock that is leased may be lost in
+between.
+
+Of all executors that try, one completes a plan. The protocol is that of writes (`commit/states.py`). The instant is the
+plan's: an attempt that fails gives the plan back, and the next executor carries it out. The claim is written into the
+open sign, which tasks check before they open a file: an executor whose plan was taken over meanwhile finds another
+claim there.
 """
 
 from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import chain
+from types import MappingProxyType
+from typing import TypeVar
 
 from skep_format.errors import AlreadyExistsError, CommitConflictError, SkepError, storage_failure
-from skep_format.timeline.instant import Instant, State
+from skep_format.names import FileGroupId, join
+from skep_format.timeline.instant import DATA_ACTIONS, Action, Instant, State
 from skep_format.timeline.metadata import CommitMetadata, WriteOperation
+from skep_format.timeline.plans import CompactionPlan, NamedSlice, RequestedReplaceMetadata
+from skep_format.timeline.timeline import WRITE_ACTIONS
 from skep_format.timeline.write import delete_completed, delete_pending, transition_to_inflight
-from skep_table.commit.concurrency.changes import groups_of, touched_groups
+from skep_table.commit.concurrency.changes import completed_since, groups_of, touched_groups
 from skep_table.commit.heartbeat import ActiveWriters, HeartbeatLimits, delete_heartbeat
-from skep_table.commit.instants import after_others_have_read
+from skep_table.commit.instants import after_others_have_read, request_plan
 from skep_table.commit.machine import transition
-from skep_table.commit.parts.markers import claimed_by, marker_files, open_markers
+from skep_table.commit.parts.markers import claimed_by, list_markers, marker_files, open_markers
 from skep_table.commit.parts.metadata_table import drop_unkept
 from skep_table.commit.parts.participants import DataFiles
 from skep_table.commit.pending import PendingCommit
@@ -28,11 +42,39 @@ from skep_table.commit.undo.rollback import roll_back
 from skep_table.commit.writable import check_version
 from skep_table.services.rewriting import Rewritten
 from skep_table.table import HudiTable
+from skep_table.view import FileSlice
 
 log = logging.getLogger("skep.services")
 
+T = TypeVar("T")
 Check = Callable[[HudiTable], None]
 """Raises CommitConflictError where the plan does not fit the table any more: it is then taken off the timeline."""
+_UNDOING = frozenset({Action.ROLLBACK, Action.RESTORE})
+
+
+def schedule(table: HudiTable, action: Action, plan: CompactionPlan | RequestedReplaceMetadata) -> Instant:
+    """Requests a plan that was made from the snapshot `table`, which was taken under the lock that is held.
+
+    CommitConflictError, and the plan is off the timeline, where a write completed since. Where writers name log files
+    by the slice that a plan begins, it has to stay: they may have written to that slice already.
+    """
+    table.context.lock.ensure_held()
+    instant = request_plan(table, action, plan)
+    if table.context.lock.leased and table.format.logs.of_delta_commit:
+        missed = completed_since(table, fresh := table.reload())
+        if missed:
+            delete_pending(fresh, instant)
+            problem = f"{missed[0].requested_time} completed while a {action.value} was planned"
+            raise table.error(CommitConflictError, problem, hint="plan it again", instant=missed[0].requested_time)
+    return instant
+
+
+def execute_each(
+    table: HudiTable, planned: Iterable[Instant | None], execute: Callable[[HudiTable, Instant], T | None]
+) -> list[T]:
+    """What was completed of these plans: not those that others have carried out, or taken back, meanwhile."""
+    done = [execute(table, instant) for instant in planned if instant is not None]
+    return [each for each in done if each is not None]
 
 
 class Execution(PendingCommit):
@@ -125,11 +167,8 @@ class Execution(PendingCommit):
         check_version(self.table, fresh)
         if not self._is_ours(fresh):
             time = self.instant.requested_time
-            raise CommitConflictError(
-                f"table {fresh.config.name}: another executor took {self.instant.action.value} {time} over",
-                table=fresh.config.name,
-                instant=time,
-            )
+            problem = f"another executor took {self.instant.action.value} {time} over"
+            raise fresh.error(CommitConflictError, problem, instant=time)
         self._fit(fresh)
         return metadata
 
@@ -223,11 +262,8 @@ def refuse_while_active(table: HudiTable, instant: Instant) -> None:
     if writers.is_active(time) or (
         instant.state is State.INFLIGHT and not writers.has_heartbeat(time) and _is_worked_on(table, instant)
     ):
-        raise CommitConflictError(
-            f"table {table.config.name}: another executor is carrying out {instant.action.value} {time}",
-            table=table.config.name,
-            instant=time,
-        )
+        problem = f"another executor is carrying out {instant.action.value} {time}"
+        raise table.error(CommitConflictError, problem, instant=time)
 
 
 def _is_worked_on(table: HudiTable, instant: Instant) -> bool:
@@ -241,3 +277,112 @@ def _is_worked_on(table: HudiTable, instant: Instant) -> bool:
     files = [*marker_files(storage, time), storage.status(table.layout.path(instant))]
     age_seconds = table.context.clock.now().timestamp() - max(file.modified_ms for file in files) / 1000
     return age_seconds <= HeartbeatLimits.of(table.options).timeout_seconds
+
+
+def inputs_of(planned: Iterable[NamedSlice]) -> dict[FileGroupId, frozenset[str]]:
+    """The names of the files of each slice that a plan takes."""
+    return {each.group: frozenset(each.file_names) for each in planned}
+
+
+class PlannedSlices:
+    """Partitions are listed before the executor takes the table's lock, and under the lock only where something ran
+    beside it since: a write, a rollback, or another service that writes.
+
+    `planned` maps each file group to the names of the files that the plan takes. What the plan's own executors wrote
+    does not count. A log compaction loses a slice, too, for which a compaction is planned.
+    """
+
+    def __init__(
+        self,
+        table: HudiTable,
+        instant: Instant,
+        planned: Mapping[FileGroupId, frozenset[str]],
+        after: Mapping[FileGroupId, frozenset[FileGroupId]] = MappingProxyType({}),
+    ) -> None:
+        """`after`: of a group the ones that a resize makes of it. A write that has its rows in these, too, changes
+        nothing of the plan."""
+        self._instant = instant
+        self._planned = planned
+        self._after = after
+        self._seen: HudiTable | None = None
+        self._executed: HudiTable | None = None
+        self.slices: Mapping[FileGroupId, FileSlice] = {}
+        """The slices in the order of `planned`, with the files that the plan names only."""
+        with suppress(CommitConflictError):  # decided under the lock, where the plan is taken off the timeline
+            self._read(table)
+
+    def check(self, table: HudiTable) -> None:
+        """Raises CommitConflictError where a slice of this snapshot, taken under the lock, is not as planned.
+
+        The first snapshot is the one whose rows the executor takes.
+        """
+        if self._seen is None or not _is_quiet(self._seen, table, self._instant):
+            self._read(table)
+        if self._executed is None:
+            self._executed = table
+        for write in completed_since(self._executed, table):
+            # In version 6 its log files were there, under the same names, when the plan was made.
+            for group in self._changed_by(table, write):
+                raise self._conflict(table, group)
+
+    def _read(self, table: HudiTable) -> None:
+        self._seen = None
+        view = table.view(metadata=False)
+        partitions = sorted({group.partition_path for group in self._planned})
+        own = _own_files(table, self._instant)
+        slices = chain.from_iterable(table.context.threads.map(view.slices, partitions))
+        current = {slice_.group: slice_ for slice_ in slices}
+        of_logs = self._instant.action is Action.LOG_COMPACTION
+        taken = view.states.pending_compactions if of_logs else {}
+        found = {}
+        doubled = self._written_twice(table)
+        for group, names in self._planned.items():
+            slice_ = current.get(group)
+            if slice_ is not None and group in doubled:
+                slice_ = replace(slice_, log_files=tuple(log for log in slice_.log_files if str(log.name) in names))
+            if slice_ is not None and own:
+                slice_ = replace(slice_, log_files=tuple(log for log in slice_.log_files if str(log.name) not in own))
+            if slice_ is None or frozenset(slice_.file_names) != names or group in taken:
+                raise self._conflict(table, group)
+            found[group] = slice_
+        self._seen, self.slices = table, found
+
+    def _written_twice(self, table: HudiTable) -> frozenset[FileGroupId]:
+        """The groups of a resize whose later rows are in those that it makes, too: of all writes that completed.
+
+        Other log files than these have put nothing there: those of a write that goes on, or that was rolled back.
+        """
+        once = set[FileGroupId]()
+        if self._after:
+            for write in table.timeline.data().completed().after(self._instant.requested_time):
+                once.update(self._changed_by(table, write))
+        return frozenset(self._after.keys() - once)
+
+    def _changed_by(self, table: HudiTable, write: Instant) -> Iterator[FileGroupId]:
+        touched = touched_groups(table, write)
+        return (group for group in self._planned.keys() & touched if not self._after.get(group, frozenset()) & touched)
+
+    def _conflict(self, table: HudiTable, group: FileGroupId) -> CommitConflictError:
+        happened, service = "written to or replaced", "clustering"
+        if self._instant.action is Action.LOG_COMPACTION:
+            happened, service = "written to, or planned for a compaction,", "log compaction"
+        problem = f"{join(*group)} was {happened} since its {service} was planned"
+        return table.error(CommitConflictError, problem, hint="plan it again", path=join(*group))
+
+
+def _own_files(table: HudiTable, instant: Instant) -> frozenset[str]:
+    """The names of the files that executors of the plan have written, or started to write."""
+    now = pending_instant(table, instant)
+    if now is None or now.state is State.REQUESTED:
+        return frozenset()
+    return frozenset(marker.file_name for marker in list_markers(table.storage, instant.requested_time) or ())
+
+
+def _is_quiet(before: HudiTable, now: HudiTable, own: Instant) -> bool:
+    """Whether nothing has changed data files between two snapshots, but the executors of the plan `own`."""
+    changes = WRITE_ACTIONS | _UNDOING
+    found, earlier = (
+        {each for each in table.timeline if each.action in changes and each.requested_time != own.requested_time}
+        for table in (now, before)
+    )
+    return found == earlier and all(each.is_completed for each in found if each.action in DATA_ACTIONS | _UNDOING)

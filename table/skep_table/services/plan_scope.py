@@ -19,7 +19,7 @@ from typing import Final
 from skep_format.instant_time import InstantTime
 from skep_format.timeline.instant import Action, Instant
 from skep_format.timeline.plans import RollbackMetadata
-from skep_format.timeline.timeline import WRITE_ACTIONS, Timeline, format_instant_time
+from skep_format.timeline.timeline import WRITE_ACTIONS, format_instant_time
 from skep_table.commit.options import INSTANT_LAG_SECONDS
 from skep_table.table import HudiTable
 from skep_table.view import FileView
@@ -51,10 +51,6 @@ class Coverage:
         except (KeyError, TypeError, ValueError):
             return None
 
-    def as_extra(self) -> dict[str, str]:
-        """The extra metadata of the plan."""
-        return {COVERAGE: json.dumps({"until": self.until, "left": self.left, "chosen_by": self.chosen_by})}
-
 
 def coverage_of(table: HudiTable, view: FileView, left: Iterable[str], chosen_by: str = "") -> dict[str, str]:
     """The extra metadata of a plan made from this snapshot; empty where it can't cover the table.
@@ -62,7 +58,7 @@ def coverage_of(table: HudiTable, view: FileView, left: Iterable[str], chosen_by
     Writes that are pending, or that a Hudi 0.x writer may have dated and not shown yet, are not covered. Neither are
     file groups that other pending plans have claimed: such a plan may be taken off the timeline.
     """
-    claimed = {group[0] for group in (*view.pending_compaction, *view.pending_clustering)}
+    claimed = {group[0] for group in (*view.states.pending_compactions, *view.states.pending_clusterings)}
     remaining = tuple(sorted({*left, *claimed}))
     timeline = table.timeline
     seen = timeline.data().completed()
@@ -76,21 +72,23 @@ def coverage_of(table: HudiTable, view: FileView, left: Iterable[str], chosen_by
     last = seen.last()
     if last is None or len(remaining) > _MOST_LEFT:
         return {}
-    return Coverage(last.requested_time, remaining, chosen_by).as_extra()
+    return {COVERAGE: json.dumps({"until": last.requested_time, "left": remaining, "chosen_by": chosen_by})}
 
 
 def uncovered_partitions(
-    table: HudiTable, plans: Iterator[tuple[Instant, Mapping[str, str] | None]], chosen_by: str = ""
-) -> list[str] | None:
-    """The partitions that may hold candidates; None for all. `plans` are those of the service, newest first.
+    table: HudiTable, view: FileView, plans: Iterator[tuple[Instant, Mapping[str, str] | None]], chosen_by: str = ""
+) -> list[str]:
+    """The partitions that may hold candidates. `plans` are those of the service, newest first.
 
     Each is the instant of a plan, pending or completed, with its extra metadata.
     """
+    changed = None
     for _, (instant, extra) in zip(range(_PLANS_READ), plans, strict=False):
         coverage = Coverage.of(extra)
         if coverage is not None:
-            return _since(table, coverage, instant) if coverage.chosen_by == chosen_by else None
-    return None
+            changed = _since(table, coverage, instant) if coverage.chosen_by == chosen_by else None
+            break
+    return view.partitions() if changed is None else changed
 
 
 def options_key(options: Mapping[str, str], prefixes: Collection[str]) -> str:
@@ -100,7 +98,7 @@ def options_key(options: Mapping[str, str], prefixes: Collection[str]) -> str:
 
 
 def _since(table: HudiTable, coverage: Coverage, planned: Instant) -> list[str] | None:
-    timeline: Timeline = table.timeline
+    timeline = table.timeline
     if timeline.is_archived(coverage.until):
         return None
     later = timeline.completed().after(coverage.until)

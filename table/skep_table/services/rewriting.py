@@ -1,4 +1,4 @@
-"""What the services that rewrite rows share: what their tasks work with, what their commits record, their result."""
+"""What the services that rewrite rows share: the metrics of their plans, what their tasks work with, their results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from skep_format.basefile import BaseFileOptions
 from skep_format.instant_time import InstantTime
 from skep_format.schema.avro import avro_text
 from skep_format.schema.history import SchemaVersion
-from skep_format.schema.types import Schema
 from skep_format.timeline.instant import Instant
 from skep_format.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
 from skep_table.commit.plaintext import check_plaintext, marks_of
@@ -22,6 +21,24 @@ from skep_table.table import HudiTable
 from skep_table.view import FileSlice
 from skep_table.write.context import WriteContext
 from skep_table.write.planning.candidates import CandidateFile
+
+_MIB = 1 << 20
+
+
+def slice_metrics(slices: Iterable[FileSlice], file_bytes: int) -> dict[str, float]:
+    """Whole mebibytes, as Hudi counts them. `file_bytes` stands in for a base file that is not there yet."""
+    found = list(slices)
+    logs = [log.size_bytes for slice_ in found for log in slice_.log_files]
+    bases = [slice_.base_file.size_bytes if slice_.base_file else 0 for slice_ in found]
+    read = (sum(bases) + sum(logs)) // _MIB
+    written = sum(size or file_bytes for size in bases) // _MIB
+    return {
+        "TOTAL_IO_READ_MB": float(read),
+        "TOTAL_IO_WRITE_MB": float(written),
+        "TOTAL_IO_MB": float(read + written),
+        "TOTAL_LOG_FILES": float(len(logs)),
+        "TOTAL_LOG_FILES_SIZE": float(sum(logs)),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +57,7 @@ class Rewritten:
     @property
     def replaced(self) -> int:
         """File groups that it replaced."""
-        return sum(map(len, (self.metadata.partition_to_replace_file_ids or {}).values()))
+        return len(self.metadata.replaced)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +81,7 @@ def context_of(table: HudiTable, instant: Instant, operation: WriteOperation, ma
     """
     changes = operation is WriteOperation.COMPACT and table.config.captured is not None
     check_plaintext(table, logs=changes or operation is WriteOperation.LOG_COMPACT)
-    schema = _schema_of(table, instant)
+    schema = table.stored_schema(instant.requested_time if schema_history(table) else None)
     return WriteContext(
         storage=table.storage,
         format=table.format,
@@ -81,10 +98,6 @@ def context_of(table: HudiTable, instant: Instant, operation: WriteOperation, ma
         changes=table.config.captured,
         metafile=table.config.metafile,
     )
-
-
-def _schema_of(table: HudiTable, instant: Instant) -> Schema:
-    return table.stored_schema(instant.requested_time if schema_history(table) else None)
 
 
 def candidate_of(table: HudiTable, slice_: FileSlice, instant_time: InstantTime) -> CandidateFile:

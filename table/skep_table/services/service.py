@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Generic, TypeVar
 
 from skep_format.errors import InputError
@@ -15,13 +16,10 @@ from skep_table.services.cleaning import clean
 from skep_table.services.cleaning.ttl import expire_partitions, expired_partitions
 from skep_table.services.clustering import cluster
 from skep_table.services.clustering.plan import plan_clustering
-from skep_table.services.compaction import compact, log_compact
-from skep_table.services.compaction.log_plan import plan_log_compaction
-from skep_table.services.compaction.plan import Choose, plan_compaction
-from skep_table.services.compaction.strategy import chooser
+from skep_table.services.compaction import compact
+from skep_table.services.compaction.plan import Choose, chooser, plan_compaction, plan_log_compaction
 from skep_table.services.done import Detail, Done, count, planned, scheduled
-from skep_table.services.metadata.index_build import Indexed, execute_pending_indexing
-from skep_table.services.metadata.index_plan import missing_indexes, schedule_index
+from skep_table.services.metadata.index_build import Indexed, execute_pending_indexing, missing_indexes, schedule_index
 from skep_table.services.rewriting import Rewritten
 from skep_table.table import HudiTable
 from skep_table.write.result import WriteResult
@@ -55,14 +53,6 @@ class Mode:
 WHOLE: Final = Mode()
 
 
-def _nothing(*_: object) -> None:
-    return None
-
-
-def _none(*_: object) -> tuple[()]:
-    return ()
-
-
 @dataclass(frozen=True, slots=True)
 class TableService(Generic[T]):
     """A service, called with a table. `preview` has a row for each of what it counts, `unit` the word for one; `what`
@@ -73,11 +63,11 @@ class TableService(Generic[T]):
     preview: Callable[[HudiTable], list[Detail]]
     what: Callable[[T], str]
     run: Callable[[HudiTable], Iterable[T]]
-    schedule: Callable[[HudiTable], Instant | None] = _nothing
-    pending: Callable[[HudiTable], Iterable[Instant]] = _none
-    execute: Callable[[HudiTable, Instant], T | None] = _nothing
-    execute_all: Callable[[HudiTable], Iterable[T]] = _none
-    details: Callable[[HudiTable, Instant], Sequence[Detail]] = _none
+    schedule: Callable[[HudiTable], Instant | None] = lambda *_: None
+    pending: Callable[[HudiTable], Iterable[Instant]] = lambda *_: ()
+    execute: Callable[[HudiTable, Instant], T | None] = lambda *_: None
+    execute_all: Callable[[HudiTable], Iterable[T]] = lambda *_: ()
+    details: Callable[[HudiTable, Instant], Sequence[Detail]] = lambda *_: ()
 
     def __call__(self, table: HudiTable, mode: Mode = WHOLE) -> list[Done]:
         """InputError for an instant that is no plan of the service."""
@@ -88,7 +78,12 @@ class TableService(Generic[T]):
             return [] if instant is None else [scheduled(self.name, instant, self.details(table, instant))]
         found: Iterable[T | None]
         if mode.instant is not None:
-            found = [self.execute(table, self._plan(table, mode.instant))]
+            plans = {instant.requested_time: instant for instant in self.pending(table)}
+            if mode.instant not in plans:
+                problem = f"there is no plan {mode.instant}"
+                hint = f"there are {', '.join(sorted(plans))}" if plans else "nothing is planned"
+                raise table.error(InputError, problem, hint=hint, instant=mode.instant)
+            found = [self.execute(table, plans[mode.instant])]
         else:
             found = self.execute_all(table) if mode.execute else self.run(table)
         return [self._completed(each) for each in found if each is not None]
@@ -109,30 +104,15 @@ class TableService(Generic[T]):
         time = found.instant.requested_time
         return Done(self.name, time, "completed", self.what(found), committed, details=details)
 
-    def _plan(self, table: HudiTable, time: InstantTime) -> Instant:
-        times = {instant.requested_time: instant for instant in self.pending(table)}
-        if time not in times:
-            hint = f"there are {', '.join(sorted(times))}" if times else "nothing is planned"
-            raise InputError(f"table {table.config.name}: there is no plan {time}", hint=hint, instant=time)
-        return times[time]
-
 
 def _choice(table: HudiTable) -> Choose:
     """By the strategy that the options name."""
     return chooser(table.options, table.context.clock.now())
 
 
-def _compactions(table: HudiTable) -> list[Detail]:
+def _operations(plan_of: Callable[[HudiTable], CompactionPlan | None], table: HudiTable) -> list[Detail]:
     compact.check_compactable(table)
-    return _operations(plan_compaction(table, _choice(table)))
-
-
-def _log_compactions(table: HudiTable) -> list[Detail]:
-    compact.check_compactable(table)
-    return _operations(plan_log_compaction(table))
-
-
-def _operations(plan: CompactionPlan | None) -> list[Detail]:
+    plan = plan_of(table)
     return [
         {
             "partition": each.partition_path,
@@ -163,18 +143,16 @@ def _clusterings(table: HudiTable) -> list[Detail]:
 
 
 def _cleans(plan: CleanerPlan | None) -> list[Detail]:
-    paths = (plan and plan.file_paths_to_be_deleted_per_partition) or {}
+    names = plan.file_names if plan else {}
     return [
-        {"partition": partition, "file": (file.file_path or "").rpartition("/")[2]}
-        for partition, files in paths.items()
-        for file in files
+        {"partition": partition, "file": name} for partition, of_partition in names.items() for name in of_partition
     ]
 
 
 COMPACTION: Final = TableService(
     "compact",
     "file slice",
-    _compactions,
+    partial(_operations, lambda table: plan_compaction(table, _choice(table))),
     lambda found: f"{count(found.slices, 'file slice')} compacted",
     lambda table: compact.compact(table, _choice(table)),
     lambda table: compact.schedule_compaction(table, _choice(table)),
@@ -185,13 +163,13 @@ COMPACTION: Final = TableService(
 LOG_COMPACTION: Final = TableService(
     "log-compact",
     "file slice",
-    _log_compactions,
+    partial(_operations, plan_log_compaction),
     lambda found: f"the logs of {count(found.slices, 'file slice')} merged",
-    log_compact.compact_logs,
-    log_compact.schedule_log_compaction,
-    log_compact.pending_log_compactions,
-    log_compact.execute_log_compaction,
-    log_compact.execute_pending_log_compactions,
+    compact.compact_logs,
+    compact.schedule_log_compaction,
+    compact.pending_log_compactions,
+    compact.execute_log_compaction,
+    compact.execute_pending_log_compactions,
 )
 CLUSTERING: Final = TableService(
     "cluster",

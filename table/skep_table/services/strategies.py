@@ -1,14 +1,16 @@
-"""What the strategies of table services are that packages register: functions, by the group of their entry points."""
+"""Strategies of table services that packages register: functions, by the group of their entry points."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Protocol
 
 import pyarrow as pa
 
-from skep_format.options import Options
+from skep_format.errors import OptionError
+from skep_format.options import Option, Options
 from skep_format.timeline.plans import CompactionOperation
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
@@ -50,3 +52,12 @@ class TtlStrategy(Protocol):
     def __call__(
         self, table: HudiTable, partitions: Sequence[str], now: datetime, options: Options
     ) -> Sequence[str]: ...
+
+
+def matcher(options: Options, pattern: Option[str]) -> Callable[[str], object]:
+    """Whether a whole text matches the regular expression that an option has. OptionError where that is none."""
+    text = options.value(pattern)
+    try:
+        return re.compile(text).fullmatch
+    except re.error as error:
+        raise OptionError(f"option {pattern.key}: {text!r}: {error}", option=pattern.key, found=text) from error

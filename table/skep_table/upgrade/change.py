@@ -19,8 +19,7 @@ from skep_table.commit.undo.recovery import roll_back_failed
 from skep_table.commit.writable import check_version, prepared
 from skep_table.keys.hash_rings import move_markers_for_version_6
 from skep_table.services.cleaning.clean import execute_pending_cleans
-from skep_table.services.compaction.compact import compact
-from skep_table.services.compaction.log_compact import execute_pending_log_compactions
+from skep_table.services.compaction.compact import compact, execute_pending_log_compactions
 from skep_table.table import HudiTable
 from skep_table.upgrade.instants import (
     CompletionTimes,
@@ -62,7 +61,7 @@ def settle(table: HudiTable) -> HudiTable:
 
 def refuse_clustered_logs(table: HudiTable) -> None:
     """CommitConflictError where log files are in a file group that a pending clustering is going to rewrite."""
-    clusterings = table.view(metadata=False).pending_clustering
+    clusterings = table.view(metadata=False).states.pending_clusterings
     for slice_ in slices_with_logs(table) if clusterings else ():
         planned = clusterings.get(slice_.group)
         if planned is not None:

@@ -21,9 +21,9 @@ from skep_table.commit.writable import check_writable, prepared
 from skep_table.keys.hash_rings import has_rings
 from skep_table.services.compaction.compact import execute_compaction, refuse_running_writes
 from skep_table.services.compaction.plan import PLAN_VERSION, operation_of
+from skep_table.services.execution import execute_each, schedule
 from skep_table.services.plan_scope import coverage_of
 from skep_table.services.repairs.settings import SettingsChange
-from skep_table.services.scheduling import execute_each, schedule
 from skep_table.table import HudiTable
 from skep_table.upgrade.change import logs_come_back, settle
 from skep_table.upgrade.route import check_pending

@@ -79,9 +79,8 @@ def _replaced(table: InstantContents, visible: Timeline, runner: Runner) -> dict
     instants = visible.completed().of(Action.REPLACE_COMMIT).instants
     found: dict[FileGroupId, InstantTime] = {}
     for instant, metadata in zip(instants, runner.map(table.commit_metadata, instants), strict=True):
-        for partition, file_ids in (metadata.partition_to_replace_file_ids or {}).items():
-            for file_id in file_ids:
-                found.setdefault(FileGroupId(partition, file_id), instant.requested_time)
+        for group in metadata.replaced:
+            found.setdefault(group, instant.requested_time)
     return found
 
 
@@ -89,7 +88,7 @@ def _compactions(table: InstantContents, visible: Timeline, runner: Runner) -> d
     instants = visible.pending().of(Action.COMPACTION).instants
     plans = runner.map(lambda instant: table.requested_plan(CompactionPlan, instant), instants)
     return {
-        FileGroupId(operation.partition_path or "", operation.file_id or ""): instant.requested_time
+        operation.group: instant.requested_time
         for instant, plan in zip(instants, plans, strict=True)
         for operation in (plan.operations if plan else ())
     }
@@ -99,9 +98,8 @@ def _clusterings(table: InstantContents, timeline: Timeline, runner: Runner) -> 
     instants = timeline.pending().of(Action.REPLACE_COMMIT, Action.CLUSTERING).instants
     plans = runner.map(lambda instant: table.requested_plan(RequestedReplaceMetadata, instant), instants)
     return {
-        FileGroupId(slice_.partition_path or "", slice_.file_id or ""): instant.requested_time
+        slice_.group: instant.requested_time
         for instant, plan in zip(instants, plans, strict=True)
         if plan and plan.clustering_plan and plan.operation_type == WriteOperation.CLUSTER
-        for group in plan.clustering_plan.input_groups
-        for slice_ in group.slices
+        for slice_ in plan.clustering_plan.slices
     }

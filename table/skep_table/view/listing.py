@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 from weakref import ReferenceType
@@ -53,10 +53,6 @@ class Listing(Protocol):
 class Listed(dict[str, list[FileStatus]]):
     """The files of all partitions of a table, by partition path."""
 
-    def __init__(self, found: Mapping[str, list[FileStatus]]) -> None:
-        super().__init__(found)
-        self.count = sum(map(len, found.values()))
-
 
 class StorageListings:
     """The listings of one snapshot: storage lists a partition once, whatever number of views and threads reads it.
@@ -75,7 +71,7 @@ class StorageListings:
         self._at_once: dict[int, threading.Lock] = {}  # made when they are used: most snapshots list little
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _listings_of, (self._storage,)
+        return StorageListings, (self._storage, ThreadRunner())
 
     def files(self, partition_path: str) -> list[FileStatus]:
         """The files of one partition by one call, unless they are known."""
@@ -146,7 +142,7 @@ class StorageListings:
             whole = self._whole()
             if whole is None:
                 whole = Listed(self._list_all())
-                self._all = whole if whole.count <= _KEPT_FILES else weakref.ref(whole)
+                self._all = whole if sum(map(len, whole.values())) <= _KEPT_FILES else weakref.ref(whole)
                 self._by_partition.clear()
                 self._count = 0
             return whole
@@ -174,6 +170,9 @@ class StorageListings:
                     raise hidden(outer, folder)
         return {folder: folders[folder] for folder in partitions}
 
+    def _below(self, folders: list[str]) -> list[FileStatus]:
+        return [file for folder in folders for file in self._storage.list_prefix(folder, recursive=True)]
+
     def _tasks(self, top: list[str]) -> list[list[str]]:
         """Top folders in portions; where an object store has many, all in one go: a call for each would be slower."""
         folders = [name for name in top if name != META_FOLDER]
@@ -181,13 +180,6 @@ class StorageListings:
             return [[""]]
         portion = max(1, min(_FOLDERS_A_TASK, len(folders) // 16))
         return [folders[i : i + portion] for i in range(0, len(folders), portion)]
-
-    def _below(self, folders: list[str]) -> list[FileStatus]:
-        return [file for folder in folders for file in self._storage.list_prefix(folder, recursive=True)]
-
-
-def _listings_of(storage: Storage) -> StorageListings:
-    return StorageListings(storage, ThreadRunner())
 
 
 class StorageListing:
@@ -202,10 +194,11 @@ class StorageListing:
 
     def partitions(self, within: FolderFilter | None = None) -> list[str]:
         """The folders with a partition metafile. FormatError where one lies in the folder of another."""
-        found = self._listings.within(within) if within is not None and self._all is None else None
-        if found is not None:
-            return found
-        self._all = self._all if self._all is not None else self._listings.all()
+        if self._all is None:
+            found = None if within is None else self._listings.within(within)
+            if found is not None:
+                return found
+            self._all = self._listings.all()
         return sorted(self._all)
 
     def files(self, partition_path: str) -> list[FileStatus]:

@@ -24,7 +24,7 @@ from skep_format.storage import LocalStorage, Storage
 from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.query import ReadRequest, read
-from skep_table.services.clustering.row_spool import RowSpool
+from skep_table.services.clustering.row_order import RowSpool
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 

@@ -33,9 +33,7 @@ from skep_table.commit.heartbeat import FOLDER, Heartbeat, heartbeat_path, write
 from skep_table.commit.transaction import Transaction
 from skep_table.commit.undo.rollback import request_rollback
 from skep_table.runtime.process import ProcessName, this_process
-from skep_table.services.undo.restore import restore
-from skep_table.services.undo.rollback import roll_back_instant
-from skep_table.services.undo.savepoint import create_savepoint
+from skep_table.services.undo.rollback import create_savepoint, restore, roll_back_instant
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 

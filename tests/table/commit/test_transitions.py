@@ -34,9 +34,10 @@ from skep_table.events import Event, Events
 from skep_table.locks.storage import LOCK_FILE, Lease, StorageLock
 from skep_table.query import ReadRequest, read
 from skep_table.services.clustering.cluster import execute_pending_clusterings, schedule_clustering
-from skep_table.services.compaction.compact import execute_pending_compactions, schedule_compaction
-from skep_table.services.compaction.log_compact import (
+from skep_table.services.compaction.compact import (
+    execute_pending_compactions,
     execute_pending_log_compactions,
+    schedule_compaction,
     schedule_log_compaction,
 )
 from skep_table.table import HudiTable

@@ -32,8 +32,7 @@ from skep_table.services.cleaning.archive import archive
 from skep_table.services.cleaning.clean import schedule_clean
 from skep_table.services.clustering.cluster import cluster, execute_pending_clusterings, schedule_clustering
 from skep_table.services.execution import Execution
-from skep_table.services.undo.rollback import roll_back_instant
-from skep_table.services.undo.savepoint import create_savepoint
+from skep_table.services.undo.rollback import create_savepoint, roll_back_instant
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 

@@ -33,14 +33,16 @@ from skep_table.services.automatic import maintain
 from skep_table.services.cleaning.clean import clean
 from skep_table.services.cleaning.ttl import expire_partitions
 from skep_table.services.clustering.cluster import cluster
-from skep_table.services.compaction.compact import compact, execute_pending_compactions, schedule_compaction
-from skep_table.services.compaction.log_compact import compact_logs
-from skep_table.services.metadata.admin import drop_metadata, rebuild_metadata_table
+from skep_table.services.compaction.compact import (
+    compact,
+    compact_logs,
+    execute_pending_compactions,
+    schedule_compaction,
+)
+from skep_table.services.metadata.indexing import drop_metadata, rebuild_metadata_table
 from skep_table.services.metadata.upkeep import maintain_metadata_table
 from skep_table.services.metadata_check import check_metadata_table
-from skep_table.services.undo.restore import restore
-from skep_table.services.undo.rollback import roll_back_instant
-from skep_table.services.undo.savepoint import create_savepoint
+from skep_table.services.undo.rollback import create_savepoint, restore, roll_back_instant
 from skep_table.table import HudiTable
 from skep_table.upgrade import change_version
 from skep_table.write.local import LocalWriter

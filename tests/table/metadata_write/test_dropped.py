@@ -32,11 +32,9 @@ from skep_table.metadata_write.making.create import create_metadata_table
 from skep_table.query import ReadRequest, read
 from skep_table.services.automatic import after_commit
 from skep_table.services.compaction.compact import execute_pending_compactions, schedule_compaction
-from skep_table.services.metadata.admin import drop_metadata, rebuild_metadata_table
+from skep_table.services.metadata.indexing import drop_metadata, rebuild_metadata_table
 from skep_table.services.metadata_check import check_metadata_table
-from skep_table.services.undo.restore import restore
-from skep_table.services.undo.rollback import roll_back_instant
-from skep_table.services.undo.savepoint import create_savepoint
+from skep_table.services.undo.rollback import create_savepoint, restore, roll_back_instant
 from skep_table.table import HudiTable
 from skep_table.upgrade import change_version
 from skep_table.write import flow

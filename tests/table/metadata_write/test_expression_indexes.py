@@ -22,15 +22,13 @@ from skep_table.commit.parts.metadata_table import drop_overtaken
 from skep_table.metadata_table.definitions import INDEX_DEFINITIONS
 from skep_table.metadata_table.partitions import BLOOM_MEMBER, FILES, STATS_MEMBER
 from skep_table.query import ReadRequest, read
-from skep_table.query.explain import explain
+from skep_table.query.read import explain
 from skep_table.services.cleaning.clean import clean
 from skep_table.services.clustering.cluster import cluster
 from skep_table.services.compaction.compact import compact
 from skep_table.services.metadata.indexing import build_index, drop_index, index_named, indexes_of
 from skep_table.services.metadata_check import check_metadata_table
-from skep_table.services.undo.restore import restore
-from skep_table.services.undo.rollback import roll_back_instant
-from skep_table.services.undo.savepoint import create_savepoint
+from skep_table.services.undo.rollback import create_savepoint, restore, roll_back_instant
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 

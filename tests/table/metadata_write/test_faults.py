@@ -36,15 +36,22 @@ from skep_table.query import ReadRequest, read
 from skep_table.services.cleaning.clean import clean, execute_pending_cleans
 from skep_table.services.cleaning.ttl import expire_partitions
 from skep_table.services.clustering.cluster import execute_pending_clusterings, schedule_clustering
-from skep_table.services.compaction.compact import execute_pending_compactions, schedule_compaction
-from skep_table.services.compaction.log_compact import execute_pending_log_compactions, schedule_log_compaction
-from skep_table.services.metadata.admin import drop_metadata, rebuild_metadata_table
-from skep_table.services.metadata.indexing import build_index, drop_index, index_named
+from skep_table.services.compaction.compact import (
+    execute_pending_compactions,
+    execute_pending_log_compactions,
+    schedule_compaction,
+    schedule_log_compaction,
+)
+from skep_table.services.metadata.indexing import (
+    build_index,
+    drop_index,
+    drop_metadata,
+    index_named,
+    rebuild_metadata_table,
+)
 from skep_table.services.metadata.upkeep import maintain_metadata_table
 from skep_table.services.metadata_check import check_metadata_table
-from skep_table.services.undo.restore import restore
-from skep_table.services.undo.rollback import roll_back_instant
-from skep_table.services.undo.savepoint import create_savepoint
+from skep_table.services.undo.rollback import create_savepoint, restore, roll_back_instant
 from skep_table.table import HudiTable
 from skep_table.upgrade import change_version
 from skep_table.write.local import LocalWriter

@@ -22,14 +22,13 @@ from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.parts.batches import CommitLabel
 from skep_table.metadata_table.records.secondary_index import secondary_texts
 from skep_table.query import ReadRequest, read
-from skep_table.query.explain import explain
+from skep_table.query.read import explain
 from skep_table.services.cleaning.clean import clean
 from skep_table.services.clustering.cluster import cluster
 from skep_table.services.compaction.compact import compact
 from skep_table.services.metadata.indexing import build_index, index_named
 from skep_table.services.metadata_check import check_metadata_table
-from skep_table.services.undo.restore import restore
-from skep_table.services.undo.savepoint import create_savepoint
+from skep_table.services.undo.rollback import create_savepoint, restore
 from skep_table.table import HudiTable
 from skep_table.upgrade import change_version
 from skep_table.write.alter import commit_changes

@@ -212,7 +212,7 @@ def test_slf4j_is_the_logger(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
 def test_values_are_sent_every_period_also_after_a_failure() -> None:
     sent: queue.Queue[reporters.ReportedValues] = queue.Queue()
 
-    class FailsFirst(reporters.InMemory):
+    class FailsFirst(reporters.Reporter):
         def send(self, values: reporters.ReportedValues) -> None:
             sent.put(values)
             if sent.qsize() == 1:

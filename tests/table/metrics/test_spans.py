@@ -18,8 +18,7 @@ from skep_table.lock import InProcessLock
 from skep_table.metrics import observed, traced
 from skep_table.metrics.observing import spans
 from skep_table.metrics.spans import Spans
-from skep_table.services.undo.restore import restore
-from skep_table.services.undo.savepoint import create_savepoint, delete_savepoint
+from skep_table.services.undo.rollback import create_savepoint, delete_savepoint, restore
 from skep_table.write.local import LocalWriter
 
 ROWS = pa.table({"id": ["a", "b"]})

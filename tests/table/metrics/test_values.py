@@ -19,7 +19,7 @@ from skep_table.metrics.channels import end_metrics, metrics
 from skep_table.services.cleaning.archive import archive
 from skep_table.services.cleaning.clean import clean
 from skep_table.services.compaction.compact import compact
-from skep_table.services.metadata.admin import show_metadata_table
+from skep_table.services.metadata.indexing import show_metadata_table
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 

@@ -16,7 +16,7 @@ from skep_format.storage import LocalStorage
 from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.query import ReadRequest, read
-from skep_table.query.explain import explain
+from skep_table.query.read import explain
 from skep_table.services.metadata.indexing import build_index, index_named
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter

@@ -43,10 +43,9 @@ from skep_table.metadata_table.records.summaries import ColumnSummary, summaries
 from skep_table.metadata_write.delta_commit import write_delta_commit
 from skep_table.metadata_write.own import open_own
 from skep_table.query import ReadRequest, plan, read
-from skep_table.query.explain import explain
 from skep_table.query.filters.text import parse_predicate
-from skep_table.query.pruning.slices import record_keys
-from skep_table.query.pruning.steps import Steps
+from skep_table.query.pruning.slices import Steps, record_keys
+from skep_table.query.read import explain
 from skep_table.services.cleaning.archive import move_to_archive
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter

@@ -27,13 +27,10 @@ from skep_table.query import ReadRequest, read
 from skep_table.query.filters.text import parse_predicate
 from skep_table.services.cleaning.clean import clean
 from skep_table.services.clustering.cluster import cluster
-from skep_table.services.compaction.compact import compact, schedule_compaction
-from skep_table.services.compaction.log_compact import compact_logs
+from skep_table.services.compaction.compact import compact, compact_logs, schedule_compaction
 from skep_table.services.metadata.indexing import build_index, index_named
 from skep_table.services.metadata.upkeep import maintain_metadata_table
-from skep_table.services.undo.restore import restore
-from skep_table.services.undo.rollback import roll_back_instant
-from skep_table.services.undo.savepoint import create_savepoint
+from skep_table.services.undo.rollback import create_savepoint, restore, roll_back_instant
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 

@@ -18,8 +18,8 @@ from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.metadata_table import MetadataTable
 from skep_table.query import ReadRequest, execute, plan, read
-from skep_table.query.explain import explain
 from skep_table.query.pruning.slices import bounds_of_slices
+from skep_table.query.read import explain
 from skep_table.slices import read as slices_read
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter

@@ -14,7 +14,7 @@ from skep_table.metadata_write.own import building_partitions
 from skep_table.services.cleaning.clean import clean
 from skep_table.services.clustering.cluster import cluster
 from skep_table.services.compaction.compact import execute_pending_compactions, schedule_compaction
-from skep_table.services.metadata.index_plan import schedule_index
+from skep_table.services.metadata.index_build import schedule_index
 from skep_table.services.metadata.upkeep import maintain_metadata_table
 from skep_table.services.metadata_check import check_metadata_table
 from skep_table.services.undo.rollback import roll_back_instant

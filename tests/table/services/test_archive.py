@@ -16,11 +16,9 @@ from skep_format.timeline.metadata import CommitMetadata
 from skep_format.timeline.write import request_instant
 from skep_table.commit.undo.recovery import roll_back_failed
 from skep_table.query import ReadRequest, read
-from skep_table.services.cleaning.archive import archive
-from skep_table.services.cleaning.archive_plan import plan_archive
+from skep_table.services.cleaning.archive import archive, plan_archive
 from skep_table.services.cleaning.clean import clean
-from skep_table.services.undo.rollback import roll_back_instant
-from skep_table.services.undo.savepoint import create_savepoint
+from skep_table.services.undo.rollback import create_savepoint, roll_back_instant
 from skep_table.table import HudiTable
 
 pytestmark = pytest.mark.parametrize("table_version", [6, 9], indirect=True)

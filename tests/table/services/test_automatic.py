@@ -12,8 +12,7 @@ from skep_format.properties import parse_properties
 from skep_format.timeline.instant import Action
 from skep_table import plug_ins
 from skep_table.services.automatic import after_commit, check_automatic, maintain
-from skep_table.services.cleaning.clean import clean, is_clean_due, plan_clean, schedule_clean
-from skep_table.services.cleaning.retention import last_clean
+from skep_table.services.cleaning.clean import clean, is_clean_due, last_clean, plan_clean, schedule_clean
 from skep_table.services.cleaning.ttl import expire_partitions, expired_partitions
 from skep_table.write.local import LocalWriter
 

@@ -20,10 +20,17 @@ from skep_format.timeline.layout import layout_1
 from skep_format.timeline.plans import CleanMetadata
 from skep_format.timeline.timeline import Timeline
 from skep_table.query import ReadRequest, read
-from skep_table.services.cleaning.clean import clean, execute_pending_cleans, finish_cleans, plan_clean, schedule_clean
-from skep_table.services.cleaning.clean_plan import Retention, earliest_to_retain
+from skep_table.services.cleaning.clean import (
+    Retention,
+    clean,
+    earliest_to_retain,
+    execute_pending_cleans,
+    finish_cleans,
+    plan_clean,
+    schedule_clean,
+)
 from skep_table.services.options import CleanPolicy
-from skep_table.services.undo.savepoint import create_savepoint, delete_savepoint
+from skep_table.services.undo.rollback import create_savepoint, delete_savepoint
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 
@@ -169,7 +176,7 @@ def test_what_replaced_file_groups_left_is_cleaned(golden_copy: Callable[[str], 
     for case in ("cow_insert_overwrite", "cow_clustering", "mor_clustering"):
         maker = golden_copy(case)
         before = snapshot(maker.table)
-        replaced = maker.table.view(metadata=False).replaced
+        replaced = maker.table.view(metadata=False).states.replaced
         setting = maker.setting(cleaner__policy="KEEP_LATEST_FILE_VERSIONS", cleaner__fileversions__retained=1)
         deleted = [path for cleaned in clean(maker.table.with_context(**setting)) for path in cleaned.deleted]
         groups = {path.rpartition("/")[2].removeprefix(".").partition("_")[0] for path in deleted}
@@ -192,7 +199,7 @@ def test_a_replaced_file_group_goes_as_a_whole(maker: Any) -> None:
 
 def test_the_input_of_a_pending_compaction_stays(golden_copy: Callable[[str], Any]) -> None:
     maker = golden_copy("mor_compaction")
-    assert maker.table.view(metadata=False).pending_compaction
+    assert maker.table.view(metadata=False).states.pending_compactions
     before = snapshot(maker.table)
     setting = maker.setting(cleaner__policy="KEEP_LATEST_FILE_VERSIONS", cleaner__fileversions__retained=1)
     clean(maker.table.with_context(**setting))

@@ -14,7 +14,7 @@ from skep_format.timeline.instant import Action, Instant, State
 from skep_format.timeline.layout import layout_1
 from skep_format.timeline.plans import CompactionOperation
 from skep_format.timeline.timeline import Timeline, format_instant_time
-from skep_table.services.compaction.strategy import chooser, is_compaction_due
+from skep_table.services.compaction.plan import chooser, is_compaction_due
 
 NOW = datetime(2024, 3, 10, 12, tzinfo=timezone.utc)
 

@@ -18,19 +18,18 @@ from skep_table.lock import InProcessLock
 from skep_table.services.cleaning.clean import clean
 from skep_table.services.clustering.cluster import schedule_clustering
 from skep_table.services.compaction import compact as compact_module
-from skep_table.services.compaction import log_compact as log_compact_module
-from skep_table.services.compaction.compact import compact, execute_pending_compactions, schedule_compaction
-from skep_table.services.compaction.log_compact import (
+from skep_table.services.compaction.compact import (
+    compact,
     compact_logs,
     execute_log_compaction,
+    execute_pending_compactions,
     pending_log_compactions,
+    schedule_compaction,
     schedule_log_compaction,
 )
 from skep_table.services.compaction.plan import compaction_plan, plan_compaction
 from skep_table.services.fsck import fsck
-from skep_table.services.undo.restore import plan_restore, restore
-from skep_table.services.undo.rollback import roll_back_instant
-from skep_table.services.undo.savepoint import create_savepoint
+from skep_table.services.undo.rollback import create_savepoint, plan_restore, restore, roll_back_instant
 from skep_table.write.local import LocalWriter
 
 pytestmark = pytest.mark.parametrize("table_version", [8, 9], indirect=True)
@@ -102,7 +101,7 @@ def test_a_write_that_completes_while_a_plan_is_made_takes_it_off_the_timeline(
     """As after a lease that was lost: the plan has not seen the write, and the slice after it would not have it."""
     maker = with_logs(mor_maker)
     maker.upsert(3, "p/b")
-    module: Any = compact_module if service == "compaction" else log_compact_module
+    module: Any = compact_module
     name = "plan_compaction" if service == "compaction" else "plan_log_compaction"
     schedule: Any = schedule_compaction if service == "compaction" else schedule_log_compaction
     plan_of = getattr(module, name)
@@ -157,7 +156,7 @@ def test_a_log_compaction_waits_for_earlier_writes(mor_maker: Any, monkeypatch: 
         with pytest.raises(CommitConflictError, match="can be planned when it has ended"):
             schedule_log_compaction(context(maker, **TWO))
         with monkeypatch.context() as careless:  # as another implementation plans it
-            careless.setattr(log_compact_module, "refuse_running_writes", lambda _: None)
+            careless.setattr(compact_module, "refuse_running_writes", lambda _: None)
             planned = schedule_log_compaction(context(maker, **TWO))
         assert planned is not None
         with pytest.raises(CommitConflictError, match="can be carried out when it has ended") as error:

@@ -24,8 +24,7 @@ from skep_table.services.cleaning.archive import archive
 from skep_table.services.cleaning.clean import clean, schedule_clean
 from skep_table.services.compaction.compact import compact, execute_pending_compactions, schedule_compaction
 from skep_table.services.fsck import FileFinding, Problem, Repair, fsck_at, repair
-from skep_table.services.undo.rollback import roll_back_instant
-from skep_table.services.undo.savepoint import create_savepoint
+from skep_table.services.undo.rollback import create_savepoint, roll_back_instant
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 

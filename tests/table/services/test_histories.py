@@ -16,14 +16,15 @@ from skep_format.table_config import TableType
 from skep_format.timeline.instant import DATA_ACTIONS
 from skep_format.timeline.metadata import WriteOperation
 from skep_table.services.cleaning.archive import archive
-from skep_table.services.cleaning.clean import clean, plan_clean, schedule_clean
-from skep_table.services.cleaning.retention import last_clean
+from skep_table.services.cleaning.clean import clean, last_clean, plan_clean, schedule_clean
 from skep_table.services.clustering.cluster import cluster, execute_pending_clusterings, schedule_clustering
-from skep_table.services.compaction.compact import compact, execute_pending_compactions, schedule_compaction
-from skep_table.services.compaction.log_compact import compact_logs
-from skep_table.services.undo.restore import restore
-from skep_table.services.undo.rollback import roll_back_instant
-from skep_table.services.undo.savepoint import create_savepoint, delete_savepoint
+from skep_table.services.compaction.compact import (
+    compact,
+    compact_logs,
+    execute_pending_compactions,
+    schedule_compaction,
+)
+from skep_table.services.undo.rollback import create_savepoint, delete_savepoint, restore, roll_back_instant
 from skep_table.write.local import LocalWriter
 
 KEYS = [f"{part}/{name}" for part in "pq" for name in "abc"]

@@ -22,7 +22,7 @@ from skep_format.errors import (
 from skep_format.runner import ThreadRunner
 from skep_format.table_config import TableType
 from skep_table.query import ReadRequest
-from skep_table.query.explain import explain
+from skep_table.query.read import explain
 from skep_table.services.metadata.indexing import TableIndex, build_index, drop_index, index_named, indexes_of
 from skep_table.services.metadata_check import check_metadata_table
 from skep_table.table import HudiTable

@@ -24,9 +24,8 @@ from skep_table.metadata_table.partitions import BLOOM_FILTERS, FILES, RECORD_IN
 from skep_table.metadata_write.compaction.compact import last_compaction
 from skep_table.metadata_write.drop import dropped_indexes
 from skep_table.metadata_write.own import building_partitions, open_own
-from skep_table.services.metadata.admin import drop_metadata
-from skep_table.services.metadata.index_build import build_index, execute_pending_indexing
-from skep_table.services.metadata.index_plan import schedule_index
+from skep_table.services.metadata.index_build import build_index, execute_pending_indexing, schedule_index
+from skep_table.services.metadata.indexing import drop_metadata
 from skep_table.services.metadata.upkeep import maintain_metadata_table
 from skep_table.table import HudiTable
 

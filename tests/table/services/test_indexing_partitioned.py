@@ -21,8 +21,7 @@ from skep_table.metadata_table.partitions import BLOOM_FILTERS, FILES, RECORD_IN
 from skep_table.metadata_write.definitions import is_partitioned_record_index
 from skep_table.metadata_write.own import building_partitions
 from skep_table.services.automatic import after_commit
-from skep_table.services.metadata.index_build import build_index, execute_pending_indexing
-from skep_table.services.metadata.index_plan import schedule_index
+from skep_table.services.metadata.index_build import build_index, execute_pending_indexing, schedule_index
 from skep_table.services.metadata.indexing import build_index as build_index_at_once
 from skep_table.services.metadata.indexing import index_named
 from skep_table.table import HudiTable

@@ -16,9 +16,7 @@ import pytest
 from skep_table.services.cleaning.clean import clean
 from skep_table.services.clustering.cluster import cluster
 from skep_table.services.compaction.compact import compact
-from skep_table.services.undo.restore import restore
-from skep_table.services.undo.rollback import roll_back_instant
-from skep_table.services.undo.savepoint import create_savepoint
+from skep_table.services.undo.rollback import create_savepoint, restore, roll_back_instant
 from skep_table.write.local import LocalWriter
 
 pytestmark = pytest.mark.parametrize("table_version", [8, 9], indirect=True)

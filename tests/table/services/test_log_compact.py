@@ -11,15 +11,15 @@ from skep_format.errors import CommitConflictError, InputError
 from skep_format.logfile import read_blocks
 from skep_format.timeline.instant import Action
 from skep_format.timeline.metadata import WriteOperation
-from skep_table.services.compaction.compact import compact
-from skep_table.services.compaction.log_compact import (
+from skep_table.services.compaction.compact import (
+    compact,
     compact_logs,
     execute_log_compaction,
     execute_pending_log_compactions,
     pending_log_compactions,
     schedule_log_compaction,
 )
-from skep_table.services.compaction.log_plan import plan_log_compaction
+from skep_table.services.compaction.plan import plan_log_compaction
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.write.local import LocalWriter
 

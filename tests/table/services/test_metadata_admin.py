@@ -17,7 +17,7 @@ from skep_table.metadata_table import FOLDER
 from skep_table.metadata_table.partitions import FILES
 from skep_table.metadata_write.definitions import definitions_of, stats_columns
 from skep_table.services.compaction.compact import schedule_compaction
-from skep_table.services.metadata.admin import (
+from skep_table.services.metadata.indexing import (
     drop_metadata,
     metadata_statistics,
     rebuild_metadata_table,

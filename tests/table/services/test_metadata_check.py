@@ -52,8 +52,8 @@ from skep_table.services.cleaning.clean import clean, schedule_clean
 from skep_table.services.clustering.cluster import cluster
 from skep_table.services.compaction.compact import compact, schedule_compaction
 from skep_table.services.metadata_check import Difference, MetadataCheck, MetadataProblem, check_metadata_table
-from skep_table.services.metadata_check.bounds import Described, check_bounds
 from skep_table.services.metadata_check.findings import Findings
+from skep_table.services.metadata_check.statistics import Described, check_bounds
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.slices.read import read_slice
 from skep_table.table import HudiTable

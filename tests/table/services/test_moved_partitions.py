@@ -21,7 +21,7 @@ from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.query import ReadRequest, read
 from skep_table.services.fsck import fsck_at
-from skep_table.services.repairs.partitions import MovedPartition, move_deprecated, rename_partition
+from skep_table.services.repairs.duplicates import MovedPartition, move_deprecated, rename_partition
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 

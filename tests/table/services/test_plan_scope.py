@@ -20,12 +20,15 @@ from skep_table.commit.create import TableSpec, create_table
 from skep_table.services.clustering import plan as cluster_plan
 from skep_table.services.clustering.cluster import cluster, execute_pending_clusterings, schedule_clustering
 from skep_table.services.clustering.plan import plan_clustering
-from skep_table.services.compaction import log_plan as log_compact_plan
 from skep_table.services.compaction import plan as compact_plan
-from skep_table.services.compaction.compact import compact, execute_pending_compactions, schedule_compaction
-from skep_table.services.compaction.log_compact import compact_logs, schedule_log_compaction
-from skep_table.services.compaction.log_plan import plan_log_compaction
-from skep_table.services.compaction.plan import every_slice, plan_compaction
+from skep_table.services.compaction.compact import (
+    compact,
+    compact_logs,
+    execute_pending_compactions,
+    schedule_compaction,
+    schedule_log_compaction,
+)
+from skep_table.services.compaction.plan import every_slice, plan_compaction, plan_log_compaction
 from skep_table.services.plan_scope import COVERAGE, Coverage
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.table import HudiTable
@@ -207,12 +210,12 @@ def test_no_candidate_is_lost(kind: TableType, seed: int, tmp_path: Path, monkey
             continue  # a step that the table refuses now
         for module, plan, names in (
             (compact_plan, plan_compaction, compacted),
-            (log_compact_plan, plan_log_compaction, compacted),
+            (compact_plan, plan_log_compaction, compacted),
             (cluster_plan, plan_clustering, clustered),
         ):
             if module is not cluster_plan and not is_mor:
                 continue
             now = plan(table.reload())
             with monkeypatch.context() as whole:
-                whole.setattr(module, "uncovered_partitions", lambda *_: None)
+                whole.setattr(module, "uncovered_partitions", lambda _, view, *__: view.partitions())
                 assert names(now) == names(plan(table.reload()))

@@ -34,11 +34,10 @@ from skep_table.commit.create import TableSpec, create_table
 from skep_table.context import TableContext
 from skep_table.metadata_write.kinds import record_index
 from skep_table.query import ReadRequest, read
-from skep_table.services.cleaning.clean import clean, schedule_clean
+from skep_table.services.cleaning.clean import clean, delete_unreadable_cleans, schedule_clean
 from skep_table.services.compaction.compact import compact, execute_pending_compactions, schedule_compaction
 from skep_table.services.compaction.planned import planned_slices, unschedule_compaction, validate_compaction
 from skep_table.services.fsck import fsck_at
-from skep_table.services.repairs.cleans import delete_unreadable_cleans
 from skep_table.services.repairs.duplicates import DedupeType, copy_rows_that_stay, find_duplicates, remove_duplicates
 from skep_table.services.repairs.metafiles import add_metafiles, migrate_metafiles
 from skep_table.services.repairs.settings import (

@@ -28,9 +28,7 @@ from skep_table.services.clustering.cluster import (
 )
 from skep_table.services.clustering.plan import plan_clustering
 from skep_table.services.compaction.compact import compact
-from skep_table.services.undo.restore import restore
-from skep_table.services.undo.rollback import roll_back_instant
-from skep_table.services.undo.savepoint import create_savepoint, delete_savepoint
+from skep_table.services.undo.rollback import create_savepoint, delete_savepoint, restore, roll_back_instant
 from skep_table.upgrade.change import change_version
 
 pytestmark = pytest.mark.parametrize("table_version", [6, 9], indirect=True)

@@ -19,9 +19,15 @@ from skep_table.commit.undo.recovery import roll_back_failed
 from skep_table.query import ReadRequest, read
 from skep_table.services.cleaning.clean import clean, schedule_clean
 from skep_table.services.compaction.compact import compact
-from skep_table.services.undo.restore import plan_restore, restore
-from skep_table.services.undo.rollback import check_not_cleaned, preview_rollback, roll_back_instant
-from skep_table.services.undo.savepoint import create_savepoint, delete_savepoint
+from skep_table.services.undo.rollback import (
+    check_not_cleaned,
+    create_savepoint,
+    delete_savepoint,
+    plan_restore,
+    preview_rollback,
+    restore,
+    roll_back_instant,
+)
 from skep_table.table import HudiTable
 
 pytestmark = pytest.mark.parametrize("table_version", [6, pytest.param(9, marks=pytest.mark.slow)], indirect=True)

@@ -21,12 +21,14 @@ from skep_table.commit.transaction import Transaction
 from skep_table.services.automatic import maintain
 from skep_table.services.cleaning.clean import clean, execute_pending_cleans, schedule_clean
 from skep_table.services.clustering.cluster import cluster, execute_pending_clusterings, schedule_clustering
-from skep_table.services.compaction import log_compact
-from skep_table.services.compaction.compact import compact, execute_pending_compactions, schedule_compaction
-from skep_table.services.compaction.log_compact import (
+from skep_table.services.compaction import compact as compact_module
+from skep_table.services.compaction.compact import (
+    compact,
     compact_logs,
     execute_log_compaction,
+    execute_pending_compactions,
     execute_pending_log_compactions,
+    schedule_compaction,
     schedule_log_compaction,
 )
 from skep_table.table import HudiTable
@@ -170,7 +172,7 @@ def test_slices_are_listed_again_under_the_lock_where_something_ran_beside(
     LocalWriter(table).upsert(rows(["p007"], 2))
     instant = schedule_log_compaction(table)
     assert instant is not None
-    work = log_compact._compact_logs_of
+    work = compact_module._compact_logs_of
 
     def beside_a_write(*task: Any) -> Any:
         LocalWriter(table).upsert(rows(["p009"], 20))
@@ -178,7 +180,7 @@ def test_slices_are_listed_again_under_the_lock_where_something_ran_beside(
         return work(*task)
 
     with monkeypatch.context() as patched:
-        patched.setattr(log_compact, "_compact_logs_of", beside_a_write)
+        patched.setattr(compact_module, "_compact_logs_of", beside_a_write)
         assert execute_log_compaction(table.reload(), instant) is not None
     assert under_the_lock(storage) == {"p007"}
     LocalWriter(table).upsert(rows(["p007"], 30))

@@ -31,7 +31,7 @@ from skep_table.commit.create import TableSpec, create_table
 from skep_table.query import ReadRequest, read
 from skep_table.services.cleaning.archive import archive
 from skep_table.services.cleaning.clean import clean
-from skep_table.services.undo.savepoint import create_savepoint
+from skep_table.services.undo.rollback import create_savepoint
 from skep_table.upgrade import change_version, plan_version_change, upgrade_to
 from skep_table.write.local import LocalWriter
 

@@ -16,8 +16,7 @@ from skep_format.timeline.instant import Action, Instant, State
 from skep_format.timeline.layout import layout_1, layout_2
 from skep_format.timeline.timeline import Timeline
 from skep_format.versions import LogNaming
-from skep_table.view.files import FileGroup, FileSlice
-from skep_table.view.slicing import InstantStates, file_groups
+from skep_table.view.slicing import FileGroup, FileSlice, InstantStates, file_groups
 
 
 def t(number: int) -> InstantTime:

@@ -86,8 +86,8 @@ def test_a_pending_compaction_of_each_version(golden: Path) -> None:
         table = HudiTable.open(golden / version / "mor_compaction/table")
         view = table.view(metadata=False)
         (pending,) = table.timeline.pending().of(Action.COMPACTION).instants
-        assert set(view.pending_compaction.values()) == {pending.requested_time}
-        for partition, file_id in view.pending_compaction:
+        assert set(view.states.pending_compactions.values()) == {pending.requested_time}
+        for partition, file_id in view.states.pending_compactions:
             (group,) = [g for g in view.file_groups(partition) if g.file_id == file_id]
             assert group.pending_compaction == pending.requested_time
             assert group.latest is not None
@@ -99,14 +99,14 @@ def test_replaced_groups_are_left_out_unless_asked_for(golden: Path) -> None:
     for version in ("0.15.0", "1.0.2", "1.1.1"):
         table = HudiTable.open(golden / version / "cow_clustering/table")
         view = table.view(metadata=False)
-        assert view.replaced
-        for partition, file_id in view.replaced:
+        assert view.states.replaced
+        for partition, file_id in view.states.replaced:
             assert file_id not in {group.file_id for group in view.file_groups(partition)}
             everything = {group.file_id: group for group in view.file_groups(partition, replaced=True)}
-            assert everything[file_id].replaced_by == view.replaced[partition, file_id]
-        replacement = min(view.replaced.values())
+            assert everything[file_id].replaced_by == view.states.replaced[partition, file_id]
+        replacement = min(view.states.replaced.values())
         before = table.view(as_of=str(int(replacement) - 1), metadata=False)
-        assert not before.replaced
+        assert not before.states.replaced
         assert slices(before)
 
 

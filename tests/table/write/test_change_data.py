@@ -19,9 +19,7 @@ from skep_table.lock import InProcessLock
 from skep_table.services.cleaning.clean import clean
 from skep_table.services.compaction.compact import compact, schedule_compaction
 from skep_table.services.fsck import Problem, fsck
-from skep_table.services.undo.restore import restore
-from skep_table.services.undo.rollback import roll_back_instant
-from skep_table.services.undo.savepoint import create_savepoint
+from skep_table.services.undo.rollback import create_savepoint, restore, roll_back_instant
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 from skep_table.write.output.bucket import BucketResult

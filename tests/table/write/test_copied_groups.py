@@ -364,7 +364,7 @@ class History:
         self._on(self.copies, step, keys, ts)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(BaseFileWriter, "takes", lambda *_: False)
-            patch.setattr("skep_table.services.clustering.files.can_copy", lambda *_: False)
+            patch.setattr("skep_table.services.clustering.cluster.can_copy", lambda *_: False)
             self._on(self.decodes, step, keys, ts)
         assert self._rows(self.copies) == self._rows(self.decodes)
         check_files(self.copies)

@@ -33,7 +33,7 @@ from skep_table.query import ReadRequest, read
 from skep_table.services.clustering.cluster import cluster
 from skep_table.services.compaction.compact import execute_pending_compactions, schedule_compaction
 from skep_table.services.fsck import fsck
-from skep_table.services.metadata.index_plan import schedule_index
+from skep_table.services.metadata.index_build import schedule_index
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 

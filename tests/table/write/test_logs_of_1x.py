@@ -21,8 +21,12 @@ from skep_format.table_config import TableType
 from skep_format.timeline.metadata import WriteStat
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.query import ReadRequest, read
-from skep_table.services.compaction.compact import compact, execute_pending_compactions, schedule_compaction
-from skep_table.services.compaction.log_compact import compact_logs
+from skep_table.services.compaction.compact import (
+    compact,
+    compact_logs,
+    execute_pending_compactions,
+    schedule_compaction,
+)
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 from skep_table.write.result import WriteResult

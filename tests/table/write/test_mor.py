@@ -31,8 +31,12 @@ from skep_table.commit.transaction import Transaction
 from skep_table.keys.buckets import GroupNames
 from skep_table.query import ReadRequest, read
 from skep_table.services.cleaning.archive import archive
-from skep_table.services.compaction.compact import compact, execute_pending_compactions, schedule_compaction
-from skep_table.services.compaction.log_compact import compact_logs
+from skep_table.services.compaction.compact import (
+    compact,
+    compact_logs,
+    execute_pending_compactions,
+    schedule_compaction,
+)
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter

@@ -24,8 +24,7 @@ from skep_format.table_config import TableType
 from skep_format.versions import known_versions
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.query import ReadRequest
-from skep_table.query.explain import explain
-from skep_table.query.read import read
+from skep_table.query.read import explain, read
 from skep_table.services.cleaning.clean import clean
 from skep_table.services.clustering.cluster import cluster
 from skep_table.services.compaction.compact import compact

@@ -30,8 +30,7 @@ from skep_table.commit.create import TableSpec, create_table
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
 from skep_table.services.clustering.cluster import cluster
-from skep_table.services.compaction.compact import compact
-from skep_table.services.compaction.log_compact import compact_logs
+from skep_table.services.compaction.compact import compact, compact_logs
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 

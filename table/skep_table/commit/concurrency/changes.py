@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from skep_format.instant_time import InstantTime
 from skep_format.names import FileGroupId
 from skep_format.timeline.instant import DATA_ACTIONS, Action, Instant
 from skep_format.timeline.metadata import CommitMetadata, WriteOperation
-from skep_format.timeline.plans import CompactionPlan, RequestedReplaceMetadata
+from skep_format.timeline.plans import CompactionPlan, NamedSlice, RequestedReplaceMetadata
 from skep_format.timeline.timeline import WRITE_ACTIONS
 from skep_table.table import HudiTable
+
+_COMPACTIONS: Final = (Action.COMPACTION, Action.LOG_COMPACTION)
 
 
 def completed_since(began: HudiTable, now: HudiTable) -> tuple[Instant, ...]:
@@ -46,13 +49,7 @@ def groups_of(metadata: CommitMetadata) -> frozenset[FileGroupId]:
     written = [
         FileGroupId(path, stat.file_id) for path, stats in metadata.partition_to_write_stats.items() for stat in stats
     ]
-    return frozenset(group for group in (*written, *replaced_groups(metadata)) if group.file_id)
-
-
-def replaced_groups(metadata: CommitMetadata) -> frozenset[FileGroupId]:
-    """The file groups that a commit replaced."""
-    replaced = metadata.partition_to_replace_file_ids or {}
-    return frozenset(FileGroupId(path, file_id) for path, file_ids in replaced.items() for file_id in file_ids)
+    return frozenset(group for group in (*written, *metadata.replaced) if group.file_id)
 
 
 def services_planned_after(table: HudiTable, time: InstantTime) -> Iterator[Instant]:
@@ -74,16 +71,17 @@ def is_clustering(table: HudiTable, instant: Instant) -> bool:
 
 def planned_groups(table: HudiTable, instant: Instant) -> frozenset[FileGroupId] | None:
     """The file groups in the plan of a pending compaction or clustering; None for any other instant."""
-    if instant.is_completed:
+    if instant.is_completed or (instant.action not in _COMPACTIONS and not is_clustering(table, instant)):
         return None
-    if instant.action in (Action.COMPACTION, Action.LOG_COMPACTION):
+    return frozenset(each.group for each in planned_slices(table, instant))
+
+
+def planned_slices(table: HudiTable, instant: Instant) -> Sequence[NamedSlice]:
+    """The file slices that the plan of a pending compaction or clustering names; none for any other instant."""
+    if instant.action in _COMPACTIONS:
         compaction = table.requested_plan(CompactionPlan, instant)
-        operations = compaction.operations if compaction else ()
-        return frozenset(FileGroupId(each.partition_path or "", each.file_id or "") for each in operations)
-    if not is_clustering(table, instant):
-        return None
+        return compaction.operations if compaction else ()
+    if instant.action not in (Action.REPLACE_COMMIT, Action.CLUSTERING):
+        return ()
     replace = table.requested_plan(RequestedReplaceMetadata, instant)
-    groups = replace.clustering_plan.input_groups if replace and replace.clustering_plan else ()
-    return frozenset(
-        FileGroupId(each.partition_path or "", each.file_id or "") for group in groups for each in group.slices
-    )
+    return replace.clustering_plan.slices if replace and replace.clustering_plan else ()

@@ -22,7 +22,6 @@ from skep_table.commit.concurrency.changes import (
     completed_since,
     groups_of,
     is_clustering,
-    replaced_groups,
     services_planned_after,
     touched_groups,
 )
@@ -123,7 +122,7 @@ def non_blocking(candidate: CommitCandidate) -> None:
         if is_clustering(table, other):
             hiding = theirs
         else:
-            hiding = replaced_groups(table.commit_metadata(other)) if other.is_completed else frozenset()
+            hiding = frozenset(table.commit_metadata(other).replaced if other.is_completed else ())
         if _is_log_compaction(table, other) and other.requested_time.is_after(candidate.instant.requested_time):
             hiding |= theirs
         if both := ours & hiding:

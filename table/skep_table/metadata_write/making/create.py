@@ -78,7 +78,7 @@ from skep_table.metadata_write.making.spreading import (
 from skep_table.metadata_write.options import group_count, is_partitioned_by_options
 from skep_table.metadata_write.own import building_partitions, open_own, planned_partitions
 from skep_table.metadata_write.records import FIRST_TOKEN, record_schema, write_base
-from skep_table.query.named import refuse_lost_files
+from skep_table.query.cleaned import refuse_lost_files
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
 from skep_table.view.slicing import InstantStates

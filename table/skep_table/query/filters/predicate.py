@@ -41,7 +41,6 @@ class Literal:
 
     @property
     def type(self) -> pa.DataType:
-        """The type of the scalar."""
         return self.value.type
 
 
@@ -195,7 +194,8 @@ class Predicate:
     def depends_on_zone(self) -> bool:
         """Whether the condition looks at times, or the days of them: texts without a zone mean others in each zone."""
         leaves = (leaf for leaf in _leaves(self.condition) if not isinstance(leaf, IsNull))
-        return any(_depends_on_zone(value) for leaf in leaves for value in _values(leaf))
+        values = (value for leaf in leaves for value in _values(leaf))
+        return any(pa.types.is_timestamp(v.type) or (isinstance(v, Applied) and v.expression.zoned) for v in values)
 
     def is_alike(self, *, in_utc: bool) -> bool:
         """Whether Spark finds the same rows by the condition. `in_utc`: its texts without a zone are in UTC."""
@@ -407,10 +407,6 @@ def _may_hold_for_nan(leaf: Leaf) -> bool:
 def is_nan(literal: Literal) -> bool:
     """Whether it is a floating-point number that is NaN."""
     return pa.types.is_floating(literal.type) and bool(pc.is_nan(literal.value).as_py())
-
-
-def _depends_on_zone(value: Value) -> bool:
-    return pa.types.is_timestamp(value.type) or (isinstance(value, Applied) and value.expression.zoned)
 
 
 def _compares(leaf: Leaf, value: Value, *, equal_only: bool) -> bool:

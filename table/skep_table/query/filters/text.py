@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import re
+from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any, ClassVar, Final
 
@@ -51,12 +52,12 @@ from skep_table.query.filters.predicate import (
 Node = Any  # sqlglot's nodes: their base class has different names in different releases
 
 
-def _unsigned_shift(this: Node, expression: Node) -> Node:
-    return exp.Anonymous(this="shiftrightunsigned", expressions=[this, expression])
-
-
 BARE: Final = "skep_bare"
 """Of a function that was called without parentheses."""
+
+
+def _unsigned_shift(this: Node, expression: Node) -> Node:
+    return exp.Anonymous(this="shiftrightunsigned", expressions=[this, expression])
 
 
 class SqlDialect(Spark):
@@ -236,7 +237,9 @@ class _Reader:
         if any(isinstance(item, exp.Literal) and item.is_string for item in node.expressions):
             # Spark compares texts with a list of texts: a date is that of its text, a time or a number any of several
             family = _family(argument.type)
-            self.may_differ |= not (family == "text" or (family == "date" and self._are_days(node)))
+            texts = (str(item.this) for item in node.expressions if isinstance(item, exp.Literal) and item.is_string)
+            are_days = family == "date" and all(len(text) == len("2026-01-01") for text in texts)
+            self.may_differ |= not (family == "text" or are_days)
         if any(not isinstance(item, Literal) or is_nan(item) or side != sides[0][0] for side, item in sides):
             same = [_compared("not_equal" if negated else "equal", side, item) for side, item in sides]
             return And(tuple(same)) if negated else Or(tuple(same))
@@ -245,12 +248,6 @@ class _Reader:
         kind = next((value.type for value in scalars if value.is_valid), argument.type)
         values = equal_to(pa.array(present, kind), sides[0][0].type)
         return IsIn(sides[0][0], values, or_null=len(present) < len(scalars), negated=negated)
-
-    @staticmethod
-    def _are_days(node: exp.In) -> bool:
-        """Whether the texts of a list are dates, and nothing else."""
-        texts = [str(item.this) for item in node.expressions if isinstance(item, exp.Literal) and item.is_string]
-        return all(len(text) == len("2026-01-01") for text in texts)
 
     def like(self, node: Node, negated: bool) -> Condition:
         escape = "\\"
@@ -261,7 +258,7 @@ class _Reader:
                 raise self.fail("ESCAPE takes one character")
         negated = negated is not bool(node.args.get("negate"))  # NOT LIKE
         argument = self.value(node.this)
-        if not _is_text(argument.type):
+        if _family(argument.type) != "text":
             raise self.fail(f"{node.this.sql('spark')} is {_named(argument.type)}; LIKE takes text")
         pattern = self.text_of(node.expression)
         if isinstance(node, exp.RegexpLike):
@@ -337,7 +334,10 @@ class _Reader:
         by_format = node.args.get("format") is not None
         if by_format and pa.types.is_string(argument.type):
             return self.applied(FunctionCall("to_date", node.this, {"format": format_of(node)}), node)
-        if pa.types.is_date(kind) and not isinstance(argument, Literal) and _is_day(argument.type):
+        # to dates texts and moments are converted as Spark has it, all else as Arrow has it
+        is_moment = pa.types.is_timestamp(argument.type) and argument.type.tz is not None
+        from_text = _family(argument.type) == "text" and not pa.types.is_null(argument.type)
+        if pa.types.is_date(kind) and not isinstance(argument, Literal) and (is_moment or from_text):
             return self.applied(FunctionCall("to_date", node.this), node)
         if not isinstance(argument, Literal):
             self.may_differ |= not _is_cast_alike(argument.type, kind)
@@ -376,9 +376,8 @@ class _Reader:
         return ArrowCall(_ARITHMETIC[type(node)], (left, right), kind)
 
     def number(self, value: Value, node: Node) -> None:
-        kind = value.type
-        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-            raise self.fail(f"{node.sql('spark')} computes with {_named(kind)}")
+        if _family(value.type) != "number":
+            raise self.fail(f"{node.sql('spark')} computes with {_named(value.type)}")
 
     def applied(self, called: FunctionCall, node: Node) -> Value:
         argument = self.value(called.argument)
@@ -446,7 +445,8 @@ class _Reader:
                 return value, Literal(literal)
             if _family(literal.type) == "timestamp" and family == "date":
                 return Cast(value, literal.type), Literal(literal)
-            if _family(literal.type) == "timestamp" and not _is_in_unit(literal, kind):
+            # a column in milliseconds has no microseconds
+            if _family(literal.type) == "timestamp" and literal.cast(kind, safe=False).cast(literal.type) != literal:
                 finer = pa.timestamp(literal.type.unit, kind.tz)
                 return Cast(value, finer), Literal(literal.cast(finer))
             if _family(literal.type) in ("date", "timestamp"):
@@ -489,30 +489,18 @@ def _is_whole_number(given: object) -> bool:
     return isinstance(given, str) and bool(re.fullmatch(r"0|-?[1-9]\d{0,17}", given))
 
 
-def _is_day(kind: pa.DataType) -> bool:
-    """Whether values become dates as Spark has it: otherwise as Arrow has it."""
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    return is_text or (pa.types.is_timestamp(kind) and kind.tz is not None)
+_FAMILIES: Final[Mapping[str, tuple[Callable[[pa.DataType], bool], ...]]] = {
+    "number": (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal),
+    "text": (pa.types.is_string, pa.types.is_large_string, pa.types.is_null),
+    "boolean": (pa.types.is_boolean,),
+    "date": (pa.types.is_date,),
+    "timestamp": (pa.types.is_timestamp,),
+    "binary": (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary),
+}
 
 
 def _family(kind: pa.DataType) -> str | None:
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return "number"
-    if _is_text(kind):
-        return "text"
-    if pa.types.is_boolean(kind):
-        return "boolean"
-    if pa.types.is_date(kind):
-        return "date"
-    if pa.types.is_timestamp(kind):
-        return "timestamp"
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
-        return "binary"
-    return None
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)
+    return next((name for name, are in _FAMILIES.items() if any(is_of(kind) for is_of in are)), None)
 
 
 def _named(kind: pa.DataType) -> str:
@@ -522,17 +510,15 @@ def _named(kind: pa.DataType) -> str:
 def _number(text: str, reader: _Reader, where: Node | None = None) -> pa.Scalar:
     try:
         if re.fullmatch(r"[+-]?\d+", text.strip()):
-            return _integer(int(text))
+            value = int(text)
+            fits = -(2**63) <= value < 2**63
+            return pa.scalar(value) if fits else pa.scalar(Decimal(value), pa.decimal256(76, 0))
         if re.search(r"[eEnNfF]", text):
             return pa.scalar(float(text))
         return pa.scalar(Decimal(text))
     except (ValueError, InvalidOperation, pa.ArrowException) as error:
         where_text = f" in {where.sql('spark')}" if where is not None else ""
         raise reader.fail(f"{text!r} is not a number{where_text}") from error
-
-
-def _integer(value: int) -> pa.Scalar:
-    return pa.scalar(value) if -(2**63) <= value < 2**63 else pa.scalar(Decimal(value), pa.decimal256(76, 0))
 
 
 def _with_number(value: Value, number: float | Decimal) -> tuple[Value, Value]:
@@ -553,11 +539,6 @@ def _with_number(value: Value, number: float | Decimal) -> tuple[Value, Value]:
         return value, Literal(pa.scalar(exact, kind))
     wide = pa.decimal256(76, max(digits, kind.scale))
     return Cast(value, wide), Literal(pa.scalar(exact, wide))
-
-
-def _is_in_unit(moment: pa.Scalar, kind: pa.DataType) -> bool:
-    """Whether a column of the type can have this time: one in milliseconds has no microseconds."""
-    return bool(moment.cast(kind, safe=False).cast(moment.type) == moment)
 
 
 def _temporal(text: str, kind: pa.DataType, reader: _Reader) -> pa.Scalar:

@@ -139,18 +139,15 @@ def _bounds(
         pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_date(kind) or pa.types.is_decimal(kind)
     ):
         certain = pc.and_(certain, pc.equal(stats["null_count"], 0))
-    return Bounds(*(_where(certain, stats[name]) for name in ("min_value", "max_value", "null_count", "value_count")))
+    known = (stats[name] for name in ("min_value", "max_value", "null_count", "value_count"))
+    chosen = (pc.if_else(certain.fill_null(False), each, pa.scalar(None, each.type)) for each in known)
+    return Bounds(*(each.combine_chunks() if isinstance(each, pa.ChunkedArray) else each for each in chosen))
 
 
 def _is_text(values: pa.ChunkedArray) -> pa.ChunkedArray:
     """False for texts that may come from numbers, of a column that was changed to text: they had another order."""
     numbers = pc.match_substring_regex(values, _LIKE_NUMBERS)
     return pc.or_(pc.invert(numbers), pc.match_substring_regex(values, _LIKE_DATES))
-
-
-def _where(certain: pa.ChunkedArray, values: pa.ChunkedArray) -> pa.Array:
-    chosen = pc.if_else(certain.fill_null(False), values, pa.scalar(None, values.type))
-    return chosen.combine_chunks() if isinstance(chosen, pa.ChunkedArray) else chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +179,10 @@ def places_of(
         return None  # the index has the values that Hudi's merger made
     for column, partition in metadata.secondary_indexes().items():
         values = predicate.equal_values(tuple(column.split(".")))
-        if values is None or column in partitions.names or not _has_known_texts(metadata, partition, values.type):
+        if values is None or column in partitions.names:
+            continue
+        by_value = metadata.definitions[partition].is_by_value
+        if not has_known_texts(from_arrow_type(values.type, partition), by_value=by_value):
             continue
         texts = secondary_texts(values.drop_null())
         found = metadata.record_keys_of(partition, texts, _MOST_SECONDARY_BYTES) if len(texts) <= _MOST_VALUES else None
@@ -190,11 +190,6 @@ def places_of(
             by = f"by the secondary index {short_name(partition)}"
             return _places_of_keys(table, metadata, found, predicate, partitions, by)
     return None
-
-
-def _has_known_texts(metadata: MetadataTable, partition: str, kind: pa.DataType) -> bool:
-    by_value = metadata.definitions[partition].is_by_value
-    return has_known_texts(from_arrow_type(kind, partition), by_value=by_value)
 
 
 def _places_of_keys(

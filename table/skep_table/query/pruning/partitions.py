@@ -72,29 +72,27 @@ class PartitionValues:
 
     def select(self, paths: Sequence[str], predicate: Predicate | None) -> list[str]:
         """The partitions in which a row can match."""
-        names_known = frozenset(column.name for column in self.pruned_by)
-        weaker = predicate.weakened(names_known) if predicate is not None and names_known else None
+        weaker, names = self._conditions(predicate)
         if weaker is None or not paths:
             return list(paths)
-        names = tuple(column for column in self.pruned_by if column.name in weaker.columns)
         known = [self.values(path, names) for path in paths]
-        table = pa.table(
-            {
-                column.name: pa.array([_python(values.get(column.name)) for values in known], column.type)
-                for column in names
-            }
-        )
+        rows = ([_python(values.get(column.name)) for values in known] for column in names)
+        table = pa.table({column.name: pa.array(row, column.type) for column, row in zip(names, rows, strict=True)})
         matches = np.asarray(weaker.mask(table).fill_null(False))
         complete = np.array([all(column.name in values for column in names) for values in known])
         return [path for path, wanted in zip(paths, matches | ~complete, strict=True) if wanted]
 
+    def _conditions(self, predicate: Predicate | None) -> tuple[Predicate | None, list[pa.Field]]:
+        """What must hold of the columns by which partitions are left out, and which of these it looks at."""
+        known = frozenset(column.name for column in self.pruned_by)
+        weaker = predicate.weakened(known) if predicate is not None and known else None
+        return weaker, [column for column in self.pruned_by if weaker is not None and column.name in weaker.columns]
+
     def folder_filter(self, predicate: Predicate | None) -> FolderFilter | None:
         """Which folders can lead to a partition in which a row can match; None where that can be any."""
-        known = {column.name for column in self.pruned_by}
-        weaker = predicate.weakened(frozenset(known)) if predicate is not None and known else None
+        weaker, columns = self._conditions(predicate)
         if weaker is None:
             return None
-        columns = [column for column in self.pruned_by if column.name in weaker.columns]
         start, exact = self._start(weaker, columns)
         return FolderFilter(start, partial(self._folders, weaker, columns), exact)
 

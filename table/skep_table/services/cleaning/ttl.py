@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from datetime import timedelta
 from enum import Enum
-from functools import partial
 from typing import Final
 
 from skep_format.errors import OptionError
@@ -21,6 +19,8 @@ from skep_table.table import HudiTable
 from skep_table.view import FileView
 from skep_table.write.local import LocalWriter
 from skep_table.write.result import WriteResult
+
+log = logging.getLogger("skep.ttl")
 
 
 class Expiry(str, Enum):
@@ -49,8 +49,6 @@ _CLASSES: Final = {
     "KeepByTimeStrategy": Expiry.KEEP_BY_TIME,
     "KeepByCreationTimeStrategy": Expiry.KEEP_BY_CREATION_TIME,
 }
-
-log = logging.getLogger("skep.ttl")
 
 
 def expire_partitions(table: HudiTable) -> list[WriteResult]:
@@ -103,33 +101,23 @@ def _before(table: HudiTable, view: FileView, partitions: list[str], strategy: E
     if days <= 0:
         return []
     bound = format_instant_time(table.context.clock.now() - timedelta(days=days), table.config.timezone)
-    times: Iterable[InstantTime | None]
-    if strategy is Expiry.KEEP_BY_CREATION_TIME:
-        times = table.context.threads.map(partial(_created, table), partitions)
-    else:
-        times = _with_commits(table, partitions, table.context.threads.map(partial(_last_write, view), partitions))
+
+    def of_partition(path: str) -> InstantTime | None:
+        if strategy is Expiry.KEEP_BY_TIME:
+            return max((slice_.base_instant for slice_ in view.slices(path)), default=None)
+        time = (read_metafile(table.storage, path) or {}).get("commitTime")
+        return None if time is None else InstantTime(time)
+
+    times = table.context.threads.map(of_partition, partitions)
+    if strategy is Expiry.KEEP_BY_TIME:  # delta commits leave no base file: those of the active timeline count, too
+        last: dict[str, InstantTime] = {}
+        for instant in table.timeline.data().completed():
+            last.update(dict.fromkeys(table.commit_partitions(instant), instant.requested_time))
+        times = [
+            max(time, last.get(path, time)) if time else None for path, time in zip(partitions, times, strict=True)
+        ]
     found = sorted((time, path) for time, path in zip(times, partitions, strict=True) if time and time.is_before(bound))
     return [path for _, path in found]
-
-
-def _created(table: HudiTable, partition: str) -> InstantTime | None:
-    """The first commit of the partition, as its metafile states it."""
-    time = (read_metafile(table.storage, partition) or {}).get("commitTime")
-    return None if time is None else InstantTime(time)
-
-
-def _last_write(view: FileView, partition: str) -> InstantTime | None:
-    return max((slice_.base_instant for slice_ in view.slices(partition)), default=None)
-
-
-def _with_commits(
-    table: HudiTable, partitions: list[str], times: Iterable[InstantTime | None]
-) -> list[InstantTime | None]:
-    """Delta commits leave no base file: the commits of the active timeline count, too."""
-    last: dict[str, InstantTime] = {}
-    for instant in table.timeline.data().completed():
-        last.update(dict.fromkeys(table.commit_partitions(instant), instant.requested_time))
-    return [max(time, last.get(path, time)) if time else None for path, time in zip(partitions, times, strict=True)]
 
 
 def _is_pattern(path: str) -> bool:

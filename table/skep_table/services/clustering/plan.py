@@ -1,19 +1,24 @@
-"""Which files a clustering rewrites together: partitions, small files in them, groups (format guide 2.6)."""
+"""Which files a clustering rewrites together: partitions, small files in them, groups (format guide 2.6).
+
+In tables with consistent hashing it splits and merges buckets (format guide 17.4).
+"""
 
 from __future__ import annotations
 
+import itertools
 import logging
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from skep_format.errors import OptionError, SchemaError, UnsupportedError
+from skep_format.errors import OptionError, SchemaError, TableMismatchError, UnsupportedError
+from skep_format.hashing_metadata import HashingMetadata, HashNode, encode_nodes, merged
 from skep_format.names import FileGroupId
 from skep_format.options import Options
 from skep_format.schema.arrow import arrow_type
 from skep_format.schema.types import Schema
+from skep_format.table_config import TableConfig
 from skep_format.timeline.instant import Action, Instant, State
 from skep_format.timeline.metadata import WriteOperation
 from skep_format.timeline.plans import (
@@ -24,21 +29,22 @@ from skep_format.timeline.plans import (
     SliceInfo,
 )
 from skep_table.commit.concurrency.changes import groups_in_writing, is_clustering
-from skep_table.keys.hash_rings import has_rings, ring_of
+from skep_table.keys.buckets import MAX_BUCKETS, MERGE_THRESHOLD, MIN_BUCKETS, SPLIT_THRESHOLD
+from skep_table.keys.hash_rings import CHILDREN, OF_PARTITION, SEQUENCE, has_rings, ring_of
 from skep_table.plug_ins import find_strategy
-from skep_table.query.named import refuse_lost_files
+from skep_table.query.cleaned import refuse_lost_files
 from skep_table.services.clustering import options as options_of
 from skep_table.services.clustering.options import Curve, PartitionFilter
-from skep_table.services.clustering.resize import PlannedGroup, Resizing
 from skep_table.services.clustering.row_order import can_be_sorted
-from skep_table.services.metrics import slice_metrics
 from skep_table.services.plan_scope import coverage_of, options_key, uncovered_partitions
-from skep_table.services.strategies import PLAN_GROUP, PlanStrategy
+from skep_table.services.rewriting import slice_metrics
+from skep_table.services.strategies import PLAN_GROUP, PlanStrategy, matcher
 from skep_table.slices.bootstrap import source_of, with_source_size
 from skep_table.table import HudiTable
-from skep_table.view import FileGroup, FileSlice, FileView
+from skep_table.view import FileSlice, FileView
 from skep_table.write.planning.options import MAX_FILE_BYTES, ORC_MAX_FILE_BYTES, most_bytes
 
+log = logging.getLogger("skep.cluster")
 _PREFIX: Final = "org.apache.hudi.client.clustering.run.strategy.Spark"
 _CHOOSE_CANDIDATES: Final = ("hoodie.clustering.", "hoodie.layout.optimize.")
 _CHOOSE_RESIZES: Final = (*_CHOOSE_CANDIDATES, "hoodie.bucket.index.", MAX_FILE_BYTES.key, ORC_MAX_FILE_BYTES.key)
@@ -48,7 +54,102 @@ _BUILT_IN: Final = {
     "SelectedPartitionsClusteringPlanStrategy": PartitionFilter.SELECTED_PARTITIONS,
 }
 
-log = logging.getLogger("skep.cluster")
+
+@dataclass(frozen=True, slots=True)
+class PlannedGroup:
+    """Slices of one partition that become so many file groups. `extra`: what the plan records of a resize."""
+
+    slices: tuple[FileSlice, ...]
+    outputs: int
+    extra: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resizing:
+    """What is too large and what is small, in bytes; how many buckets a partition may have. None: as it began with."""
+
+    split_bytes: int
+    merge_bytes: int
+    most: int | None
+    least: int | None
+
+    @classmethod
+    def of(cls, config: TableConfig, options: Options) -> Resizing:
+        full = most_bytes(config, options)
+        return cls(
+            int(full * options.value(SPLIT_THRESHOLD)),
+            int(full * options.value(MERGE_THRESHOLD)),
+            options.value(MAX_BUCKETS),
+            options.value(MIN_BUCKETS),
+        )
+
+    def groups(
+        self, ring: HashingMetadata, slices: Sequence[FileSlice], rewritten: Collection[str] = ()
+    ) -> list[PlannedGroup]:
+        """What becomes of the slices of a partition that a clustering may take; `rewritten` are the ids of those that
+        are put in order where they are neither split nor merged. TableMismatchError for a slice that is in no ring."""
+        node_of = {node.file_id: node for node in ring.nodes}
+        by_node = {_known(node_of, slice_): slice_ for slice_ in slices}
+        nodes = [node for node in ring.nodes if node in by_node]
+        room = (self.most or ring.num_buckets) - len(ring.nodes)
+        spare = len(ring.nodes) - (self.least or ring.num_buckets)
+        groups, kept = [], []
+        for node in nodes:
+            halves = ring.split(node) if room > 0 and by_node[node].size_bytes > self.split_bytes else ()
+            if halves:
+                groups.append(_group(ring, [by_node[node]], halves))
+                room -= 1
+                spare += 1
+            else:
+                kept.append(node)
+        left = []
+        for run in self._runs(ring, kept, by_node, spare):
+            if len(run) > 1:
+                groups.append(_group(ring, [by_node[node] for node in run], merged(run)))
+            else:
+                left += run
+        ordered = [node for node in left if node.file_id in rewritten]
+        return groups + [_group(ring, [by_node[node]], merged([node])) for node in ordered]
+
+    def _runs(
+        self, ring: HashingMetadata, nodes: Sequence[HashNode], slices: dict[HashNode, FileSlice], spare: int
+    ) -> list[list[HashNode]]:
+        """The nodes in runs of small neighbours, as long as a run stays small and a node can be spared."""
+        places = {node: place for place, node in enumerate(ring.nodes)}
+        runs: list[list[HashNode]] = []
+        filled = 0
+        for node in nodes:
+            size = slices[node].size_bytes
+            joins = runs and places[node] == places[runs[-1][-1]] + 1 and max(size, filled) <= self.merge_bytes
+            if joins and spare > 0:
+                runs[-1].append(node)
+                spare -= 1
+                filled += size
+            else:
+                runs.append([node])
+                filled = size
+        return runs
+
+
+def _known(node_of: Mapping[str, HashNode], slice_: FileSlice) -> HashNode:
+    node = node_of.get(slice_.file_id)
+    if node is None:
+        raise TableMismatchError(
+            f"partition {slice_.partition_path or 'of the table'}: group {slice_.file_id} is in no hash ring",
+            hint="all writers of a table have to use one index, with one engine of buckets",
+            path=slice_.partition_path,
+            found=slice_.file_id,
+        )
+    return node
+
+
+def _group(ring: HashingMetadata, slices: Sequence[FileSlice], children: Sequence[HashNode]) -> PlannedGroup:
+    extra = {
+        OF_PARTITION: ring.partition_path,
+        SEQUENCE: str(ring.seq_no),
+        CHILDREN: encode_nodes(children),
+    }
+    return PlannedGroup(tuple(slices), sum(bool(child.prefix) for child in children), extra)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +163,16 @@ class Sizes:
 
     @classmethod
     def of(cls, options: Options) -> Sizes:
-        """The sizes that the options set."""
         return cls(
             options.value(options_of.SMALL_FILE_BYTES),
             options.value(options_of.GROUP_BYTES),
             options.value(options_of.TARGET_FILE_BYTES),
             options.value(options_of.SINGLE_GROUP),
         )
+
+    def is_small(self, slice_: FileSlice) -> bool:
+        """Whether its base file is; one without any is, too."""
+        return (slice_.base_file.size_bytes if slice_.base_file else 0) < self.small
 
     def outputs(self, slices: Iterable[FileSlice]) -> int:
         """The number of files that a group becomes."""
@@ -93,8 +197,8 @@ def plan_clustering(table: HudiTable) -> RequestedReplaceMetadata | None:
     view = table.view(metadata=False)
     by_partition = strategy is None and _partition_filter(options) is not PartitionFilter.RECENT_DAYS
     chosen_by = options_key(options, _CHOOSE_CANDIDATES if resizing is None else _CHOOSE_RESIZES)
-    changed = uncovered_partitions(table, _earlier_plans(table), chosen_by) if by_partition else None
-    partitions = choose_partitions(view.partitions() if changed is None else changed, options)
+    known = uncovered_partitions(table, view, _earlier_plans(table), chosen_by) if by_partition else view.partitions()
+    partitions = choose_partitions(known, options)
     refuse_lost_files(table, view, partitions)
     ordered_by = _ordered_by(table, params)
     scan = (
@@ -112,6 +216,9 @@ def plan_clustering(table: HudiTable) -> RequestedReplaceMetadata | None:
     left.update(path for path, _ in found[most:])
     coverage = coverage_of(table, view, left, chosen_by) if by_partition else {}
     file_bytes = most_bytes(table.config, options)
+    execution = options.value(options_of.EXECUTION_STRATEGY) if resizing is None else options_of.RING_EXECUTION_STRATEGY
+    if execution in (*options_of.EXECUTION_STRATEGIES, options_of.RING_EXECUTION_STRATEGY):
+        execution = f"{_PREFIX}{execution}"  # Hudi loads the class that a plan names
     plan = ClusteringPlan(
         input_groups=tuple(
             ClusteringGroup(
@@ -122,9 +229,7 @@ def plan_clustering(table: HudiTable) -> RequestedReplaceMetadata | None:
             )
             for group in groups
         ),
-        strategy=ClusteringStrategy(
-            strategy_class_name=_class_name(_execution(options, resizes=resizing is not None)), strategy_params=params
-        ),
+        strategy=ClusteringStrategy(strategy_class_name=execution, strategy_params=params),
         extra_metadata={},
         preserve_hoodie_metadata=True,
         missing_schedule_partitions=(),
@@ -136,36 +241,36 @@ def plan_clustering(table: HudiTable) -> RequestedReplaceMetadata | None:
 
 def commits_since_clustering(table: HudiTable) -> int:
     """Completed commits after the last clustering, be it pending or done."""
-    count = 0
-    for instant in reversed(table.timeline.data().instants):
-        if _is_clustering(table, instant):
-            break
-        count += instant.is_completed
-    return count
+
+    def clusters(instant: Instant) -> bool:
+        if instant.is_completed and instant.action is Action.REPLACE_COMMIT:
+            return table.commit_metadata(instant).operation_type is WriteOperation.CLUSTER
+        return is_clustering(table, instant)
+
+    later = itertools.takewhile(lambda instant: not clusters(instant), reversed(table.timeline.data().instants))
+    return sum(instant.is_completed for instant in later)
 
 
 def choose_partitions(paths: Sequence[str], options: Options) -> list[str]:
     """The partitions to cluster, by the options; RECENT_DAYS has the latest first."""
     selected = options.value(options_of.PARTITION_SELECTED)
-    pattern = options.value(options_of.PARTITION_REGEX)
     if selected:
         paths = [path for path in paths if path in selected]
-    elif pattern:
-        try:
-            matches = re.compile(pattern).fullmatch
-        except re.error as error:
-            key = options_of.PARTITION_REGEX.key
-            raise OptionError(f"option {key}: {pattern!r}: {error}", option=key, found=pattern) from error
-        paths = [path for path in paths if matches(path)]
+    elif options.value(options_of.PARTITION_REGEX):
+        paths = list(filter(matcher(options, options_of.PARTITION_REGEX), paths))
     mode = _partition_filter(options)
     if mode is PartitionFilter.RECENT_DAYS:
         skipped = max(0, options.value(options_of.SKIP_LATEST))
         count = options.value(options_of.LOOKBACK_PARTITIONS)
         latest = sorted(paths, reverse=True)[skipped:]
         return latest[:count] if count > 0 else latest
-    if mode is PartitionFilter.SELECTED_PARTITIONS:
-        return _between(paths, options)
-    return list(paths)
+    if mode is not PartitionFilter.SELECTED_PARTITIONS:
+        return list(paths)
+    begin, end = options.value(options_of.BEGIN_PARTITION), options.value(options_of.END_PARTITION)
+    if not begin or not end:
+        missing = options_of.END_PARTITION if begin else options_of.BEGIN_PARTITION
+        raise OptionError(f"clustering of selected partitions needs {missing.key}", option=missing.key)
+    return [path for path in paths if begin <= path <= end]
 
 
 def _partition_filter(options: Options) -> PartitionFilter:
@@ -195,7 +300,7 @@ def group_by_size(
     """
     groups: list[list[FileSlice]] = []
     filled = 0
-    small = [each for each in slices if (each.base_file.size_bytes if each.base_file else 0) < sizes.small]
+    small = filter(sizes.is_small, slices)
     for slice_ in sorted(small, key=lambda each: (-each.size_bytes, each.file_id)):
         if not groups or filled + slice_.size_bytes > sizes.group:
             groups.append([])
@@ -226,14 +331,14 @@ def _groups_of(
 
     It is not while the files that come of it may be small themselves.
     """
-    free = [each for group in view.file_groups(partition) if _is_free(group) and (each := group.latest) is not None]
+    free = [each for group in view.file_groups(partition) if group.is_free and (each := group.latest) is not None]
     eligible = [each for each in free if each.group not in in_writing]
     slices = [with_source_size(table, each, table.options) for each in eligible]
     if strategy is not None:
         chosen = strategy(partition, slices, options)
         return [PlannedGroup(tuple(group), sizes.outputs(group)) for group in chosen], False
     groups = group_by_size(slices, sizes, ordered_by)
-    small = sum((each.base_file.size_bytes if each.base_file else 0) < sizes.small for each in slices)
+    small = sum(map(sizes.is_small, slices))
     is_single = len(groups) == 1 and sizes.outputs(groups[0]) == 1 and small == len(groups[0])
     settled = len(eligible) == len(free) and not sizes.single_files and (not groups or is_single)
     return [PlannedGroup(tuple(group), sizes.outputs(group)) for group in groups], settled
@@ -250,14 +355,12 @@ def _resizes_of(
     ring = ring_of(table, partition)
     if ring is None or any(group.pending_clustering is not None for group in groups):
         return [], not groups
-    slices = [each for group in groups if _is_free(group) and (each := group.latest) is not None]
-    unordered = () if ordered_by is None else [s.file_id for s in slices if _gains_order(s, ordered_by)]
+    slices = [each for group in groups if group.is_free and (each := group.latest) is not None]
+    unordered = (
+        () if ordered_by is None else [s.file_id for s in slices if s.log_files or s.base_instant not in ordered_by]
+    )
     found = resizing.groups(ring, slices, unordered)
     return found, len(slices) == len(groups) and not found
-
-
-def _gains_order(slice_: FileSlice, ordered_by: Collection[str]) -> bool:
-    return bool(slice_.log_files) or slice_.base_instant not in ordered_by
 
 
 def _is_being_written(table: HudiTable) -> bool:
@@ -268,31 +371,17 @@ def _is_being_written(table: HudiTable) -> bool:
     return last is not None
 
 
-def _is_free(group: FileGroup) -> bool:
-    return group.pending_compaction is None and group.pending_clustering is None
-
-
 def _ordered_by(table: HudiTable, params: Mapping[str, str]) -> frozenset[str] | None:
     """The clusterings that sorted rows as `params` specify; None when these specify no order."""
     if not params:
         return None
+    found = ((instant, _requested(table, instant)) for instant in table.timeline.completed().of(Action.REPLACE_COMMIT))
+    plans = ((instant, requested.clustering_plan) for instant, requested in found if requested)
     return frozenset(
         instant.requested_time
-        for instant in table.timeline.completed().of(Action.REPLACE_COMMIT)
-        if _clustering_params(table, instant) == params
+        for instant, plan in plans
+        if plan and plan.strategy and (plan.strategy.strategy_params or {}) == params
     )
-
-
-def _clustering_params(table: HudiTable, instant: Instant) -> Mapping[str, str] | None:
-    requested = _requested(table, instant)
-    plan = requested.clustering_plan if requested else None
-    return (plan.strategy.strategy_params or {}) if plan and plan.strategy else None
-
-
-def _is_clustering(table: HudiTable, instant: Instant) -> bool:
-    if instant.is_completed and instant.action is Action.REPLACE_COMMIT:
-        return table.commit_metadata(instant).operation_type is WriteOperation.CLUSTER
-    return is_clustering(table, instant)
 
 
 def _strategy(table: HudiTable, options: Options, *, resizes: bool) -> PlanStrategy | None:
@@ -320,16 +409,6 @@ def _strategy(table: HudiTable, options: Options, *, resizes: bool) -> PlanStrat
     return find_strategy(PLAN_GROUP, name, options_of.PLAN_STRATEGY, tuple(_BUILT_IN))
 
 
-def _execution(options: Options, *, resizes: bool) -> str:
-    return options_of.RING_EXECUTION_STRATEGY if resizes else options.value(options_of.EXECUTION_STRATEGY)
-
-
-def _class_name(strategy: str) -> str:
-    """Hudi loads the class that a plan names."""
-    of_hudi = (*options_of.EXECUTION_STRATEGIES, options_of.RING_EXECUTION_STRATEGY)
-    return f"{_PREFIX}{strategy}" if strategy in of_hudi else strategy
-
-
 def _params(table: HudiTable, options: Options) -> dict[str, str]:
     """The parameters that an executor of the plan needs. Hudi's own executor reads the sort columns only."""
     columns, curve = options.value(options_of.SORT_COLUMNS), options.value(options_of.CURVE)
@@ -348,21 +427,9 @@ def check_sort_columns(table: HudiTable, columns: Sequence[str], stored: Schema 
         fields = stored.with_meta().fields_to(name)
         kind = arrow_type(fields[-1].type) if fields else None
         if kind is None or not can_be_sorted(kind):
-            problem = "is not there" if kind is None else f"of type {kind} has no order"
-            raise SchemaError(
-                f"table {table.config.name}: sort column {name} {problem}",
-                column=name,
-                option=options_of.SORT_COLUMNS.key,
-                found=None if kind is None else str(kind),
-            )
-
-
-def _between(paths: Sequence[str], options: Options) -> list[str]:
-    begin, end = options.value(options_of.BEGIN_PARTITION), options.value(options_of.END_PARTITION)
-    if not begin or not end:
-        missing = options_of.END_PARTITION if begin else options_of.BEGIN_PARTITION
-        raise OptionError(f"clustering of selected partitions needs {missing.key}", option=missing.key)
-    return [path for path in paths if begin <= path <= end]
+            problem = f"sort column {name} " + ("is not there" if kind is None else f"of type {kind} has no order")
+            found, option = None if kind is None else str(kind), options_of.SORT_COLUMNS.key
+            raise table.error(SchemaError, problem, column=name, option=option, found=found)
 
 
 def _slice_info(table: HudiTable, slice_: FileSlice) -> SliceInfo:

@@ -47,7 +47,7 @@ def validate_compaction(table: HudiTable, time: InstantTime) -> list[PlannedSlic
     plan = _plan(table, time)
     by_partition: dict[str, list[CompactionOperation]] = {}
     for each in plan.operations:
-        by_partition.setdefault(each.partition_path or "", []).append(each)
+        by_partition.setdefault(each.group.partition_path, []).append(each)
     compared = table.context.threads.map(partial(_compared, table), list(by_partition.items()))
     return [each for found in compared for each in found]
 
@@ -83,33 +83,28 @@ def _to_unschedule(
     table: HudiTable, time: InstantTime, group: FileGroupId | None
 ) -> tuple[Instant, Sequence[CompactionOperation], CompactionPlan | None]:
     """The instant, what is taken out of its plan, and the plan without it; None where nothing of it is left."""
-    name, instant, plan = table.config.name, _pending(table, time), _plan(table, time)
+    instant, plan = _pending(table, time), _plan(table, time)
     if instant.state is not State.REQUESTED:
-        raise InputError(
-            f"table {name}: an executor carries out the compaction {time}",
-            hint=f"skep rollback TABLE {time} undoes what its executor has written, the plan stays",
-            instant=time,
-        )
-    taken = [each for each in plan.operations if group is None or _group(each) == group]
+        hint = f"skep rollback TABLE {time} undoes what its executor has written, the plan stays"
+        raise table.error(InputError, f"an executor carries out the compaction {time}", hint=hint, instant=time)
+    taken = [each for each in plan.operations if group is None or each.group == group]
     if group is not None and not taken:
-        raise InputError(
-            f"table {name}: compaction {time} does not plan {join(*group)}", found=join(*group), instant=time
-        )
+        problem = f"compaction {time} does not plan {join(*group)}"
+        raise table.error(InputError, problem, found=join(*group), instant=time)
     if not table.format.logs.of_delta_commit:
         for found in table.context.threads.map(partial(_later_logs, table, time), taken):
             if found:
-                raise UnsupportedError(
-                    f"table {name}: {found[0]} was written onto the slice that compaction {time} begins",
-                    hint=f"carry it out: skep compact TABLE --execute --instant {time}",
-                    path=found[0],
-                    instant=time,
-                )
+                problem = f"{found[0]} was written onto the slice that compaction {time} begins"
+                hint = f"carry it out: skep compact TABLE --execute --instant {time}"
+                raise table.error(UnsupportedError, problem, hint=hint, path=found[0], instant=time)
     left = [each for each in plan.operations if each not in taken]
     return instant, taken, replace(plan, operations=tuple(left)) if left else None
 
 
 def _later_logs(table: HudiTable, time: InstantTime, operation: CompactionOperation) -> list[str]:
-    names = ((file.path, LogFileName.parse(file.name)) for file in table.storage.list_prefix(_group(operation)[0]))
+    names = (
+        (file.path, LogFileName.parse(file.name)) for file in table.storage.list_prefix(operation.group.partition_path)
+    )
     return [
         path
         for path, name in names
@@ -133,9 +128,8 @@ def _compared(table: HudiTable, task: tuple[str, list[CompactionOperation]]) -> 
 
 
 def _errors(operation: CompactionOperation, there: set[str], logs: set[str]) -> Iterator[str]:
-    named = {path.rpartition("/")[2] for path in operation.delta_file_paths}
-    base = (operation.data_file_path or "").rpartition("/")[2]
-    for name in sorted({*named, base} - {"", *there}):
+    named = set(operation.file_names)
+    for name in sorted(named - there):
         yield f"{name} is missing"
     # Those of writes after the plan are of the slice that it begins.
     for name in sorted(logs - named):
@@ -146,11 +140,8 @@ def _pending(table: HudiTable, time: InstantTime) -> Instant:
     found = pending_instant(table, Instant(time, Action.COMPACTION, State.REQUESTED))
     if found is None:
         pending = ", ".join(each.requested_time for each in table.timeline.pending().of(Action.COMPACTION))
-        raise InputError(
-            f"table {table.config.name}: there is no pending compaction {time}",
-            hint=f"pending are: {pending}" if pending else "none is pending",
-            instant=time,
-        )
+        hint = f"pending are: {pending}" if pending else "none is pending"
+        raise table.error(InputError, f"there is no pending compaction {time}", hint=hint, instant=time)
     return found
 
 
@@ -161,11 +152,7 @@ def _plan(table: HudiTable, time: InstantTime) -> CompactionPlan:
     return plan
 
 
-def _group(operation: CompactionOperation) -> FileGroupId:
-    return FileGroupId(operation.partition_path or "", operation.file_id or "")
-
-
 def _slice(operation: CompactionOperation) -> PlannedSlice:
-    partition, file_id = _group(operation)
+    partition, file_id = operation.group
     base = (operation.data_file_path or "").rpartition("/")[2] or None
     return PlannedSlice(partition, file_id, operation.base_instant_time or "", base, len(operation.delta_file_paths))

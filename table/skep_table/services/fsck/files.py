@@ -1,27 +1,117 @@
-"""The files of a table's partitions against its timeline: names, sizes, and what the footers of base files state.
+"""The files of a table's timeline, of which each has to be readable, and those of its partitions.
 
-Only the newest slices are compared: a clean may have deleted all before them.
+These are compared with the timeline: names, sizes, what the footers of base files state; the newest slices only, since
+a clean may have deleted all before them. What lies in data files is read to the last byte where that is wanted: pages
+of base files, blocks of log files, keys and their filters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Final
 
-from skep_format.basefile import read_footer
-from skep_format.errors import EncryptedFileError
+import pyarrow as pa
+
+from skep_format.basefile import BaseFileFooter, read_base, read_footer
+from skep_format.basefile.pages import damaged_pages
+from skep_format.basefile.writer import key_range
+from skep_format.errors import EncryptedFileError, SkepError
 from skep_format.instant_time import InstantTime
+from skep_format.logfile import BlockType, HeaderKey, LogBlock, read_blocks
 from skep_format.metafile import METAFILES
 from skep_format.names import BaseFileName, BaseFormat, FileGroupId, LogFileName, join
 from skep_format.runner import Runner
 from skep_format.storage import FileStatus, Storage
-from skep_format.timeline.instant import Action, Instant
+from skep_format.timeline.instant import DATA_ACTIONS, Action, Instant, State
 from skep_format.timeline.metadata import CommitMetadata, WriteStat
+from skep_format.timeline.plans import PLAN_OF, CleanMetadata, decode_plan
 from skep_table.keys.hash_rings import is_copy
-from skep_table.query.named import belongs_to
+from skep_table.keys.stored import StoredKeys
+from skep_table.query.cleaned import belongs_to
 from skep_table.services.fsck.findings import UNREADABLE, FileFinding, Problem, reason
 from skep_table.table import HudiTable, Written
+
+_AT_ONCE: Final = 64
+_NEVER_EMPTY: Final = ((Action.COMPACTION, State.REQUESTED), (Action.LOG_COMPACTION, State.REQUESTED))
+
+
+@dataclass(frozen=True)
+class ReadTimeline:
+    """`cleaned`: the files that cleans deleted, as far as their metadata can be read."""
+
+    cleaned: frozenset[str]
+    findings: list[FileFinding]
+
+
+def read_timeline(table: HudiTable, commit: Callable[[Instant, CommitMetadata], object]) -> ReadTimeline:
+    """Reads every file of the active timeline, and calls `commit` for each completed write, oldest first."""
+    listed = table.storage.list_folder(table.layout.folder).files
+    files = [(instant, file.path) for file in listed if (instant := table.layout.parse(file.name)) is not None]
+    files.sort(key=lambda file: file[0].sort_key)
+    cleaned: set[str] = set()
+    findings: list[FileFinding] = []
+    for start in range(0, len(files), _AT_ONCE):
+        portion = files[start : start + _AT_ONCE]
+        for (instant, _), (content, found) in zip(
+            portion, table.context.threads.map(partial(_read, table), portion), strict=True
+        ):
+            findings += found
+            if isinstance(content, CommitMetadata) and instant.is_completed:
+                commit(instant, content)
+            elif isinstance(content, CleanMetadata):
+                cleaned.update(content.deleted)
+    return ReadTimeline(frozenset(cleaned), findings)
+
+
+def damaged_archive(table: HudiTable) -> list[FileFinding]:
+    """The files of the archived timeline that are missing or can't be read; each is read to its end."""
+    archive = table.timeline.archive
+    found = archive.damages() if archive is not None else ()
+    return [FileFinding(Problem.ARCHIVE, path, None, detail) for path, detail in found]
+
+
+def _read(table: HudiTable, file: tuple[Instant, str]) -> tuple[object | None, list[FileFinding]]:
+    """The content of an instant's file, None where it has none, and what is wrong with it."""
+    instant, path = file
+    is_commit = instant.is_completed and instant.action in DATA_ACTIONS
+    problem = Problem.COMMIT if is_commit else Problem.PLAN
+    try:
+        data = table.storage.read(path)
+    except FileNotFoundError:
+        return None, []  # archived or rolled back since the listing
+    except SkepError as error:
+        return None, [FileFinding(problem, path, instant.requested_time, error.message)]
+    kind = PLAN_OF.get((instant.action, instant.state))
+    has_content = is_commit or (kind is not None and instant.is_completed)
+    if not data:
+        if has_content or (instant.action, instant.state) in _NEVER_EMPTY:
+            return None, [FileFinding(problem, path, instant.requested_time, "its file is empty")]
+        return None, []
+    try:
+        if kind is not None:
+            return decode_plan(kind, data, path), []
+        if instant.action not in DATA_ACTIONS:
+            return None, []
+        content = table.layout.decode_commit(data, path)
+    except UNREADABLE as error:
+        return None, [FileFinding(problem, path, instant.requested_time, reason(error))]
+    if is_commit and content.schema_json and (broken := _broken_schema(content.schema_json)) is not None:
+        return content, [FileFinding(problem, path, instant.requested_time, f"its schema can't be read: {broken}")]
+    return content, []
+
+
+def _broken_schema(text: str) -> str | None:
+    """Why a text is no Avro schema, whether or not it is one that tables have; None where it is one."""
+    import fastavro
+
+    try:
+        fastavro.parse_schema(json.loads(text))
+    except Exception as error:  # fastavro raises many types
+        return f"{type(error).__name__}: {error}"
+    return None
 
 
 @dataclass
@@ -36,8 +126,7 @@ class Newest:
     def add(self, instant: Instant, metadata: CommitMetadata) -> None:
         """Takes what a completed write states."""
         time = instant.requested_time
-        for path, ids in (metadata.partition_to_replace_file_ids or {}).items():
-            self._replaced.update(FileGroupId(path, file_id) for file_id in ids)
+        self._replaced.update(metadata.replaced)
         for stat in metadata.stats:
             group = FileGroupId(stat.partition_path, stat.file_id)
             if stat.is_log:
@@ -70,13 +159,9 @@ def list_files(table: HudiTable, runner: Runner, newest: Mapping[str, Written]) 
     named = {stat.partition_path for _, stat in newest.values()}
     others = sorted(named.difference(partitions))
     listed = runner.map(table.storage.list_prefix, [*partitions, *others])
-    unmarked = [path for path, files in zip(others, listed[len(partitions) :], strict=True) if _lacks_metafile(files)]
+    names = ({file.name for file in files} for files in listed[len(partitions) :])
+    unmarked = [path for path, found in zip(others, names, strict=True) if found and not found & METAFILES]
     return ListedFiles({file.path: file for files in listed for file in files}, tuple(unmarked))
-
-
-def _lacks_metafile(files: Iterable[FileStatus]) -> bool:
-    names = {file.name for file in files}
-    return bool(names) and not names & METAFILES
 
 
 def check_files(
@@ -160,3 +245,119 @@ def _differs(
     problem: Problem, instant: InstantTime, stat: WriteStat, found: int, stated: int, what: str
 ) -> FileFinding:
     return FileFinding(problem, stat.path, instant, f"{found:,} {what}, its commit states {stated:,}")
+
+
+def check_contents(
+    table: HudiTable, runner: Runner, newest: Mapping[str, Written], listed: ListedFiles
+) -> Iterator[FileFinding]:
+    """Every committed base and log file that is there, those before the newest slices included."""
+    logs, bases = [], []
+    for file in listed.files.values():
+        name = BaseFileName.parse(file.name) or LogFileName.parse(file.name)
+        if name is None or not is_committed(table, name):
+            continue
+        if isinstance(name, BaseFileName):
+            bases.append(file)
+        else:
+            stated = newest.get(file.path)
+            logs.append((file, name.instant_time, stated[1].file_size_in_bytes if stated else 0))
+    keys = _stored_keys(table)
+    for found in runner.map(partial(_check_base, table.storage, keys), bases):
+        yield from found
+    for found in runner.map(partial(_check_log, table.storage), logs):
+        yield from found
+
+
+def _stored_keys(table: HudiTable) -> StoredKeys | None:
+    """None where no schema names the columns that make a key."""
+    try:
+        return StoredKeys.of(table.config, table.stored_schema())
+    except UNREADABLE:
+        return None
+
+
+def _check_base(storage: Storage, keys: StoredKeys | None, file: FileStatus) -> list[FileFinding]:
+    name = BaseFileName.parse(file.name)
+    if name is None or name.format is BaseFormat.HFILE:
+        return []
+    time = name.instant_time
+    try:
+        found = [FileFinding(Problem.DAMAGED, file.path, time, what) for what in damaged_pages(storage, file.path)]
+        if not found and keys is not None:
+            footer = read_footer(storage, file.path)
+            found += [FileFinding(Problem.KEYS, file.path, time, what) for what in _hidden_keys(storage, keys, footer)]
+    except FileNotFoundError:
+        return []  # cleaned since it was listed, or named as missing
+    except EncryptedFileError:
+        raise
+    except SkepError as error:
+        return [FileFinding(Problem.DAMAGED, file.path, time, error.message)]
+    return found
+
+
+def _hidden_keys(storage: Storage, stored: StoredKeys, footer: BaseFileFooter) -> Iterator[str]:
+    """Why look-ups by key would pass over the file although it holds the key."""
+    if footer.bloom is None and footer.min_key is None:
+        return
+    lacking, first = 0, None
+    for rows in read_base(storage, footer.path, schema=stored.schema):
+        keys = stored.of_rows(rows).cast(pa.string())
+        if footer.bloom is not None:
+            absent = footer.bloom.lacking(keys)
+            first = absent[0].as_py() if len(absent) and first is None else first
+            lacking += len(absent)
+        if footer.min_key is not None and footer.max_key is not None and (ends := key_range(keys)) is not None:
+            low, high = (pa.array([text]) for text in (footer.min_key, footer.max_key))
+            merged = key_range(pa.concat_arrays([low, high, pa.array(ends)]))
+            if merged != (footer.min_key, footer.max_key):
+                yield f"its keys are {ends[0]} to {ends[1]}, its footer states {footer.min_key} to {footer.max_key}"
+    if lacking:
+        yield f"the filter in its footer lacks {lacking:,} of its keys, {first} among them"
+
+
+def _check_log(storage: Storage, task: tuple[FileStatus, InstantTime, int]) -> list[FileFinding]:
+    file, time, stated = task
+    found = []
+    try:
+        with storage.open_input(file.path) as source:
+            end = 0
+            for block in read_blocks(source, file.path):
+                end = block.offset + block.size
+                if block.type is BlockType.CORRUPT:
+                    found.append(_no_block(file.path, time, block.offset, block.size, stated))
+                elif (problem := _damage(block)) is not None:
+                    found.append(FileFinding(Problem.DAMAGED, file.path, time, problem))
+            if end < file.size_bytes:
+                found.append(_no_block(file.path, time, end, file.size_bytes - end, stated))
+    except FileNotFoundError:
+        return []
+    except SkepError as error:
+        found.append(FileFinding(Problem.DAMAGED, file.path, time, error.message))
+    return found
+
+
+def _no_block(path: str, time: InstantTime, offset: int, size: int, stated: int) -> FileFinding:
+    what = f"{size:,} bytes at byte {offset:,} are no block"
+    if offset < stated:
+        return FileFinding(Problem.DAMAGED, path, time, f"{what}: rows that a commit wrote there are not read")
+    return FileFinding(Problem.TORN, path, time, f"{what}: readers pass over them")
+
+
+def _damage(block: LogBlock) -> str | None:
+    """Why the content of a block can't be read; None where it can."""
+    try:
+        if HeaderKey.RECORD_POSITIONS in block.headers:
+            _ = block.record_positions
+        if block.type.has_records:
+            for batch in block.batches():
+                batch.validate(full=True)
+        elif block.type is BlockType.DELETE:
+            block.deletes().validate(full=True)
+        elif block.is_rollback:
+            _ = block.target_instant_time
+        _ = block.instant_time
+    except UNREADABLE as error:
+        return reason(error)
+    except (pa.ArrowException, ValueError) as error:
+        return f"block at byte {block.offset:,}: {error}"
+    return None

@@ -23,10 +23,10 @@ from skep_format.timeline.write import delete_pending
 from skep_table.commit.undo.recovery import refuse_active, roll_back_failed
 from skep_table.commit.writable import check_writable, take_lock_over
 from skep_table.context import TableContext
+from skep_table.services.fsck.files import read_timeline
 from skep_table.services.fsck.findings import UNREADABLE, FileFinding, Problem, Repair, reason
-from skep_table.services.fsck.instants import read_timeline
 from skep_table.services.fsck.settings import open_damaged
-from skep_table.services.metadata.admin import rebuild_metadata_table
+from skep_table.services.metadata.indexing import rebuild_metadata_table
 from skep_table.services.repairs.metafiles import write_metafile
 from skep_table.table import HudiTable
 
@@ -227,7 +227,8 @@ def _undone_by(content: object) -> Iterator[InstantTime]:
 
 def _repair_metadata(context: TableContext, progress: _Progress) -> None:
     """Makes it again, where all files are there: made from fewer, it would hide that rows are lost."""
-    lost = next(iter([*progress.of(*_LOSSES), *(each.finding for each in progress.done if _is_loss(each))]), None)
+    left = (each.finding for each in progress.done if not each.done and each.finding.problem in _LOSSES)
+    lost = next(iter([*progress.of(*_LOSSES), *left]), None)
     if lost is not None:
         for finding in progress.of(Problem.METADATA):
             detail = f"kept: made from the files that are there it would hide what {lost.path} lacks"
@@ -240,7 +241,3 @@ def _repair_metadata(context: TableContext, progress: _Progress) -> None:
             progress.settle(finding, f"the metadata table is rebuilt: {', '.join(made.kept) or 'not yet'}")
 
     _attempt(progress, (Problem.METADATA,), rebuild)
-
-
-def _is_loss(each: Repair) -> bool:
-    return not each.done and each.finding.problem in _LOSSES

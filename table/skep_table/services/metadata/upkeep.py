@@ -24,11 +24,10 @@ from skep_table.metadata_write.compaction.compact import (
 )
 from skep_table.metadata_write.options import COMPACT_DELTA_COMMITS
 from skep_table.metadata_write.own import has_metadata_table, open_own
-from skep_table.services.cleaning.archive import move_to_archive
-from skep_table.services.cleaning.archive_plan import plan_archive
+from skep_table.services.cleaning.archive import move_to_archive, plan_archive
 from skep_table.services.cleaning.clean import finish_cleans, plan_clean
 from skep_table.services.compaction.options import COMPACT_DELTA_COMMITS as COMPACT_DELTA_COMMITS_OF_DATA
-from skep_table.services.metadata.index_plan import plan_again, set_idle_plans_aside
+from skep_table.services.metadata.index_build import plan_again, set_idle_plans_aside
 from skep_table.services.options import CLEAN_POLICY, COMMITS_RETAINED, KEEP_MAX_COMMITS, KEEP_MIN_COMMITS, CleanPolicy
 from skep_table.table import HudiTable
 

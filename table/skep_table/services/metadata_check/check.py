@@ -20,13 +20,18 @@ from skep_table.metadata_table.partitions import (
     PartitionKind,
     kind_of,
 )
-from skep_table.services.metadata_check.blooms import check_bloom_filters
-from skep_table.services.metadata_check.expressions import check_expression_index
 from skep_table.services.metadata_check.findings import Findings, MetadataCheck, MetadataProblem, PartitionCheck
 from skep_table.services.metadata_check.listing import check_listing
-from skep_table.services.metadata_check.record_index import check_record_index
-from skep_table.services.metadata_check.secondary_index import check_secondary_index
-from skep_table.services.metadata_check.statistics import check_column_stats, check_partition_stats
+from skep_table.services.metadata_check.record_index import (
+    check_bloom_filters,
+    check_record_index,
+    check_secondary_index,
+)
+from skep_table.services.metadata_check.statistics import (
+    check_column_stats,
+    check_expression_index,
+    check_partition_stats,
+)
 from skep_table.table import HudiTable
 
 _ATTEMPTS: Final = 3
@@ -67,12 +72,8 @@ def _checked(table: HudiTable, wanted: Collection[str] | None) -> MetadataCheck:
         raise InputError(f"table {table.config.name} has no metadata table", table=table.config.name)
     strange = sorted(set(wanted or ()) - set(known))
     if strange:
-        raise InputError(
-            f"table {table.config.name}: its metadata table has no partition {strange[0]}",
-            table=table.config.name,
-            found=strange[0],
-            expected=", ".join(known),
-        )
+        problem = f"its metadata table has no partition {strange[0]}"
+        raise table.error(InputError, problem, found=strange[0], expected=", ".join(known))
     chosen = [name for name in known if wanted is None or name in wanted]
     last = max((each.requested_time for each in table.timeline.completed()), default=None)
     metadata = _opened(table)

@@ -126,5 +126,4 @@ class Findings:
         return list(zip(keys.take(pa.array(kept)).to_pylist(), numbers[kept].tolist(), strict=True))
 
     def done(self) -> PartitionCheck:
-        """What was gathered."""
         return PartitionCheck(self.partition, self.checked, tuple(self._differences), tuple(self._notes), self.omitted)

@@ -43,7 +43,7 @@ def compare_files(table: HudiTable, metadata: MetadataTable) -> Iterator[ListedF
     there = set(stored.partitions())
     for path in sorted(there.union(metadata.partitions())):
         files = stored.listing.files(path) if path in there else []
-        yield from _compared(named, path, _sizes(files), _sizes(metadata.files(path)))
+        yield from _compared(named, path, files, metadata.files(path))
 
 
 def check_listing(table: HudiTable, metadata: MetadataTable, findings: Findings) -> None:
@@ -58,7 +58,7 @@ def check_listing(table: HudiTable, metadata: MetadataTable, findings: Findings)
         files = stored.listing.files(path) if path in there else []
         stated = metadata.files(path)
         unfinished = set()
-        for each in _compared(named, path, _sizes(files), _sizes(stated)):
+        for each in _compared(named, path, files, stated):
             findings.checked += 1
             if each.problem is MetadataProblem.UNFINISHED:
                 unfinished.add(each.name)
@@ -66,9 +66,8 @@ def check_listing(table: HudiTable, metadata: MetadataTable, findings: Findings)
                 findings.add(each.problem, path, each.name, each.detail, found=each.stated, expected=each.stored)
         files, stated = ([each for each in found if each.name not in unfinished] for found in (files, stated))
         if path in listed and path not in there and not stated:
-            findings.add(
-                MetadataProblem.STALE, path, path, "the metadata table has the partition, and it has no folder"
-            )
+            detail = "the metadata table has the partition, and it has no folder"
+            findings.add(MetadataProblem.STALE, path, path, detail)
         if path not in listed and any(_is_data(each.name) for each in files):
             findings.add(MetadataProblem.MISSING, path, path, "the metadata table lacks the partition", expected=path)
         if path not in listed:
@@ -76,17 +75,14 @@ def check_listing(table: HudiTable, metadata: MetadataTable, findings: Findings)
         _check_slices(path, _slices(path, files, stored.states), _slices(path, stated, stored.states), findings)
 
 
-def _sizes(files: Iterable[FileStatus]) -> dict[str, int]:
-    return {each.name: each.size_bytes for each in files}
-
-
-def _compared(named: _Named, path: str, files: Mapping[str, int], sizes: Mapping[str, int]) -> Iterator[ListedFile]:
+def _compared(
+    named: _Named, path: str, found: Iterable[FileStatus], listed: Iterable[FileStatus]
+) -> Iterator[ListedFile]:
+    files, sizes = ({each.name: each.size_bytes for each in side} for side in (found, listed))
     for name in sorted({*files, *sizes}):
         stored, stated = files.get(name), sizes.get(name)
-        if stated is None and not _is_data(name):
-            continue
-        problem, detail = _problem(named, path, name, stored, stated)
-        yield ListedFile(path, name, stored, stated, problem, detail)
+        if stated is not None or _is_data(name):
+            yield ListedFile(path, name, stored, stated, *_problem(named, path, name, stored, stated))
 
 
 def _problem(
@@ -122,13 +118,9 @@ def _check_slices(
     for file_id in sorted(expected.keys() | found.keys()):
         ours, theirs = expected.get(file_id), found.get(file_id)
         if ours != theirs:
-            problem = (
-                MetadataProblem.MISSING
-                if theirs is None
-                else MetadataProblem.SURPLUS
-                if ours is None
-                else MetadataProblem.DIFFERS
-            )
+            problem = MetadataProblem.SURPLUS if ours is None else MetadataProblem.DIFFERS
+            if theirs is None:
+                problem = MetadataProblem.MISSING
             findings.add(problem, path, file_id, "the latest file slice", found=_text(theirs), expected=_text(ours))
 
 
@@ -150,10 +142,8 @@ class _Named:
         found: dict[str, frozenset[str]] = {}
         for instant in self._table.timeline.pending().of(Action.CLEAN):
             plan = self._table.requested_plan(CleanerPlan, instant)
-            infos = (plan.file_paths_to_be_deleted_per_partition or {}) if plan else {}
-            for path, files in infos.items():
-                names = {(each.file_path or "").rpartition("/")[2] for each in files}
-                found[path] = found.get(path, frozenset()) | names
+            for path, names in plan.file_names.items() if plan else ():
+                found[path] = found.get(path, frozenset()).union(names)
         return found
 
     def is_committed(self, path: str, name: str, size: int, start: int) -> bool:
@@ -186,8 +176,6 @@ class _Named:
         """The paths that a write has recorded; None where that is archived."""
         if time not in self._written:
             found = [each for each in self._table.timeline.data().completed() if each.requested_time == time]
-            self._written[time] = None
-            if found:
-                stats = self._table.commit_metadata(found[0]).stats
-                self._written[time] = frozenset(path for stat in stats for path in stat.paths)
+            stats = self._table.commit_metadata(found[0]).stats if found else ()
+            self._written[time] = frozenset(path for stat in stats for path in stat.paths) if found else None
         return self._written[time]

@@ -27,7 +27,6 @@ class PartitionMetafile:
 
     @property
     def is_there(self) -> bool:
-        """Whether it had one."""
         return self.as_text or self.as_base_file
 
 

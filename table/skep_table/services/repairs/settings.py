@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Final
 
@@ -39,7 +40,7 @@ from skep_format.table_config.keys import (
 from skep_format.timeline.half_moved import refuse_half_moved
 from skep_table.commit.writable import take_lock_over
 from skep_table.context import TableContext
-from skep_table.services.fsck.stated import has_timeline
+from skep_table.services.fsck.settings import has_timeline
 from skep_table.table import HudiTable
 
 _VERSIONED: Final = "skep upgrade and skep downgrade bring a table to another version"
@@ -120,31 +121,25 @@ def overwrite_settings(context: TableContext, properties: Mapping[str, str], *, 
     the table was made with stays, and the checksum is computed. TableVersionError for a table of another version than
     those that skep knows.
     """
-    if plan:
-        return _overwritten(context, properties)[0]
-    with context.locked():
-        change, config = _overwritten(context, properties)
-        if not change.is_empty or context.storage.exists(BACKUP_PATH):
-            context.lock.ensure_held()
-            restore_settings(context.storage, config)
-    return change
-
-
-def _overwritten(context: TableContext, properties: Mapping[str, str]) -> tuple[SettingsChange, TableConfig]:
     storage = context.storage
-    found = _whole(storage, PROPERTIES_PATH) or _whole(storage, BACKUP_PATH)
-    before = {} if found is None else found.raw
-    kept = {INITIAL_VERSION: before[INITIAL_VERSION]} if INITIAL_VERSION in before else {}
-    config = TableConfig.parse(with_checksum({**properties, **kept}), "the new settings")
-    for key, why in _OF_FILES.items() if before else ():
-        if before.get(key) != config.raw.get(key) and key != CHECKSUM:
-            raise _refused(config.name, key, before.get(key), config.raw.get(key), why)
-    table = HudiTable.with_settings(context, config)
-    refuse_half_moved(storage, table.timeline, config.name)
-    if not table.timeline.instants and has_timeline(storage):
-        why = "a table of this version has its timeline elsewhere"
-        raise _refused(config.name, VERSION, before.get(VERSION), config.raw.get(VERSION), why)
-    return SettingsChange(before, config.raw), config
+    with nullcontext() if plan else context.locked():
+        found = _whole(storage, PROPERTIES_PATH) or _whole(storage, BACKUP_PATH)
+        before = {} if found is None else found.raw
+        kept = {INITIAL_VERSION: before[INITIAL_VERSION]} if INITIAL_VERSION in before else {}
+        config = TableConfig.parse(with_checksum({**properties, **kept}), "the new settings")
+        for key, why in _OF_FILES.items() if before else ():
+            if before.get(key) != config.raw.get(key) and key != CHECKSUM:
+                raise _refused(config.name, key, before.get(key), config.raw.get(key), why)
+        table = HudiTable.with_settings(context, config)
+        refuse_half_moved(storage, table.timeline, config.name)
+        if not table.timeline.instants and has_timeline(storage):
+            why = "a table of this version has its timeline elsewhere"
+            raise _refused(config.name, VERSION, before.get(VERSION), config.raw.get(VERSION), why)
+        change = SettingsChange(before, config.raw)
+        if not plan and (not change.is_empty or storage.exists(BACKUP_PATH)):
+            context.lock.ensure_held()
+            restore_settings(storage, config)
+    return change
 
 
 def recover_settings(context: TableContext, *, plan: bool = False) -> SettingsChange:
@@ -152,27 +147,23 @@ def recover_settings(context: TableContext, *, plan: bool = False) -> SettingsCh
 
     InputError where neither is.
     """
-    if plan:
-        return _recovered(context.storage)[0]
-    with context.locked():
-        change, config = _recovered(context.storage)
-        context.lock.ensure_held()
-        if not change.is_empty:
-            restore_settings(context.storage, config)
-        context.storage.delete(BACKUP_PATH)
+    storage = context.storage
+    with nullcontext() if plan else context.locked():
+        found = _whole(storage, PROPERTIES_PATH)
+        whole = found or _whole(storage, BACKUP_PATH)
+        if whole is None:
+            raise InputError(
+                f"table at {storage.root}: neither {PROPERTIES_PATH} nor its backup is whole",
+                hint="skep fsck TABLE --repair finds what else states them; or: skep repair overwrite-hoodie-props",
+                path=PROPERTIES_PATH,
+            )
+        change = SettingsChange({} if found is None else found.raw, whole.raw)
+        if not plan:
+            context.lock.ensure_held()
+            if not change.is_empty:
+                restore_settings(storage, whole)
+            storage.delete(BACKUP_PATH)
     return change
-
-
-def _recovered(storage: Storage) -> tuple[SettingsChange, TableConfig]:
-    found = _whole(storage, PROPERTIES_PATH)
-    whole = found or _whole(storage, BACKUP_PATH)
-    if whole is None:
-        raise InputError(
-            f"table at {storage.root}: neither {PROPERTIES_PATH} nor its backup is whole",
-            hint="skep fsck TABLE --repair finds what else states them; or: skep repair overwrite-hoodie-props",
-            path=PROPERTIES_PATH,
-        )
-    return SettingsChange({} if found is None else found.raw, whole.raw), whole
 
 
 def _whole(storage: Storage, path: str) -> TableConfig | None:

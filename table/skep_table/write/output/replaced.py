@@ -89,7 +89,7 @@ def clusterings_met(replaced: Mapping[str, tuple[str, ...]], view: FileView) -> 
     """The groups among them that a pending clustering is to rewrite, with its instant."""
     return {
         group: instant
-        for group, instant in view.pending_clustering.items()
+        for group, instant in view.states.pending_clusterings.items()
         if group.file_id in replaced.get(group.partition_path, ())
     }
 
@@ -111,7 +111,7 @@ def refuse_reused_names(table: HudiTable, buckets: Iterable[Bucket], names: Grou
     """UnsupportedError where a new file group would have the name of one that was replaced: no reader would see it."""
     if not names.fixed:
         return
-    replaced = table.view().replaced
+    replaced = table.view().states.replaced
     for bucket in buckets:
         by = replaced.get(FileGroupId(bucket.partition_path, bucket.file_id))
         if bucket.base is None and by is not None:

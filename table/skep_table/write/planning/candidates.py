@@ -18,7 +18,7 @@ from skep_format.names import FileGroupId, LogFileName
 from skep_format.schema.evolve import SourceNames
 from skep_format.schema.types import Schema
 from skep_format.storage import Storage
-from skep_table.query.named import refuse_lost_files
+from skep_table.query.cleaned import refuse_lost_files
 from skep_table.slices.bootstrap import BootstrapSource, read_stitched, source_of
 from skep_table.slices.history import names_in_file, schema_history
 from skep_table.table import HudiTable
