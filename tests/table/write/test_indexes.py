@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -337,6 +338,19 @@ class TestBucket(LocalContract):
         assert not table.reload().timeline.pending().instants
         self.writer(table).upsert(rows(("k11", "p", 2, 2)))
         assert content(table) == sorted([*(row for row in before if row[:2] != ("k11", "p")), ("k11", "p", 2)])
+
+    @pytest.mark.parametrize("release", ["0.15.0", "1.1.1"])
+    def test_a_bucket_table_that_hudi_wrote(self, release: str, golden: Path, tmp_path: Path) -> None:
+        shutil.copytree(golden / release / "mor_bucket_index" / "table", tmp_path / "t")
+        table = HudiTable.open(str(tmp_path / "t"))
+        stored = read(table, ReadRequest()).to_arrow()
+        rows = stored.select([name for name in stored.schema.names if not name.startswith("_hoodie_")])
+        with pytest.raises(TableMismatchError, match=r"file group 0000000\d-.* is a bucket"):
+            LocalWriter(table).upsert(rows)
+        with pytest.raises(TableMismatchError, match=r"holds key"):
+            self.writer(table, hoodie__bucket__index__num__buckets=8).upsert(rows)
+        self.writer(table).upsert(rows)
+        assert read(table.reload(), ReadRequest()).to_arrow().num_rows == stored.num_rows
 
     def test_a_name_that_begins_with_zeros_by_chance_is_no_bucket(
         self, make: Make, monkeypatch: pytest.MonkeyPatch

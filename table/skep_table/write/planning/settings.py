@@ -6,7 +6,7 @@ name, and those that are not given are the table's own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final
@@ -288,7 +288,7 @@ def names_newest(options: Options) -> bool:
     return options.is_set(TABLE_VERSION) and options[TABLE_VERSION.key].strip().lower() == NEWEST
 
 
-def metadata_of_newest(options: Options, partition_fields: Sequence[str]) -> dict[str, str]:
+def metadata_of_newest(options: Options, partition_fields: tuple[str, ...]) -> dict[str, str]:
     """The setting by which the next write makes the metadata table that Hudi 1.1 and later make on Spark; none where an
     option refuses it.
     """
