@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections import deque
@@ -75,13 +76,13 @@ def keyed_batches(rows: RowInput, keyer: Keyer, memory: Memory) -> Iterator[Keye
     def keyed(table: pa.Table) -> list[KeyedBatch]:
         return KeyedBatch.of(keyer.keyed(table))
 
-    first = next(tables, None)
-    if first is None:
-        yield from keyed(rows.schema.empty_table())
+    first, second = next(tables, None), next(tables, None)
+    if first is None or second is None:
+        yield from keyed(rows.schema.empty_table() if first is None else first)
         return
     with ThreadPoolExecutor(threads, thread_name_prefix="skep-keys") as pool:
         ahead = deque([pool.submit(keyed, first)])
-        for table in tables:
+        for table in itertools.chain([second], tables):
             ahead.append(pool.submit(keyed, table))
             if len(ahead) > threads:
                 yield from ahead.popleft().result()
