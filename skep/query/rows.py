@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
@@ -14,6 +14,7 @@ import skep_writer
 from skep.base.display import ROWS_SHOWN, first_rows, print_table, rows_html
 from skep.query.spark import SparkHolder
 from skep_format.basefile.row_groups import share_of_columns
+from skep_format.batching import in_groups
 from skep_format.options import at_least, option
 from skep_table.query.filters.predicate import Predicate
 from skep_table.query.options import QueryType
@@ -44,6 +45,10 @@ SHARED_BYTES: Final = option(
     doc="The rows of tables whose files have at most this many bytes are kept for the next queries of the snapshot.",
     accepts="a number of bytes",
 )
+
+
+# Of rows that are compared at once with the values that a join looks for.
+_COMPARED_BYTES: Final = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +91,11 @@ class JoinedBy:
     column: str
     values: pa.Array
 
-    def filter(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that have one of them."""
-        return batch.filter(pc.is_in(batch.column(self.column), value_set=self.values))
+    def filtered(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows that have one of them. Arrow hashes the values for each call, so several batches are one."""
+        for group in in_groups(batches, lambda batch: int(batch.nbytes), _COMPARED_BYTES):
+            rows = pa.Table.from_batches(group)
+            yield from rows.filter(pc.is_in(rows.column(self.column), value_set=self.values)).to_batches()
 
 
 class Rows(ReadResult):
@@ -108,7 +115,7 @@ class Rows(ReadResult):
     ) -> None:
         """`is_shared`: of a snapshot that other reads have, too. `joined`: see `joined_by`."""
         inner = read(table, request)
-        batches = inner.to_batches if joined is None else lambda: map(joined.filter, inner.to_batches())
+        batches = inner.to_batches if joined is None else lambda: joined.filtered(inner.to_batches())
         super().__init__(inner.schema, batches, inner.count)
         self._table, self._request, self._spark, self._is_shared = table, request, spark, is_shared
         self._joined = joined

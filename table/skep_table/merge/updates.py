@@ -185,7 +185,8 @@ class Updates:
         self.deleted += len(places)
         left = np.ones(batch.num_rows, np.bool_)
         left[places] = False
-        return batch.filter(pa.array(left))
+        mask = pa.array(left)  # column by column: Arrow takes the rows of a batch one by one
+        return pa.RecordBatch.from_arrays([column.filter(mask) for column in batch.columns], schema=batch.schema)
 
 
 def _places(rows: pa.Table) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

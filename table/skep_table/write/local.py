@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 
 import pyarrow as pa
 
@@ -70,9 +70,15 @@ class ArrowEngine:
 def keyed_batches(rows: RowInput, keyer: Keyer, memory: Memory) -> Iterator[KeyedBatch]:
     """The rows with their keys, in their order; a few batches ahead on threads."""
     tables = pieces(rows.batches(), min(PIECE_BYTES, memory.max_bytes // 8))
-    first = next(tables, rows.schema.empty_table())
-    threads = min(4, os.cpu_count() or 1)
-    yield from in_order(chain([first], tables), lambda table: iter(KeyedBatch.of(keyer.keyed(table))), threads)
+
+    def keyed(table: pa.Table) -> Iterator[KeyedBatch]:
+        return iter(KeyedBatch.of(keyer.keyed(table)))
+
+    first, second = next(tables, None), next(tables, None)
+    if first is None or second is None:
+        yield from keyed(rows.schema.empty_table() if first is None else first)
+        return
+    yield from in_order(itertools.chain([first, second], tables), keyed, min(4, os.cpu_count() or 1))
 
 
 class LocalWriter(TableWriter):

@@ -22,7 +22,7 @@ import pyarrow as pa
 from skep_format.batching import in_groups
 from skep_format.runner import ReportingRunner, Runner, ThreadRunner
 from skep_format.schema.types import RECORD_KEY
-from skep_format.storage import LocalStorage
+from skep_format.storage import LocalStorage, Storage
 from skep_table.keys.hashes import key_hashes
 from skep_table.merge.rows import POSITION
 from skep_table.write.context import Memory, WriteContext
@@ -170,16 +170,13 @@ class ArrowRows:
                 for bucket in sorted(plan.buckets, key=lambda bucket: -bucket.rows)
                 if bucket.number in rows
             ]
-            if isinstance(self._runner, (ThreadRunner, ReportingRunner)):  # tasks of this process, which run once
+            if _is_of_this_process(self._runner):  # its tasks run once
                 again = self._announced == context.instant_time
                 context = announce(context, [bucket for bucket, _ in tasks], again=again)
                 if context.announced is not None:
                     self._announced = context.instant_time
             write = partial(write_task, context)
-            at_once = _TASKS_AT_ONCE if self._rows.is_spilled else sys.maxsize
-            if isinstance(context.storage, LocalStorage):
-                at_once = min(at_once, (os.cpu_count() or 1) + 1)
-            return list(self._runner.map(few_at_once(write, at_once) if at_once < len(tasks) else write, tasks))
+            return few_at_once(self._runner, write, tasks, context.storage, spilled=self._rows.is_spilled)
         finally:
             buckets.close()
 
@@ -313,15 +310,29 @@ def within(context: WriteContext, memory: Memory) -> WriteContext:
     return replace(context, memory=shared, files=files)
 
 
-def few_at_once(function: Callable[[T], R], at_once: int = _TASKS_AT_ONCE) -> Callable[[T], R]:
-    """The function, run by only a few threads at a time, so that each has its part of the memory."""
+def few_at_once(
+    runner: Runner, function: Callable[[T], R], tasks: Sequence[T], storage: Storage, *, spilled: bool
+) -> list[R]:
+    """The results of tasks, of which only a few run at a time in this process: of rows that are spilled, so that each
+    has its part of the memory; on this machine's disks, which are not waited for, since each thread has memory of its
+    own, which is zeroed for it.
+    """
+    at_once = _TASKS_AT_ONCE if spilled else len(tasks)
+    if isinstance(storage, LocalStorage):
+        at_once = min(at_once, (os.cpu_count() or 1) + 1)
+    if at_once >= len(tasks) or not _is_of_this_process(runner):
+        return list(runner.map(function, tasks))
     permits = threading.Semaphore(at_once)
 
     def limited(task: T) -> R:
         with permits:
             return function(task)
 
-    return limited
+    return list(runner.map(limited, tasks))
+
+
+def _is_of_this_process(runner: Runner) -> bool:
+    return isinstance(runner, (ThreadRunner, ReportingRunner))
 
 
 def write_task(context: WriteContext, task: tuple[Bucket, Iterable[pa.Table]]) -> BucketResult:

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from skep_format.basefile import BaseFileOptions, BaseFileWriter, can_copy, open_base, read_base, read_footer
 from skep_format.basefile import parquet_metadata as parquet
+from skep_format.basefile.output import ParquetOutput
 from skep_format.basefile.pages import damaged_pages
 from skep_format.basefile.row_groups import RowGroups, share_of_columns
 from skep_format.basefile.thrift import I32, I64, STRUCT, Struct, parse_struct, required, value_of
@@ -193,6 +194,55 @@ def test_the_filter_goes_on_without_hashing_keys(old: LocalStorage) -> None:
     assert read_footer(old, NEW).bloom == read_footer(old, OLD).bloom or (
         read_footer(old, NEW).bloom.to_bytes() == read_footer(old, OLD).bloom.to_bytes()  # type: ignore[union-attr]
     )
+
+
+def test_bounds_of_changed_columns_with_nan_are_left_out(old: LocalStorage) -> None:
+    changed = rows(0, 50).select(["price"]).combine_chunks().to_batches()[0]
+    with open_base(old, OLD) as held, BaseFileWriter(old, NEW, SCHEMA) as writer:
+        writer.copy(held, 0, changed=changed)
+    metadata = pq.read_metadata(f"{old.root}/{NEW}").row_group(0)
+    found = {metadata.column(at).path_in_schema: metadata.column(at).statistics for at in range(metadata.num_columns)}
+    assert not found["price"].has_min_max
+    assert found["number"].has_min_max
+
+
+class Reads:
+    """An open file that takes note of what is read."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.found = data, list[tuple[int, int]]()
+
+    def size(self) -> int:
+        return len(self.data)
+
+    def read_at(self, length: int, start: int) -> bytes:
+        self.found.append((start, length))
+        return self.data[start : start + length]
+
+
+def test_only_pages_that_are_kept_are_read_where_they_lie_apart(storage: LocalStorage) -> None:
+    table = rows(0, 50)
+    large = pa.array([np.random.default_rng(at).bytes(40_000).hex() for at in range(50)])
+    table = table.set_column(table.schema.get_field_index("id"), "id", large)
+    write(storage, OLD, [table], BaseFileOptions(dictionary=False))
+    source: Any = Reads(Path(storage.root, OLD).read_bytes())
+    groups = RowGroups(source, OLD)
+    every = {parquet.name_of(each.chunk): each for each in groups.read(0).columns}
+    source.found.clear()
+    assert groups.read(0).columns == tuple(every.values())
+    assert len(source.found) == 1
+    source.found.clear()
+    assert groups.read(0, {"id": every["id"]}).columns == tuple(every.values())
+    assert len(source.found) == 2
+    assert sum(length for _, length in source.found) < len(every["id"].data)
+
+
+def test_pages_are_passed_on_together(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    passed: list[int] = []
+    write_one = ParquetOutput.write
+    monkeypatch.setattr(ParquetOutput, "write", lambda self, data: passed.append(len(data)) or write_one(self, data))  # type: ignore[func-returns-value]
+    write(storage, OLD, [rows(0, 5000)])
+    assert len(passed) < len(SCHEMA.names())
 
 
 def test_one_row_group_is_in_memory_at_a_time(old: LocalStorage) -> None:

@@ -111,7 +111,7 @@ class BulkInsert:
         tasks.sort(key=lambda task: -task[0].rows)
         context = announce(context, [bucket for bucket, _ in tasks])
         write = partial(write_task, context)
-        return list(self._runner.map(few_at_once(write) if spilled else write, tasks))
+        return few_at_once(self._runner, write, tasks, context.storage, spilled=spilled)
 
 
 def _write_some(task: tuple[InsertWriter, pa.RecordBatch, np.ndarray]) -> None:
