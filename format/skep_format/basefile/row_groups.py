@@ -70,7 +70,7 @@ class RowGroup:
         return replace(self, columns=tuple(columns))
 
 
-class InMemory:
+class FileInMemory:
     """A Parquet file in memory, of which nothing is copied where it is read."""
 
     def __init__(self, data: pa.Buffer) -> None:
@@ -88,7 +88,7 @@ class InMemory:
 class RowGroups:
     """The row groups of an open Parquet file, in their order. `tail`: its end, where that was read before."""
 
-    def __init__(self, source: pa.NativeFile | InMemory, path: str, tail: Buffer | None = None) -> None:
+    def __init__(self, source: pa.NativeFile | FileInMemory, path: str, tail: Buffer | None = None) -> None:
         with damage_named(path):  # of an encrypted file it is no Thrift: see `OpenBaseFile.row_groups`
             self._footer, _ = parquet.footer_of(tail or parquet_tail(partial(read_end, source), path))
         self._source, self._path = source, path

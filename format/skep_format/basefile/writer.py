@@ -25,7 +25,7 @@ from skep_format.basefile.options import CODECS, BaseFileOptions
 from skep_format.basefile.orc_output import OrcOutput, orc_bytes, orc_schema
 from skep_format.basefile.output import ParquetOutput, columns_with_nan
 from skep_format.basefile.reader import OpenBaseFile
-from skep_format.basefile.row_groups import ColumnPages, InMemory, RowGroups, without_level_sizes
+from skep_format.basefile.row_groups import ColumnPages, FileInMemory, RowGroups, without_level_sizes
 from skep_format.basefile.thrift import Struct
 from skep_format.basefile.value_filters import ENABLED as FILTERS
 from skep_format.basefile.value_filters import ValueFilters
@@ -383,7 +383,7 @@ def _column_pages(
     rows, data = row_group([batch], plain, None), pa.BufferOutputStream()
     with _parquet_writer(data, rows, options, write_page_index=write_page_index) as file:
         file.write_table(rows, row_group_size=_ALL_ROWS)
-    columns = RowGroups(InMemory(data.getvalue()), path).read(0).columns
+    columns = RowGroups(FileInMemory(data.getvalue()), path).read(0).columns
     for number in columns_with_nan(rows):
         parquet.leave_out_bounds(parquet.meta_data(columns[number].chunk))
     return {parquet.name_of(each.chunk): each for each in columns}
