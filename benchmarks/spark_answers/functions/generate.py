@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -195,10 +195,12 @@ def judged(asker: Asker, folder: Path, listed: Sequence[Signature], mode: str) -
 
 
 def with_modes(found: Sequence[Compared], of_ansi: Sequence[Compared]) -> list[Compared]:
-    """What is equal without ANSI, and whether it is with it, too."""
-    both = {(each.signature, each.kind) for each in of_ansi if each.verdict in RIGHT}
+    """What is equal without ANSI, and whether it is with it, too: as it is, or where both need the same cast."""
+    with_ansi = {(each.signature, each.kind): each.verdict for each in of_ansi}
     return [
-        Compared(each.signature, each.kind, each.shown, each.verdict, each.why, (each.signature, each.kind) in both)
+        replace(each, is_of_both=with_ansi.get((each.signature, each.kind)) in (Verdict.EQUAL, each.verdict))
+        if each.verdict in RIGHT
+        else each
         for each in found
     ]
 
