@@ -148,7 +148,8 @@ def _write_json(_: pa.Schema, batches: Iterable[pa.RecordBatch], stream: IO[byte
     from skep_format.json_text import json_lines
 
     if output is Output.JSONL:
-        stream.writelines(map(json_lines, batches))
+        for batch in batches:
+            stream.write(json_lines(batch))
         return
     opening = b"["
     for batch in batches:
