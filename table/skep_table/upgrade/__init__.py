@@ -28,7 +28,8 @@ A table of a version before 6 is only read. It becomes one of version 6 first, b
 from there what it is to become.
 """
 
-from skep_table.upgrade.change import change_version, upgrade_to
-from skep_table.upgrade.plan import UpgradeStep, VersionPlan, plan_version_change
-
-__all__ = ["UpgradeStep", "VersionPlan", "change_version", "plan_version_change", "upgrade_to"]
+from skep_table.upgrade.change import change_version as change_version
+from skep_table.upgrade.change import upgrade_to as upgrade_to
+from skep_table.upgrade.plan import UpgradeStep as UpgradeStep
+from skep_table.upgrade.plan import VersionPlan as VersionPlan
+from skep_table.upgrade.plan import plan_version_change as plan_version_change

@@ -3,6 +3,4 @@
 Arrow in, puts and deletes out; nothing is read or written here.
 """
 
-from skep_table.metadata_table.records.build import PartitionUpdate
-
-__all__ = ["PartitionUpdate"]
+from skep_table.metadata_table.records.build import PartitionUpdate as PartitionUpdate

@@ -4,16 +4,10 @@ Each partition of the metadata table is compared with what the data files hold, 
 does: one module for each kind of partition.
 """
 
-from skep_table.services.metadata_check.check import check_metadata_table
-from skep_table.services.metadata_check.findings import Difference, MetadataCheck, MetadataProblem, PartitionCheck
-from skep_table.services.metadata_check.listing import ListedFile, compare_files
-
-__all__ = [
-    "Difference",
-    "ListedFile",
-    "MetadataCheck",
-    "MetadataProblem",
-    "PartitionCheck",
-    "check_metadata_table",
-    "compare_files",
-]
+from skep_table.services.metadata_check.check import check_metadata_table as check_metadata_table
+from skep_table.services.metadata_check.findings import Difference as Difference
+from skep_table.services.metadata_check.findings import MetadataCheck as MetadataCheck
+from skep_table.services.metadata_check.findings import MetadataProblem as MetadataProblem
+from skep_table.services.metadata_check.findings import PartitionCheck as PartitionCheck
+from skep_table.services.metadata_check.listing import ListedFile as ListedFile
+from skep_table.services.metadata_check.listing import compare_files as compare_files
