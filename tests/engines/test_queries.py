@@ -14,8 +14,12 @@ from engine_starting import ENGINES, FLINK, engine_param
 from engine_tables import RECIPES, Made
 from engine_values import Row, difference, rows_answered, rows_of
 
+import skep
+from skep_catalog.embedded import EmbeddedMetastore
+
 Tables = Callable[[str, str], Made]
 KINDS = ("cow", "mor")
+COLUMNS = (("id", pa.string()), ("a_timestamp", pa.int64()))
 PAGE = Path(__file__).parents[2] / "docs" / "engines.md"
 
 
@@ -70,6 +74,25 @@ def test_prestos_own_catalog_for_hudi_reads_the_same(engine: Engine, tables: Tab
         expected = made.table.read(query=view.query).to_arrow()
         answer = engine.ask(f"select * from {engine.quote(f'hudi.{view.entry}')}")
         assert not (found := compared(engine, answer, expected.schema, rows_of(expected))), f"{view.entry}: {found}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", [engine_param("presto-0.287")], indirect=True)
+def test_presto_merges_timestamps_that_are_numbers_in_the_entry(
+    engine: Engine, metastore_server: EmbeddedMetastore, tmp_path: Path
+) -> None:
+    """Microseconds, with logs and without; of read-optimized views, which Presto reads by itself, milliseconds."""
+    numbers = {"hoodie.datasource.hive_sync.support_timestamp": "false"}
+    with skep.connect(metastore_server.uri, warehouse=str(tmp_path), database="of_numbers", options=numbers) as lake:
+        made = RECIPES["timestamps"].make(lake, "mor")
+        rows = made.table.read().to_arrow()
+        micros = dict(zip(*(rows.column(name).cast(kind).to_pylist() for name, kind in COLUMNS), strict=True))
+        read_optimized, snapshot = (f"select id, a_timestamp from {engine.quote(view.entry)}" for view in made.views)
+        assert dict(engine.ask(snapshot).rows) == micros
+        made.table.compact()
+        assert dict(engine.ask(snapshot).rows) == micros
+        millis = {key: value // 1000 for key, value in micros.items() if value is not None}
+        assert {key: value for key, value in engine.ask(read_optimized).rows if value is not None} == millis
 
 
 @pytest.mark.engine(*ENGINES)
