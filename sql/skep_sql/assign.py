@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from skep_format.errors import InputError, SchemaError
-from skep_format.schema.arrow import is_any_list, is_number
+from skep_format.schema.arrow import is_any_list, is_number, is_text
 from skep_format.schema.exact import cast_within
 from skep_format.schema.java_text import java_float
 from skep_sql.protocols import QueryEngine
@@ -113,11 +113,11 @@ def _may_become(given: pa.DataType, wanted: pa.DataType, strict: bool, by_name: 
         return is_fit
     if t.is_nested(given) or t.is_nested(wanted):
         return False
-    if _is_text(wanted):
-        return _is_text(given) or not strict
+    if is_text(wanted):
+        return is_text(given) or not strict
     if is_number(given) and is_number(wanted):
         return not strict or _rank(given) <= _rank(wanted)
-    if _is_text(given):
+    if is_text(given):
         return False
     if t.is_binary(wanted) or t.is_fixed_size_binary(wanted):
         return bool(t.is_binary(given) or t.is_large_binary(given) or t.is_fixed_size_binary(given))
@@ -129,10 +129,6 @@ def _rank(kind: pa.DataType) -> int:
     if t.is_floating(kind):
         return 100 + int(kind.bit_width)
     return int(kind.bit_width) if t.is_integer(kind) else 90
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind))
 
 
 def assigned(
@@ -171,15 +167,15 @@ def _plain(column: pa.ChunkedArray, wanted: pa.DataType, engine: QueryEngine) ->
     given = column.type
     if given == wanted or t.is_null(given):
         return column.cast(wanted)
-    if _is_text(wanted) and not t.is_nested(given):
+    if is_text(wanted) and not t.is_nested(given):
         return _as_text(column)
     if is_number(given) and is_number(wanted):
         return _number(column, wanted)
-    if _is_text(given) and is_number(wanted):
+    if is_text(given) and is_number(wanted):
         return _number(pc.utf8_trim_whitespace(column).cast(_parsed(wanted)), wanted)
     if t.is_timestamp(given) and t.is_date(wanted):
         return pc.floor_temporal(column, unit="day").cast(wanted, safe=False)
-    if _is_text(given) and (t.is_date(wanted) or t.is_timestamp(wanted)):
+    if is_text(given) and (t.is_date(wanted) or t.is_timestamp(wanted)):
         return _time(column, wanted, engine)
     if (is_number(given) and t.is_temporal(wanted)) or (t.is_temporal(given) and is_number(wanted)):
         raise pa.ArrowInvalid("cast it: Arrow counts times in other units than Spark")

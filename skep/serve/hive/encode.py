@@ -14,6 +14,7 @@ from thrift.Thrift import TType
 
 from skep_format.buffers import bytes_and_offsets
 from skep_format.json_text import ROWS, Spelling, decimal_text, json_values
+from skep_format.schema.arrow import is_any_list, is_text
 
 COLUMNAR: Final = ttypes.TProtocolVersion.HIVE_CLI_SERVICE_PROTOCOL_V6
 _TYPE: Final = ttypes.TTypeId
@@ -251,7 +252,7 @@ def _number(type_id: int, member: str, kind: pa.DataType) -> Encoding:
 _STRING: Final = _as_text(_TYPE.STRING_TYPE, _text)
 _BINARY: Final = Encoding(_TYPE.BINARY_TYPE, "binaryVal", _cast(pa.large_binary()))
 _KINDS: Final[tuple[tuple[Callable[[pa.DataType], bool], Encoding], ...]] = (
-    (_any(_t.is_string, _t.is_large_string, _t.is_string_view), _STRING),
+    (is_text, _STRING),
     (_is(pa.bool_()), _number(_TYPE.BOOLEAN_TYPE, "boolVal", pa.bool_())),
     (_is(pa.int8()), _number(_TYPE.TINYINT_TYPE, "byteVal", pa.int8())),
     (_is(pa.int16(), pa.uint8()), _number(_TYPE.SMALLINT_TYPE, "i16Val", pa.int16())),
@@ -265,7 +266,7 @@ _KINDS: Final[tuple[tuple[Callable[[pa.DataType], bool], Encoding], ...]] = (
     (_t.is_date, _as_text(_TYPE.DATE_TYPE, _date)),
     (_t.is_timestamp, _as_text(_TYPE.TIMESTAMP_TYPE, timestamp_text)),
     (_t.is_duration, _as_text(_TYPE.STRING_TYPE, _interval)),
-    (_any(_t.is_list, _t.is_large_list, _t.is_fixed_size_list), _as_text(_TYPE.ARRAY_TYPE, _nested)),
+    (is_any_list, _as_text(_TYPE.ARRAY_TYPE, _nested)),
     (_t.is_map, _as_text(_TYPE.MAP_TYPE, _nested)),
     (_t.is_struct, _as_text(_TYPE.STRUCT_TYPE, _nested)),
     (_t.is_null, _as_text(_TYPE.NULL_TYPE, _text)),
