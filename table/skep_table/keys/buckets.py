@@ -26,6 +26,10 @@ from skep_table.keys.hashes import xxhash32
 from skep_table.metadata_table.keys import java_hashes
 
 INDEX: Final = "hoodie.index.type"
+GLOBAL_INDEXES: Final = frozenset(
+    ["GLOBAL_BLOOM", "GLOBAL_SIMPLE", "INMEMORY", "HBASE", "RECORD_INDEX", "GLOBAL_RECORD_LEVEL_INDEX"]
+)
+"""Those by which a key is unique in the whole table, not in its partition."""
 _ENGINE: Final = "hoodie.index.bucket.engine"
 
 _nothing: tuple[str, ...] = ()
@@ -113,6 +117,11 @@ def counts_by_partition(config: TableConfig, options: Options) -> bool:
     return bool(config.raw.get(BUCKETS_BY_PARTITION.key) or options.value(BUCKETS_BY_PARTITION))
 
 
+def index_named(config: TableConfig, options: Mapping[str, str]) -> str:
+    """The index that the table has recorded, else the one that the options name; empty where neither does."""
+    return (config.raw.get(INDEX) or options.get(INDEX, "")).upper()
+
+
 @dataclass(frozen=True, slots=True)
 class GroupNames:
     """How the file groups of a table are named. `digits`: so many at the beginning of a file id are a number that the
@@ -125,9 +134,8 @@ class GroupNames:
 
     @classmethod
     def of(cls, config: TableConfig, options: Mapping[str, str] | None = None) -> GroupNames:
-        """By the index that the table has recorded, else by the one that the options name."""
-        index = config.raw.get(INDEX) or (options or {}).get(INDEX, "")
-        return BUCKET_NAMES if index.upper() == "BUCKET" else UUID_NAMES
+        """By the index of the table."""
+        return BUCKET_NAMES if index_named(config, options or {}) == "BUCKET" else UUID_NAMES
 
     @property
     def by_key(self) -> bool:
@@ -171,10 +179,9 @@ class Buckets:
         """As the table's settings or the reader's options define them; None when the table has no simple buckets."""
         of_reader = Options(options)
         given = {
-            key: config.raw.get(key) or of_reader.get(key, "")
-            for key in (INDEX, _ENGINE, BUCKETS.key, BUCKET_FIELDS.key)
+            key: config.raw.get(key) or of_reader.get(key, "") for key in (_ENGINE, BUCKETS.key, BUCKET_FIELDS.key)
         }
-        is_simple = given[INDEX].upper() == "BUCKET" and given[_ENGINE].upper() in ("", "SIMPLE")
+        is_simple = index_named(config, of_reader) == "BUCKET" and given[_ENGINE].upper() in ("", "SIMPLE")
         # Hudi 1.1 can count buckets by partition, beside the table.
         is_simple &= not counts_by_partition(config, of_reader)
         if not is_simple or not given[BUCKETS.key] or not config.record_key_fields:

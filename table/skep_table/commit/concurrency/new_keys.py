@@ -21,13 +21,10 @@ from skep_format.logfile import read_blocks
 from skep_format.schema.types import COMMIT_TIME, RECORD_KEY
 from skep_format.timeline.instant import Action, Instant, State
 from skep_format.timeline.metadata import CommitMetadata, WriteStat
-from skep_table.keys.buckets import INDEX
+from skep_table.keys.buckets import GLOBAL_INDEXES, index_named
 from skep_table.table import HudiTable
 
 _SAMPLE: Final = 10
-_GLOBAL: Final = frozenset(
-    ["GLOBAL_BLOOM", "GLOBAL_SIMPLE", "INMEMORY", "HBASE", "RECORD_INDEX", "GLOBAL_RECORD_LEVEL_INDEX"]
-)
 Write = tuple[Instant, CommitMetadata]
 
 
@@ -42,7 +39,7 @@ class SharedKeys:
 
 def keys_inserted_by_both(table: HudiTable, ours: Write, theirs: Write) -> list[SharedKeys]:
     """Rows of both writes under one key in one partition, in different file groups; with a global index in any."""
-    is_global = (table.config.raw.get(INDEX) or table.options.get(INDEX, "")).upper() in _GLOBAL
+    is_global = index_named(table.config, table.options) in GLOBAL_INDEXES
     found = []
     others = _inserted(table, theirs, is_global)
     for scope, files in _inserted(table, ours, is_global).items():

@@ -8,7 +8,7 @@ from skep_format.errors import TableMismatchError, UnsupportedError
 from skep_format.hashing_metadata import INDEX_FOLDER
 from skep_format.options import Option, Options
 from skep_format.table_config import TableConfig
-from skep_table.keys.buckets import BUCKET_FIELDS, BUCKETS
+from skep_table.keys.buckets import BUCKET_FIELDS, BUCKETS, GLOBAL_INDEXES
 from skep_table.keys.unrecorded_buckets import unrecorded_bucket
 from skep_table.plug_ins import needed_plug_in
 from skep_table.table import HudiTable
@@ -50,15 +50,7 @@ _OTHER_BUCKETS: Final = {
     ),
 }
 _RECORDED: Final[tuple[Option[Any], ...]] = (INDEX_TYPE, BUCKET_ENGINE, BUCKETS, BUCKET_FIELDS)
-_NEEDS_KEYS: Final = {
-    IndexType.GLOBAL_BLOOM,
-    IndexType.GLOBAL_SIMPLE,
-    IndexType.INMEMORY,
-    IndexType.HBASE,
-    IndexType.RECORD_INDEX,
-    IndexType.GLOBAL_RECORD_LEVEL_INDEX,
-    IndexType.RECORD_LEVEL_INDEX,
-}
+_NEEDS_KEYS: Final = {IndexType.RECORD_LEVEL_INDEX, *map(IndexType, GLOBAL_INDEXES)}
 
 
 class IndexFactory(Protocol):
