@@ -445,7 +445,7 @@ class TableWriter:
         table, events = transaction.table, self._table.context.events
         replaced = self._replaced(table, plan, rows, replaces)  # first: a look-up may make hash rings
         with events.step("write.tag") as found, _whole_indexes(table):
-            files = candidate_files(table, self._searched(table, plan, rows))
+            files = self._candidate_files(table, plan, rows)
             if plan.traits.replaces is not Replaces.NOTHING and plan.index.places_new_keys:
                 files = CandidateFiles(dict.fromkeys(rows.partitions(), ()))
             tagging = tagging_of(table, plan, files, all_named=rows.all_named) if plan.uses_index else None
@@ -483,13 +483,13 @@ class TableWriter:
                 index_of(load_table_config(table.storage), plan.settings.options)  # another first writer may differ
                 update_table_config(table.storage, missing)
 
-    def _searched(self, table: HudiTable, plan: WritePlan, rows: KeyedRows) -> Iterable[str]:
-        """The partitions whose files matter: none where all rows go to new groups."""
-        if plan.traits.replaces is not Replaces.NOTHING:
-            return ()
-        if plan.index.is_global and plan.looks_up(all_named=rows.all_named):
-            return table.view().partitions()
-        return rows.partitions() if plan.uses_index or plan.fills_small_files else ()
+    def _candidate_files(self, table: HudiTable, plan: WritePlan, rows: KeyedRows) -> CandidateFiles:
+        """The files that matter: none where all rows go to new groups."""
+        if plan.traits.replaces is not Replaces.NOTHING or not (plan.uses_index or plan.fills_small_files):
+            return CandidateFiles()
+        if plan.looks_up(all_named=rows.all_named):
+            return plan.index.candidate_files(table, rows.partitions(), rows.keys)
+        return candidate_files(table, rows.partitions())
 
     def _replaced(
         self, table: HudiTable, plan: WritePlan, rows: KeyedRows, others: frozenset[str]

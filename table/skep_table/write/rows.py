@@ -62,6 +62,9 @@ class KeyedRows(Protocol):
     def sample(self, most: int) -> pa.Table:
         """Some of the rows, at most so many, from all over them."""
 
+    def keys(self, most: int) -> pa.Array | None:
+        """The record keys; None where they are more than `most`, not made yet, or not in this process."""
+
     def tag(self, tagging: Tagging | None) -> Tagged:
         """Looks up every row and keeps the tags. None: all rows count as new.
 
@@ -102,6 +105,13 @@ class ArrowRows:
 
     def sample(self, most: int) -> pa.Table:
         return self._rows.sample(most)
+
+    def keys(self, most: int) -> pa.Array | None:
+        if sum(self._given.labels.values()) > most:
+            return None
+        parts = [each.column(0) for path in self._given.labels for each in self._given.batches(path, (RECORD_KEY,))]
+        keys = pa.concat_arrays(parts) if parts else pa.array([], pa.string())
+        return None if keys.null_count else keys
 
     def tag(self, tagging: Tagging | None) -> Tagged:
         if tagging is None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from counting_storage import CountingStorage
 from golden_metadata import RELEASES
@@ -26,6 +27,7 @@ from skep_format.storage import LocalStorage
 from skep_format.table_config import TableType, update_table_config
 from skep_format.timeline.instant import Action
 from skep_table.commit.create import TableSpec, create_table
+from skep_table.events import Event, Events
 from skep_table.query import ReadRequest, read
 from skep_table.services.clustering.cluster import cluster
 from skep_table.services.compaction.compact import compact
@@ -347,6 +349,33 @@ def test_only_the_groups_of_the_keys_are_read(many_keys: Path) -> None:
     storage.calls.clear()
     assert (locate(Tagging(look_up, files), keyed(["k000001", "none"]), ThreadRunner(4)).numbers >= 0).sum() == 1
     assert len({call.path for call in storage.calls if "record_index" in call.path and "hfile" in call.path}) <= 2
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_few_keys_are_looked_for_in_the_partitions_that_the_index_names(tmp_path: Path, version: int) -> None:
+    table = new_table(tmp_path / "t", version=version)
+    for part in PARTS:
+        LocalWriter(table.reload()).insert(rows([f"{part}{at}" for at in range(3)], part))
+    first, second, third = PARTS
+    keys = live_keys(table.reload())
+    lost = pc.equal(keys.column("key"), f"{third}0")
+    wrong = pc.if_else(lost, "0" * 8 + "-0000-0000-0000-" + "0" * 12 + "-0", keys.column("file_id"))
+    table = with_record_index(table, keys=keys.set_column(2, "file_id", wrong))
+
+    def found(partition: str, *names: str) -> list[str]:
+        return sorted(GLOBAL.candidate_files(table, {partition}, lambda _most: pa.array(names, pa.string())))
+
+    assert found(first, f"{second}0", "none") == [first, second]
+    assert found(first, f"{first}1") == [first]
+    assert found("new", "none") == ["new"]
+    assert found(first, f"{third}0") == sorted(PARTS), "an outdated entry: the key may be anywhere"
+    assert sorted(GLOBAL.candidate_files(table, {first}, lambda _most: None)) == sorted(PARTS)
+    seen: list[Event] = []
+    table = table.with_context(events=Events(seen.append)).with_options({**KEPT, "hoodie.index.type": "RECORD_INDEX"})
+    LocalWriter(table).upsert(rows([f"{second}1", "fresh"], second, 2))
+    LocalWriter(table.reload()).upsert(rows([f"{third}0"], second, 2))
+    assert [event.facts["files"] for event in seen if event.name == "write.tag"] == [1, 3]
+    assert (f"{third}0", third, 2) in live_rows(table)
 
 
 @pytest.mark.parametrize("version", [6, 9])

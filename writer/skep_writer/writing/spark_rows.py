@@ -100,6 +100,9 @@ class SparkRows:
         rows = self.payloads.where("payload is not null").take(2)
         return worker.joined_payloads(rows).slice(0, most) if rows else self._schema.empty_table()
 
+    def keys(self, most: int) -> pa.Array | None:  # noqa: ARG002 - executors hold them
+        return None
+
     def tag(self, tagging: Tagging | None) -> Tagged:
         if tagging is None:
             return {path: {NEW_KEY: rows} for path, rows in self._partitions.items()}

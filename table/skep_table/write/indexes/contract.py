@@ -25,7 +25,7 @@ indexes map to this:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -42,7 +42,7 @@ from skep_table.keys.text import single
 from skep_table.table import HudiTable
 from skep_table.write.keyed import partition_codes, rows_by
 from skep_table.write.output.written import WrittenKeys
-from skep_table.write.planning.candidates import CandidateFiles
+from skep_table.write.planning.candidates import CandidateFiles, candidate_files
 from skep_table.write.tags import NEW_KEY, Positions
 
 FileNumbers = npt.NDArray[np.int64]
@@ -181,9 +181,19 @@ class Index(ABC):
         """The same for a write that replaces the file groups of the partitions that it writes to."""
         return self
 
+    def candidate_files(
+        self, table: HudiTable, partitions: Collection[str], keys: Callable[[int], pa.Array | None]
+    ) -> CandidateFiles:
+        """The files in which the keys of rows may be that arrive for `partitions`: of a global index those of all.
+
+        `keys` returns the keys of the rows, None where they are more than a number, or not in this process.
+        """
+        del keys
+        return candidate_files(table, table.view().partitions() if self.is_global else partitions)
+
     @abstractmethod
     def look_up(self, table: HudiTable, files: CandidateFiles) -> KeyLookUp:
-        """Over the candidate files of the partitions that are written to; of a global index, of all partitions.
+        """Over the candidate files of a write.
 
         Runs on the driver. Reads by the table's storage and options, which are those of the write.
         """

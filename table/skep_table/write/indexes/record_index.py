@@ -7,7 +7,7 @@ read that may have one of the keys. So the cost grows with the keys of a write, 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Final
@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_format.errors import OptionError
+from skep_format.names import FileGroupId
 from skep_format.options import Options
 from skep_format.schema.types import PARTITION_PATH, RECORD_KEY
 from skep_format.table_config import TableConfig
@@ -38,7 +39,7 @@ from skep_table.write.indexes.contract import (
     numbers_of,
 )
 from skep_table.write.output.held import uses_positions
-from skep_table.write.planning.candidates import CandidateFiles
+from skep_table.write.planning.candidates import CandidateFiles, candidate_files
 from skep_table.write.planning.options import INDEX_TYPE, RECORD_INDEX_MOVES, IndexType
 from skep_table.write.tags import NEW_KEY, Positions
 
@@ -75,6 +76,24 @@ class RecordIndex(Index):
                 expected="true",
             )
         return cls(kind is not IndexType.RECORD_LEVEL_INDEX, options.value(RECORD_INDEX_MOVES))
+
+    def candidate_files(
+        self, table: HudiTable, partitions: Collection[str], keys: Callable[[int], pa.Array | None]
+    ) -> CandidateFiles:
+        """Of few keys the files of the partitions that the index names, so that no others are listed.
+
+        Those of all partitions where one of its entries is outdated.
+        """
+        few = keys(_FEW_KEYS) if self.is_global else None
+        index = None if few is None else table.metadata_table()
+        groups = () if index is None else index.record_index_groups()
+        found = index.record_index(few) if index is not None and groups and groups[0].partition is None else None
+        if found is not None:
+            held = list(zip(*(found.column(name).to_pylist() for name in ("partition_path", "file_id")), strict=True))
+            files = candidate_files(table, {*partitions, *(path for path, _ in held)})
+            if files.numbers().keys() >= set(map(FileGroupId._make, held)):
+                return files
+        return super().candidate_files(table, partitions, keys)
 
     def look_up(self, table: HudiTable, files: CandidateFiles) -> KeyLookUp:
         by_files = BloomLookUp(table, files, self.is_global, positions=uses_positions(table))
