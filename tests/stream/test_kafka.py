@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from kafka_topics import Topic, cluster
 
 import skep
 from skep_format.errors import DataLossError, InputError, OptionError, StorageError
 from skep_format.options import Options
 from skep_format.timeline.metadata import WriteOperation
+from skep_stream.kafka.messages import SCHEMA, once
 from skep_stream.kafka.offsets import Log, OffsetRange, checked, clamped, of_sink, parse, ranges, spell
 from skep_stream.kafka.properties import ClientPropertyWarning, client_properties
 from skep_stream.kafka.source import DataLossWarning
@@ -243,6 +248,43 @@ def test_rows_of_many_messages_are_those_of_the_topic(job: Job) -> None:
     assert sorted(rows["id"].to_pylist()) == sorted(
         f"{part}-{number:05}" for part in range(4) for number in range(5000)
     )
+
+
+def test_messages_that_the_client_delivers_again_are_rows_once(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it does after a lost connection; an insert would have them twice."""
+    dice = random.Random(3)
+    delivered: list[tuple[int, int]] = []
+
+    class Rewinding(confluent_kafka.Consumer):
+        def consume(self, count: int, timeout: float) -> list[Any]:
+            found = [each for each in super().consume(min(count, 5), timeout) if each.error() is None]
+            delivered.extend((each.partition(), each.offset()) for each in found)
+            for each in found if dice.random() < 0.5 and len(delivered) < 200 else ():
+                back = max(0, each.offset() - dice.randrange(6))
+                self.seek(confluent_kafka.TopicPartition(each.topic(), each.partition(), back))
+            return found
+
+    for partition in range(2):
+        job.topic.put(*({"id": f"{partition}-{at:02}", "ts": 1} for at in range(30)), partition=partition)
+    monkeypatch.setattr(confluent_kafka, "Consumer", Rewinding)
+    job.streamer({"skep.stream.kafka.timeout.seconds": "30"}, op="INSERT").run_once()
+    assert len(delivered) > len(set(delivered)) == 60
+    assert job.ids() == sorted(f"{partition}-{at:02}" for partition in range(2) for at in range(30))
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9)), max_size=8), max_size=6))
+def test_messages_behind_those_taken_are_taken_once(arrivals: list[list[tuple[int, int]]]) -> None:
+    taken, found = {0: 3}, []
+    for batch in arrivals:
+        columns = {"partition": [each[0] for each in batch], "offset": [each[1] for each in batch]}
+        rows = pa.record_batch({name: pa.array(values, SCHEMA.field(name).type) for name, values in columns.items()})
+        found += [tuple(row.values()) for row in once(rows, taken).to_pylist()]
+    expected, ends = [], {0: 3}
+    for partition, offset in (each for batch in arrivals for each in batch):
+        if offset >= ends.get(partition, 0):
+            expected.append((partition, offset))
+            ends[partition] = offset + 1
+    assert (found, taken) == (expected, ends)
 
 
 def test_a_fetch_reports_how_many_messages_are_read(job: Job) -> None:

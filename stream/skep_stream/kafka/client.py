@@ -113,6 +113,7 @@ class Topic:
     def _taken(self, consumer: Any, wanted: Mapping[int, OffsetRange]) -> Iterator[pa.RecordBatch]:
         """Messages as they arrive, until each partition is at its end, which may be a record that is no message."""
         ends = {partition: range.end for partition, range in wanted.items()}
+        taken = {partition: range.start for partition, range in wanted.items()}
         left = set(wanted)
         last = monotonic()
         while left:
@@ -124,10 +125,9 @@ class Topic:
                     call="read",
                     path=self.name,
                 )
-            batch = messages.of([each for each in arrived if each.error() is None])
-            reached = messages.reached(batch)
-            if batch.num_rows < len(arrived):
-                reached |= self._ended([each for each in arrived if each.error() is not None], wanted)
+            errors = [each for each in arrived if each.error() is not None]
+            batch = messages.once(messages.of([each for each in arrived if each.error() is None]), taken)
+            reached = messages.reached(batch) | self._ended(errors, wanted)
             ended = {partition for partition in left if reached.get(partition, 0) >= ends[partition]}
             if ended:
                 consumer.pause([self._partition(each) for each in ended])
@@ -139,6 +139,8 @@ class Topic:
 
     def _ended(self, errors: list[Any], wanted: Mapping[int, OffsetRange]) -> dict[int, int]:
         """Where partitions end, of what is reported as errors."""
+        if not errors:
+            return {}
         from confluent_kafka import KafkaError
 
         for each in errors:

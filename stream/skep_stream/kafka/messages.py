@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -58,6 +59,22 @@ def of(messages: Sequence[Any]) -> pa.RecordBatch:
     ]
     arrays = [pa.array(values, field.type) for values, field in zip(columns, SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def once(batch: pa.RecordBatch, taken: dict[int, int]) -> pa.RecordBatch:
+    """The messages from the offsets `taken` of their partitions on, which it raises to behind the last ones.
+
+    The client delivers messages a second time where it finds its place in a partition again, after a lost connection
+    or while brokers confirm an offset.
+    """
+    partitions, offsets = (batch.column(name).to_numpy() for name in ("partition", "offset"))
+    new = np.ones(batch.num_rows, np.bool_)
+    for partition in np.unique(partitions).tolist():
+        at = np.flatnonzero(partitions == partition)
+        behind = np.maximum.accumulate(np.append(taken.get(partition, 0), offsets[at] + 1))
+        new[at] = offsets[at] >= behind[:-1]
+        taken[partition] = int(behind[-1])
+    return batch if new.all() else batch.filter(pa.array(new))
 
 
 def reached(batch: pa.RecordBatch) -> dict[int, int]:
