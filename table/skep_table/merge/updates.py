@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_format.basefile import RowCondition
 from skep_format.schema.exact import cast_exactly
 from skep_format.schema.types import COMMIT_SEQNO, RECORD_KEY
 from skep_table.keys.text import single
@@ -78,12 +79,17 @@ class Updates:
         """The updates themselves, one row per key, helper columns included."""
         return self._rows
 
-    def apply(self, batch: pa.RecordBatch, start: int | None = None) -> pa.RecordBatch:
+    def apply(
+        self, batch: pa.RecordBatch, start: int | None = None, condition: RowCondition | None = None
+    ) -> pa.RecordBatch:
         """The base rows with what became of them, in their order and with their columns.
 
         `start`: the position of the first one in its file; the rows then need no key, but are compared by it.
+        `condition`: rows without an update may be left out that fail it.
         """
         hits, arriving = self._found(batch) if start is None else self._placed(start, batch)
+        if condition is not None:
+            batch, hits = _chosen(batch, hits, condition)
         if not len(hits):
             return batch
         self._met[arriving] = True
@@ -185,8 +191,26 @@ class Updates:
         self.deleted += len(places)
         left = np.ones(batch.num_rows, np.bool_)
         left[places] = False
-        mask = pa.array(left)  # column by column: Arrow takes the rows of a batch one by one
-        return pa.RecordBatch.from_arrays([column.filter(mask) for column in batch.columns], schema=batch.schema)
+        return _filtered(batch, left)
+
+
+def _filtered(batch: pa.RecordBatch, mask: Mask) -> pa.RecordBatch:
+    chosen = pa.array(mask)  # column by column: Arrow takes the rows of a batch one by one
+    return pa.RecordBatch.from_arrays([column.filter(chosen) for column in batch.columns], schema=batch.schema)
+
+
+def _chosen(
+    batch: pa.RecordBatch, hits: npt.NDArray[np.int64], condition: RowCondition
+) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
+    """The rows `hits`, and of the others those that fulfil a condition, if these are not most; and where `hits` are."""
+    kept = np.zeros(batch.num_rows, np.bool_)
+    kept[hits] = True
+    # what rows with an update have is not looked at: a value that is replaced must cause no error
+    rows = _filtered(batch.select(list(condition.columns)), ~kept)
+    kept[~kept] = as_mask(condition.mask(rows))
+    if np.count_nonzero(kept) * 2 > batch.num_rows:
+        return batch, hits
+    return _filtered(batch, kept), (np.cumsum(kept) - 1)[hits]
 
 
 def _places(rows: pa.Table) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -45,15 +45,15 @@ def read_slice(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a slice in the reader's `schema` (the table's, with meta columns, when None), only `columns` of it.
 
-    `as_of` leaves out log blocks of later instants. `condition` spares reading rows of a slice without logs: rows
-    that fail it may still come. `of_keys`, a condition on the record key alone, does so for the base file under logs;
-    what logs hold of other keys may then come unmerged. `commit_times` reads as if no other commit had written to the
-    slice: rows of others are left out before the merge. `options` win over the table's; log entries above
-    `hoodie.memory.merge.max.size` bytes spill to disk. `history` is the table's schema history where it is known
-    already. `counts` is filled while the rows are read, and `watch` is passed those that differ from the base file's.
-    `changed_rows` gets the updates, where memory holds them, and returns the rows of the base file that these may
-    change, with all columns: only they and what the logs add are then returned. Raises CorruptFileError and FormatError
-    naming the file, SchemaError naming the column.
+    `as_of` leaves out log blocks of later instants. `condition` spares reading rows of a slice without logs, and
+    merging rows that no log changes: rows that fail it may still come. `of_keys`, a condition on the record key alone,
+    does so for the base file under logs; what logs hold of other keys may then come unmerged. `commit_times` reads as
+    if no other commit had written to the slice: rows of others are left out before the merge. `options` win over the
+    table's; log entries above `hoodie.memory.merge.max.size` bytes spill to disk. `history` is the table's schema
+    history where it is known already. `counts` is filled while the rows are read, and `watch` is passed those that
+    differ from the base file's. `changed_rows` gets the updates, where memory holds them, and returns the rows of the
+    base file that these may change, with all columns: only they and what the logs add are then returned. Raises
+    CorruptFileError and FormatError naming the file, SchemaError naming the column.
     """
     if schema is None:
         schema = table.schema(as_of)
@@ -71,7 +71,7 @@ def read_slice(
         context = context.with_operations_in(blocks)
         positions = BlockPositions.of(context, slice, blocks)
         entries = log_rows(context, blocks, positions)
-        yield from _merged(context, slice, entries, positions is not None, of_keys, changed_rows)
+        yield from _merged(context, slice, entries, positions is not None, condition, of_keys, changed_rows)
 
 
 def _merged(
@@ -79,6 +79,7 @@ def _merged(
     slice: FileSlice,
     entries: Iterator[pa.RecordBatch],
     by_position: bool,
+    condition: RowCondition | None,
     of_keys: RowCondition | None,
     changed_rows: Callable[[Updates], Iterator[pa.RecordBatch]] | None,
 ) -> Iterator[pa.RecordBatch]:
@@ -104,11 +105,11 @@ def _merged(
     elif by_position:
         start = 0
         for base in _base_rows(context, slice, context.without_key, None, batch_rows):
-            yield _answer(context, updates.apply(_loose(base), start))
+            yield _answer(context, updates.apply(_loose(base), start, condition))
             start += base.num_rows
     else:
         for base in _keyed_base_rows(context, slice, of_keys, batch_rows):
-            yield _answer(context, updates.apply(base))
+            yield _answer(context, updates.apply(base, condition=condition))
     yield from _rest(context, updates)
 
 

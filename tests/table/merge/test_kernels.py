@@ -5,6 +5,7 @@ from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -64,6 +65,42 @@ def test_base_rows_with_updates_as_one_by_one(entries, base):
     }
     assert len(found) == len({row[KEY] for row in found})
     assert updates.deleted == sum(1 for key in base if expected[key][2])
+
+
+class Above:
+    """A condition on `v`, which fails for a value of 99."""
+
+    columns, expression = ("v",), None
+
+    def __init__(self, least):
+        self._least = least
+
+    def mask(self, rows):
+        assert rows.schema.names == ["v"]
+        assert 99 not in rows.column("v").to_pylist()
+        return pc.greater(rows.column("v"), self._least)
+
+
+@given(
+    ENTRIES,
+    st.lists(st.tuples(st.integers(0, 12), st.integers(-9, 9) | st.none()), max_size=13, unique_by=lambda row: row[0]),
+    st.integers(-10, 9),
+)
+def test_base_rows_that_fail_a_condition_are_left_out_where_no_update_changes_them(entries, base, least):
+    entries = [(chr(ord("a") + 2 * at), *rest) for at, (_, *rest) in enumerate(entries[:7])]
+    changed = {key for key, *_ in entries}
+    keys = [chr(ord("a") + number) for number, _ in base]
+    values = [99 if key in changed else value for key, (_, value) in zip(keys, base, strict=True)]
+    batch = table([(key, 0, value, False) for key, value in zip(keys, values, strict=True)]).drop_columns([DELETED])
+    found, plain = Updates(table(entries), EVENT), Updates(table(entries), EVENT)
+    rows = pa.Table.from_batches([found.apply(b, condition=Above(least)) for b in batch.to_batches()], batch.schema)
+    every = pa.Table.from_batches([plain.apply(each) for each in batch.to_batches()], batch.schema)
+    above = pc.or_(
+        pc.fill_null(pc.greater(every["v"], least), False),
+        pc.is_in(every[KEY], pa.array(sorted(changed), pa.string())),
+    )
+    assert rows in (every, every.filter(above))
+    assert (found.updated, found.deleted, found.rest()) == (plain.updated, plain.deleted, plain.rest())
 
 
 @given(st.permutations([(f"k{i % 3}", i, i * 10, False) for i in range(9)]))
