@@ -264,7 +264,7 @@ class Options(Mapping[str, str]):
         """A dataclass whose fields are options, but for `others`. OptionError when a text does not parse."""
         known: Any = kind
         options = {each.name: each.metadata.get("option") for each in fields(known)}
-        return kind(**{name: self.value(option) for name, option in options.items() if option}, **others)
+        return kind(**{name: self.value(option) for name, option in options.items() if option} | others)
 
     def is_set(self, option: Option[Any]) -> bool:
         """Whether the option was given, be it with its default."""

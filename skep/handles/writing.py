@@ -62,7 +62,7 @@ def part_of(operation: WriteOperation, frame: object) -> FramePart | None:
 
 def held(frame: object, options: Options) -> object:
     """A frame that can be read again: Spark's as it is, others as rows that are kept, beyond memory on disk."""
-    memory = Memory.of(options)
+    memory = options.read(Memory)
     return frame if is_spark_frame(frame) else row_input(frame, memory.max_bytes, memory.folder)
 
 

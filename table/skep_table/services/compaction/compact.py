@@ -219,7 +219,7 @@ def execute_log_compaction(table: HudiTable, instant: Instant) -> Rewritten | No
         tasks = list(enumerate(inputs.slices.values()))
         file_bytes = most_bytes(table.config, table.options)
         context = context_of(table, execution.instant, WriteOperation.LOG_COMPACT, file_bytes)
-        job = RewriteJob(table, replace(context, logs=LogFileOptions.of(table.options)))
+        job = RewriteJob(table, replace(context, logs=table.options.read(LogFileOptions)))
         written = table.context.runner.map(partial(_compact_logs_of, job), tasks)
         compacted = execution.complete(metadata_of(table, job.context, [stat for stats in written for stat in stats]))
         found.update(slices=compacted.slices)

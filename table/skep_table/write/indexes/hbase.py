@@ -19,7 +19,7 @@ from skep_format.basefile import read_footer
 from skep_format.errors import TableMismatchError
 from skep_format.instant_time import InstantTime
 from skep_format.names import FileGroupId
-from skep_format.options import Options
+from skep_format.options import Options, of_option
 from skep_format.schema.types import PARTITION_PATH, RECORD_KEY
 from skep_table.commit.parts.index_entries import (
     entries_are_kept,
@@ -52,15 +52,15 @@ class HbaseIndex(Index):
     """
 
     gateway: Gateway
-    moves: bool = False
-    repairs: bool = False
+    moves: bool = of_option(HBASE_MOVES)
+    repairs: bool = of_option(HBASE_REPAIRS)
     is_global = True
     keeps_keys = True
 
     @classmethod
     def of(cls, options: Options) -> HbaseIndex:
         """OptionError when the gateway or the table is not named."""
-        return cls(Gateway.of(options), options.value(HBASE_MOVES), options.value(HBASE_REPAIRS))
+        return options.read(cls, gateway=Gateway.of(options))
 
     def look_up(self, table: HudiTable, files: CandidateFiles) -> HbaseLookUp:
         self.gateway.check()

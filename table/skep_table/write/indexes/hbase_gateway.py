@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from skep_format.clock import SYSTEM_CLOCK, Clock
 from skep_format.errors import OptionError, StorageError, needs
-from skep_format.options import Option, Options
+from skep_format.options import Option, Options, of_option
 from skep_table.write.planning.options import (
     HBASE_AUTO_RATE,
     HBASE_GATEWAY,
@@ -89,12 +89,12 @@ class Gateway:
     host: str
     port: int
     table: str
-    get_batch: int = HBASE_GET_BATCH.default
-    put_batch: int = HBASE_PUT_BATCH.default
+    get_batch: int = of_option(HBASE_GET_BATCH)
+    put_batch: int = of_option(HBASE_PUT_BATCH)
     get_rate: int | None = None
     put_rate: int | None = None
     share: float | None = None
-    server_rate: int = HBASE_SERVER_RATE.default
+    server_rate: int = of_option(HBASE_SERVER_RATE)
     clock: Clock = SYSTEM_CLOCK
 
     @classmethod
@@ -108,16 +108,14 @@ class Gateway:
         def rate(batch: Option[int], times: int) -> int | None:
             return options.value(batch) * times if options.is_set(batch) else None
 
-        return cls(
-            host,
-            port,
-            table,
-            options.value(HBASE_GET_BATCH),
-            options.value(HBASE_PUT_BATCH),
-            rate(HBASE_GET_BATCH, _GETS_A_PUT),
-            rate(HBASE_PUT_BATCH, 1),
-            options.value(HBASE_SHARE) if options.value(HBASE_AUTO_RATE) else None,
-            options.value(HBASE_SERVER_RATE),
+        return options.read(
+            cls,
+            host=host,
+            port=port,
+            table=table,
+            get_rate=rate(HBASE_GET_BATCH, _GETS_A_PUT),
+            put_rate=rate(HBASE_PUT_BATCH, 1),
+            share=options.value(HBASE_SHARE) if options.value(HBASE_AUTO_RATE) else None,
         )
 
     def check(self) -> None:
