@@ -253,11 +253,11 @@ class Options(Mapping[str, str]):
         text = self._given.get(option.key)
         return option.default if text is None else _parsed(option, text)
 
-    def needed(self, option: Option[T], who: str) -> T:
+    def needed(self, option: Option[T], who: str, hint: str | None = None) -> T:
         """As `value`. OptionError where that is empty: `who`, a text such as "JdbcSource needs", and the key."""
         value = self.value(option)
         if not value:
-            raise OptionError(f"{who} {option.key}", option=option.key)
+            raise OptionError(f"{who} {option.key}", hint=hint, option=option.key)
         return value
 
     def read(self, kind: Callable[..., C], **others: object) -> C:

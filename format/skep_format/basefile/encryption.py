@@ -24,7 +24,7 @@ from skep_format.basefile.encoding import leaves
 from skep_format.basefile.parquet_metadata import ENCRYPTED_MAGIC
 from skep_format.basefile.thrift import Struct, parse_struct, value_of
 from skep_format.errors import EncryptedFileError, OptionError, UnsupportedError
-from skep_format.options import REGISTRY, Options, Status, boolean, comma_list, option
+from skep_format.options import REGISTRY, Options, Status, boolean, comma_list, of_option, option
 from skep_format.storage import Storage
 from skep_format.storage.keyed import keys_in
 
@@ -135,38 +135,29 @@ class ParquetKeys:
     """
 
     client: Callable[[Any], Any]
-    instance_id: str = ""
-    instance_url: str = ""
-    access_token: str = field(default="", repr=False)
+    instance_id: str = of_option(KMS_ID)
+    instance_url: str = of_option(KMS_URL)
+    access_token: str = of_option(ACCESS_TOKEN)
     settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     footer_key: str = ""
-    column_keys: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    column_keys: tuple[tuple[str, tuple[str, ...]], ...] = of_option(COLUMN_KEYS)
     complete: bool = False
-    plaintext_footer: bool = False
-    double_wrapping: bool = DOUBLE_WRAPPING.default
-    cache_seconds: int = CACHE_SECONDS.default
-    algorithm: str = ALGORITHM.default
-    key_bits: int = KEY_BITS.default
+    plaintext_footer: bool = of_option(PLAINTEXT_FOOTER)
+    double_wrapping: bool = of_option(DOUBLE_WRAPPING)
+    cache_seconds: int = of_option(CACHE_SECONDS)
+    algorithm: str = of_option(ALGORITHM)
+    key_bits: int = of_option(KEY_BITS)
 
     @classmethod
     def of(cls, options: Options, client: Callable[[Any], Any]) -> ParquetKeys:
         """OptionError for options that contradict each other."""
-        value = options.value
-        uniform = value(UNIFORM_KEY).strip()
-        return cls(
-            client,
-            value(KMS_ID),
-            value(KMS_URL),
-            value(ACCESS_TOKEN),
-            tuple(sorted((key, text) for key, text in options.items() if _is_of_kms(key))),
-            uniform or value(FOOTER_KEY).strip(),
-            value(COLUMN_KEYS),
-            bool(uniform) or value(COMPLETE),
-            value(PLAINTEXT_FOOTER),
-            value(DOUBLE_WRAPPING),
-            value(CACHE_SECONDS),
-            value(ALGORITHM),
-            value(KEY_BITS),
+        uniform = options.value(UNIFORM_KEY).strip()
+        return options.read(
+            cls,
+            client=client,
+            settings=tuple(sorted((key, text) for key, text in options.items() if _is_of_kms(key))),
+            footer_key=uniform or options.value(FOOTER_KEY).strip(),
+            complete=bool(uniform) or options.value(COMPLETE),
         )
 
     @property

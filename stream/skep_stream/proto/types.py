@@ -91,8 +91,7 @@ def message_of_file(options: Options) -> Any:
     """The message that the options name. OptionError where it or the file is not given."""
     types = types_of_file(options)
     for needed in (MESSAGE, DESCRIPTORS):
-        if not options.value(needed):
-            raise OptionError(f"Protobuf messages need {needed.key}", hint=needed.doc, option=needed.key)
+        options.needed(needed, "Protobuf messages need", needed.doc)
     assert types is not None
     return types.named(options.value(MESSAGE))
 
