@@ -20,7 +20,7 @@ from skep_format.escaping import unescape
 from skep_format.names import DEFAULT_PARTITION, META_FOLDER, BaseFormat
 from skep_format.options import Options
 from skep_format.runner import Runner
-from skep_format.schema.arrow import from_arrow, nullable, to_arrow
+from skep_format.schema.arrow import from_arrow, nullable, rebuilt, to_arrow
 from skep_format.schema.types import META_FIELDS, DataType, Schema, type_text
 from skep_format.storage import FileStatus, Storage, open_storage
 from skep_table.encryption import with_keys
@@ -254,25 +254,12 @@ def _as_spark_has_it(schema: pa.Schema, columns: Sequence[Any]) -> pa.Schema:
     """With times of 96 bits, which older writers made, as moments: Arrow has them without a zone."""
     if not any(column.physical_type == "INT96" for column in columns):
         return schema
-    leaves = iter(columns)
-    return pa.schema([_with_zones(field, leaves) for field in schema])
+    leaves = iter(columns)  # Parquet's columns are the leaves of Arrow's fields, in their order
 
+    def leaf(kind: pa.DataType) -> pa.DataType:
+        return pa.timestamp("us", "UTC") if next(leaves).physical_type == "INT96" else kind
 
-def _with_zones(field: pa.Field, leaves: Iterator[Any]) -> pa.Field:
-    """Parquet's columns are the leaves of Arrow's fields, in their order."""
-    kind, t = field.type, pa.types
-    if t.is_struct(kind):
-        kind = pa.struct([_with_zones(member, leaves) for member in kind])
-    elif t.is_list(kind):
-        kind = pa.list_(_with_zones(kind.value_field, leaves))
-    elif t.is_large_list(kind):
-        kind = pa.large_list(_with_zones(kind.value_field, leaves))
-    elif t.is_map(kind):
-        key = _with_zones(kind.key_field, leaves)
-        kind = pa.map_(key, _with_zones(kind.item_field, leaves))
-    elif next(leaves).physical_type == "INT96":
-        kind = pa.timestamp("us", "UTC")
-    return field.with_type(kind)
+    return pa.schema([rebuilt(field, leaf) for field in schema])
 
 
 class _Schemas:
