@@ -26,7 +26,8 @@ from skep_table.query.filters.predicate import Predicate
 from skep_table.query.filters.text import parse_predicate
 from skep_table.query.options import QueryType
 from skep_table.table import HudiTable
-from skep_table.write.joint import ChangePart, RemovalPart, RemovalWherePart
+from skep_table.write.input.source import matching as found_by_reader
+from skep_table.write.joint import ChangePart, RemovalPart
 from skep_table.write.planning.merge_options import merged_by
 from skep_table.write.result import WriteResult
 
@@ -117,9 +118,8 @@ def run_delete(statement: Delete, scope: Scope, engine: QueryEngine, options: Ma
     alias = statement.alias or statement.name.parts[-1]
     condition = own_condition(statement.where or exp.true(), target.hudi, alias, engine)
     if condition is not None:
-        return target.commit(RemovalWherePart(condition), options)
-    compute = matching(target, statement.where, scope, engine, alias)
-    return target.commit(RemovalPart(compute), options)
+        return target.commit(RemovalPart(found_by_reader(condition)), options)
+    return target.commit(RemovalPart(matching(target, statement.where, scope, engine, alias)), options)
 
 
 def matching(

@@ -237,10 +237,14 @@ class Recomputed(RowSource):
         return rows
 
 
-def matching(table: HudiTable, where: Where) -> pa.Table:
-    """The rows for which a predicate holds, with the columns by which they are deleted."""
-    request = ReadRequest(columns=columns_that_find(table), where=where, options=table.options)
-    return read(table, request).to_arrow()
+def matching(where: Where) -> Callable[[HudiTable], pa.Table]:
+    """Computes the rows for which a predicate holds, with the columns by which they are deleted."""
+
+    def compute(table: HudiTable) -> pa.Table:
+        request = ReadRequest(columns=columns_that_find(table), where=where, options=table.options)
+        return read(table, request).to_arrow()
+
+    return compute
 
 
 def deleting(table: HudiTable) -> WriteOperation:
