@@ -70,12 +70,8 @@ class _Same:
             was, is_now = Counter(_ask(before, query)), Counter(_ask(after, query))
             if (was == is_now) is not self.same:
                 wanted = "the same" if self.same else "something else"
-                raise ValidationError(
-                    f"table {after.config.name}: {query!r} is to answer {wanted} after the write",
-                    query=query,
-                    before=_shown(was),
-                    after=_shown(is_now),
-                )
+                problem = f"{query!r} is to answer {wanted} after the write"
+                raise after.error(ValidationError, problem, query=query, before=_shown(was), after=_shown(is_now))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +88,8 @@ class _SingleValue:
             answer = _ask(after, query)
             found = str(answer[0][0]) if len(answer) == 1 and len(answer[0]) == 1 else f"{len(answer)} rows"
             if found != expected.strip():
-                raise ValidationError(
-                    f"table {after.config.name}: {query!r} answers {found} after the write, not {expected.strip()}",
-                    query=query,
-                    found=found,
-                    expected=expected.strip(),
-                )
+                problem = f"{query!r} answers {found} after the write, not {expected.strip()}"
+                raise after.error(ValidationError, problem, query=query, found=found, expected=expected.strip())
 
 
 def _ask(table: HudiTable, query: str) -> list[tuple[Any, ...]]:

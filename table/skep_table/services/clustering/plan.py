@@ -386,9 +386,9 @@ def _strategy(table: HudiTable, options: Options, *, resizes: bool) -> PlanStrat
     ):
         name = options.value(known)
         if options.is_set(known) and (name == of_rings) != resizes:
-            raise UnsupportedError(
-                f"table {table.config.name}: {known.key}={name}, and its buckets are"
-                f" {'' if resizes else 'not '}those of consistent hashing",
+            raise table.error(
+                UnsupportedError,
+                f"{known.key}={name}, and its buckets are {'' if resizes else 'not '}those of consistent hashing",
                 hint=f"leave {known.key} out",
                 option=known.key,
                 found=name,

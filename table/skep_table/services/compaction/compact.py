@@ -143,11 +143,10 @@ def refuse_running(table: HudiTable, pending: Iterable[Instant], done: str) -> N
     running = [instant for instant in pending if not is_clustering(table, instant)]
     if running:
         first = running[0]
-        raise CommitConflictError(
-            f"table {table.config.name}: {first.action.value} {first.requested_time} is under way, a compaction can be"
-            f" {done} when it has ended",
+        raise table.error(
+            CommitConflictError,
+            f"{first.action.value} {first.requested_time} is under way, a compaction can be {done} when it has ended",
             hint="try again",
-            table=table.config.name,
             instant=first.requested_time,
         )
 

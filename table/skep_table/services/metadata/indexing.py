@@ -257,11 +257,11 @@ def check_quiet(table: HudiTable) -> None:
     """MetadataTableError where something pending keeps a partition of the metadata table from being made."""
     first = waits_for(table)
     if first is not None:
-        raise MetadataTableError(
-            f"table {table.config.name}: {first.action.value} {first.requested_time} is pending, and a metadata table"
-            " of this table version is made only while nothing is",
+        raise table.error(
+            MetadataTableError,
+            f"{first.action.value} {first.requested_time} is pending, and a metadata table of this table version is"
+            " made only while nothing is",
             hint="finish it (skep maintain) or roll it back (skep rollback)",
-            table=table.config.name,
             instant=first.requested_time,
         )
 

@@ -136,9 +136,10 @@ def check_not_cleaned(table: HudiTable, targets: Collection[Instant]) -> None:
             if is_missing and not _is_only_of(targets, table, group):
                 if group in stats and is_copy(table, stats[group]):
                     continue
-                raise InputError(
-                    f"table {table.config.name}: without {time}, rows of {partition or 'the table'}/{file_id} would be"
-                    " lost: the cleaner has removed what was there before",
+                raise table.error(
+                    InputError,
+                    f"without {time}, rows of {partition or 'the table'}/{file_id} would be lost: the cleaner has"
+                    " removed what was there before",
                     instant=time,
                     path=partition,
                 )
@@ -257,7 +258,7 @@ def delete_savepoint(table: HudiTable, time: InstantTime) -> None:
         table = prepared(table)
         savepoint = next((i for i in table.timeline.of(Action.SAVEPOINT) if i.requested_time == time), None)
         if savepoint is None:
-            raise InputError(f"table {table.config.name}: there is no savepoint {time}", instant=time)
+            raise table.error(InputError, f"there is no savepoint {time}", instant=time)
         if savepoint.is_completed:
             savepoint = delete_completed(table, savepoint)
         delete_pending(table, savepoint)

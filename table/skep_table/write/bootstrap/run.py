@@ -285,12 +285,9 @@ class Bootstrap:
     def _plan(self, table: HudiTable) -> WritePlan:
         plan = plan_write(table, WriteOperation.BULK_INSERT, to_arrow(self._source.columns), self._settings)
         if plan.index.places_new_keys:
-            raise UnsupportedError(
-                f"table {table.config.name}: its index computes the file group of a key, and METADATA_ONLY makes"
-                " a group of each source file",
-                hint="bootstrap with FULL_RECORD, or with another hoodie.index.type",
-                table=table.config.name,
-            )
+            problem = "its index computes the file group of a key, and METADATA_ONLY makes a group of each source file"
+            hint = "bootstrap with FULL_RECORD, or with another hoodie.index.type"
+            raise table.error(UnsupportedError, problem, hint=hint)
         return plan
 
     def _resumes(self, table: HudiTable) -> bool:
@@ -303,11 +300,11 @@ class Bootstrap:
         uri = self._source.storage.uri
         differs = sorted({uri(file.path) for each in self._folders for file in each.files} ^ indexed_sources(table))
         if differs:
-            raise TableMismatchError(
-                f"table {table.config.name}: its bootstrap was ended in the middle, and the one that is to go on"
-                f" differs in {len(differs)} files such as {differs[0]}",
+            raise table.error(
+                TableMismatchError,
+                f"its bootstrap was ended in the middle, and the one that is to go on differs in {len(differs)} files"
+                f" such as {differs[0]}",
                 hint="repeat it with the same options, or roll it back",
-                table=table.config.name,
                 path=differs[0],
             )
         return True

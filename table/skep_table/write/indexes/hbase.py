@@ -95,9 +95,10 @@ class HbaseIndex(Index):
         footers = table.context.threads.map(partial(read_footer, table.storage), paths)
         keys = list(dict.fromkeys(key for each in footers for key in (each.min_key, each.max_key) if key is not None))
         if keys and not any(True for _ in self.gateway.get(keys)):
-            raise TableMismatchError(
-                f"table {table.config.name}: HBase table {self.gateway.table} has no entry of key {keys[0]}, which"
-                f" {paths[0]} holds: keys that another index found would be written twice",
+            raise table.error(
+                TableMismatchError,
+                f"HBase table {self.gateway.table} has no entry of key {keys[0]}, which {paths[0]} holds: keys that"
+                " another index found would be written twice",
                 hint="all writers of a table have to use one index; GLOBAL_BLOOM finds keys in any table",
                 path=paths[0],
                 found=self.gateway.table,

@@ -228,12 +228,8 @@ class Recomputed(RowSource):
         others = sorted(set(rows.partitions()) - self.replaces)
         if others:
             expected = ", ".join(sorted(map(repr, self.replaces)))
-            raise InputError(
-                f"table {table.config.name}: rows of partition {expected} belong to {others[0]!r} by their"
-                " columns, and can't replace it",
-                found=others[0],
-                expected=expected,
-            )
+            problem = f"rows of partition {expected} belong to {others[0]!r} by their columns, and can't replace it"
+            raise table.error(InputError, problem, found=others[0], expected=expected)
         return rows
 
 

@@ -115,12 +115,11 @@ def refuse_reused_names(table: HudiTable, buckets: Iterable[Bucket], names: Grou
     for bucket in buckets:
         by = replaced.get(FileGroupId(bucket.partition_path, bucket.file_id))
         if bucket.base is None and by is not None:
-            raise UnsupportedError(
-                f"table {table.config.name}: file group {bucket.file_id} of partition"
-                f" {bucket.partition_path or 'of the table'} was replaced by {by}, and non-blocking writers have no"
-                " other name for its bucket",
+            raise table.error(
+                UnsupportedError,
+                f"file group {bucket.file_id} of partition {bucket.partition_path or 'of the table'} was replaced by"
+                f" {by}, and non-blocking writers have no other name for its bucket",
                 hint="write to it once with hoodie.write.concurrency.mode=optimistic_concurrency_control",
-                table=table.config.name,
                 path=bucket.partition_path,
                 instant=by,
             )

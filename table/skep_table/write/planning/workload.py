@@ -35,11 +35,8 @@ def tagging_of(table: HudiTable, plan: WritePlan, files: CandidateFiles, *, all_
     if not plan.looks_up(all_named=all_named):
         return Tagging(NamedFiles(files), files)
     if plan.duplicates is not Duplicates.NONE and not index.finds_keys:
-        raise OptionError(
-            f"table {table.config.name}: its index computes the group of a key, not whether the key is there",
-            hint="upsert updates the rows that are there",
-            option=DUPLICATES.key,
-        )
+        problem = "its index computes the group of a key, not whether the key is there"
+        raise table.error(OptionError, problem, hint="upsert updates the rows that are there", option=DUPLICATES.key)
     relocation = None
     if index.is_global:
         # a row that lacks columns stays where its key is: it can't be written anywhere else
@@ -81,9 +78,10 @@ def profiles_of(
     profiles = {}
     for path, counts in tagged.items():
         if MISSING_GROUP in counts:
-            raise CommitConflictError(
-                f"table {table.config.name}: {counts[MISSING_GROUP]} rows of partition {path or 'of the table'} were"
-                " read from file groups that are not there any more",
+            raise table.error(
+                CommitConflictError,
+                f"{counts[MISSING_GROUP]} rows of partition {path or 'of the table'} were read from file groups that"
+                " are not there any more",
                 hint="read the rows again",
                 partition=path,
                 rows=counts[MISSING_GROUP],
