@@ -164,9 +164,9 @@ def sender_of(options: Options) -> Sender:
 
 
 def _failed(message: CallbackMessage, address: str, why: str) -> SyncError:
-    return SyncError(
-        f"table {message.table_name}: commit {message.instant.requested_time} could not be sent to {address}: {why}",
-        table=message.table_name,
+    return SyncError.of_table(
+        message.table_name,
+        f"commit {message.instant.requested_time} could not be sent to {address}: {why}",
         instant=message.instant.requested_time,
         address=address,
     )

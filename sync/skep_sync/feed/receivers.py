@@ -221,9 +221,9 @@ def receiver_of(target: str, options: Options, stream: Callable[[], IO[bytes]]) 
 
 
 def _failed(changes: CommitChanges, address: str, why: str) -> SyncError:
-    return SyncError(
-        f"table {changes.table_name}: the changes of {changes.instant} could not be sent to {address}: {why}",
-        table=changes.table_name,
+    return SyncError.of_table(
+        changes.table_name,
+        f"the changes of {changes.instant} could not be sent to {address}: {why}",
         instant=changes.instant,
         address=address,
     )

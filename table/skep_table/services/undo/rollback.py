@@ -270,13 +270,13 @@ def check_savepoint(table: HudiTable, time: InstantTime | None) -> Instant:
     instant = commits.last() if time is None else next((i for i in commits if i.requested_time == time), None)
     if instant is None:
         problem = f"no completed commit {time} is on the active timeline" if time else "no commit is completed yet"
-        raise InputError(f"table {name}: {problem}", instant=time)
+        raise InputError.of_table(name, f"{problem}", instant=time)
     time = instant.requested_time
     if table.timeline.completed().of(Action.SAVEPOINT).contains(time):
-        raise InputError(f"table {name}: {time} has a savepoint already", instant=time)
+        raise InputError.of_table(name, f"{time} has a savepoint already", instant=time)
     cleaned = not_whole(table, time)
     if cleaned is not None:
-        raise InputError(f"table {name}: the cleaner has removed files of {time}; {cleaned}", instant=time)
+        raise InputError.of_table(name, f"the cleaner has removed files of {time}; {cleaned}", instant=time)
     return instant
 
 

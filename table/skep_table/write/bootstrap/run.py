@@ -350,9 +350,10 @@ def check_fits(table: HudiTable, source: SourceData) -> None:
         expected, found = ({f.name: type_text(f.type) for f in each.fields} for each in (known, source.columns))
         differs = next((name for name in (*expected, *found) if expected.get(name) != found.get(name)), None)
         if differs is not None:
-            raise SchemaError(
-                f"table {config.name}: column {differs} is {expected.get(differs, 'missing')} there, and"
-                f" {found.get(differs, 'missing')} in {source.path}, where columns of folder names are text",
+            raise SchemaError.of_table(
+                config.name,
+                f"column {differs} is {expected.get(differs, 'missing')} there, and {found.get(differs, 'missing')} in"
+                f" {source.path}, where columns of folder names are text",
                 column=differs,
                 found=found.get(differs),
                 expected=expected.get(differs),
@@ -365,11 +366,8 @@ def check_fits(table: HudiTable, source: SourceData) -> None:
         f"{DROP_PARTITION_COLUMNS}=true": config.drop_partition_columns,
     }
     for what in (name for name, is_so in refused.items() if is_so):
-        raise UnsupportedError(
-            f"table {config.name}: with {what} it can't have skeletons, which hold meta columns alone",
-            hint="bootstrap with FULL_RECORD",
-            table=config.name,
-        )
+        problem = f"with {what} it can't have skeletons, which hold meta columns alone"
+        raise UnsupportedError.of_table(config.name, problem, hint="bootstrap with FULL_RECORD")
     if not config.record_key_fields:
         raise KeyFieldError(
             f"table {config.name} has no record key, which METADATA_ONLY reads from the files",
@@ -382,11 +380,11 @@ def check_format(source: SourceData, base_format: BaseFormat, table: str) -> Non
     """UnsupportedError where a table with base files in this format can't have the skeletons."""
     found = source.skeletons
     if found not in (None, base_format):
-        raise UnsupportedError(
-            f"table {table}: its base files are {base_format.value} ({BASE_FORMAT}), and the files of {source.path},"
-            f" whose skeletons would be among them, are {found.value}: Hudi reads both in one format",
+        raise UnsupportedError.of_table(
+            table,
+            f"its base files are {base_format.value} ({BASE_FORMAT}), and the files of {source.path}, whose skeletons"
+            f" would be among them, are {found.value}: Hudi reads both in one format",
             hint=f"a new table without {BASE_FORMAT} has that of the files; FULL_RECORD writes their rows in any",
-            table=table,
             path=source.path,
             found=found.value,
             expected=base_format.value,
