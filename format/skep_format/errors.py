@@ -31,6 +31,11 @@ class SkepError(Exception):
         """An error of a table, which its message and its fields name."""
         return cls(f"table {name}: {problem}", hint=hint, table=name, **fields)
 
+    @classmethod
+    def of_file(cls, path: str, problem: str, *, hint: str | None = None, **fields: object) -> Self:
+        """An error of a file, a folder or another address, which its message and its fields name."""
+        return cls(f"{path}: {problem}", hint=hint, path=path, **fields)
+
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process borders (Spark tasks, pools) with their fields.
         return _rebuild, (type(self), self.message, self.hint, self.fields)

@@ -600,4 +600,4 @@ def _parse_schema(text: str, path: str) -> Schema:
     try:
         return _parsed(text)
     except SchemaError as error:
-        raise SchemaError(f"{path}: {error.message}", path=path, column=error.fields.get("column")) from error
+        raise SchemaError.of_file(path, error.message, column=error.fields.get("column")) from error

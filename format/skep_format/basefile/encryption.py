@@ -362,7 +362,7 @@ class Encrypted:
         """EncryptedFileError where a top-level column (None: any) is hidden."""
         for name, reason in self.hidden.items():
             if columns is None or name in columns:
-                raise EncryptedFileError(f"{path}: column {name} can't be read: {reason}", path=path, column=name)
+                raise EncryptedFileError.of_file(path, f"column {name} can't be read: {reason}", column=name)
 
 
 def keys_of(storage: Storage) -> ParquetKeys | None:
@@ -390,7 +390,7 @@ def encryption_of(
     if keys is None:
         raise without_keys(path)
     if reason := _reason(keys, _footer_key(end(length + 8), footer)):
-        raise EncryptedFileError(f"{path}: its footer can't be read: {reason}", path=path, option=KMS_CLASS.key)
+        raise EncryptedFileError.of_file(path, f"its footer can't be read: {reason}", option=KMS_CLASS.key)
     hidden: dict[str, str] = {}
     for name, material in dict(_column_keys(footer)).items():
         if reason := _reason(keys, material):
@@ -400,12 +400,9 @@ def encryption_of(
 
 def without_keys(path: str) -> EncryptedFileError:
     """The error for an encrypted file that is read without the options."""
-    return EncryptedFileError(
-        f"{path}: the file is encrypted, and no keys are given",
-        hint=f"set {FACTORY.key}, {KMS_CLASS.key} and what this KMS client needs",
-        path=path,
-        option=FACTORY.key,
-    )
+    problem = "the file is encrypted, and no keys are given"
+    hint = f"set {FACTORY.key}, {KMS_CLASS.key} and what this KMS client needs"
+    return EncryptedFileError.of_file(path, problem, hint=hint, option=FACTORY.key)
 
 
 def _footer_key(tail: bytes, footer: Struct) -> bytes:

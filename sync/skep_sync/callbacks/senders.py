@@ -164,9 +164,5 @@ def sender_of(options: Options) -> Sender:
 
 
 def _failed(message: CallbackMessage, address: str, why: str) -> SyncError:
-    return SyncError.of_table(
-        message.table_name,
-        f"commit {message.instant.requested_time} could not be sent to {address}: {why}",
-        instant=message.instant.requested_time,
-        address=address,
-    )
+    problem = f"commit {message.instant.requested_time} could not be sent to {address}: {why}"
+    return SyncError.of_table(message.table_name, problem, instant=message.instant.requested_time, address=address)

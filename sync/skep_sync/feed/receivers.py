@@ -221,9 +221,5 @@ def receiver_of(target: str, options: Options, stream: Callable[[], IO[bytes]]) 
 
 
 def _failed(changes: CommitChanges, address: str, why: str) -> SyncError:
-    return SyncError.of_table(
-        changes.table_name,
-        f"the changes of {changes.instant} could not be sent to {address}: {why}",
-        instant=changes.instant,
-        address=address,
-    )
+    problem = f"the changes of {changes.instant} could not be sent to {address}: {why}"
+    return SyncError.of_table(changes.table_name, problem, instant=changes.instant, address=address)

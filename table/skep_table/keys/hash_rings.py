@@ -215,7 +215,7 @@ def resizes_of(table: HudiTable, groups: Iterable[ClusteringGroup], instant: Ins
         try:
             numbers[partition] = int(extra[SEQUENCE])
         except (KeyError, ValueError) as error:
-            raise CorruptFileError(f"{path}: {SEQUENCE} is {extra.get(SEQUENCE)!r}", path=path) from error
+            raise CorruptFileError.of_file(path, f"{SEQUENCE} is {extra.get(SEQUENCE)!r}") from error
     return {partition: Resize(numbers[partition], tuple(nodes)) for partition, nodes in children.items()}
 
 

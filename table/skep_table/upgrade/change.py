@@ -76,11 +76,8 @@ def refuse_clustered_logs(table: HudiTable) -> None:
 
 def logs_come_back(table: HudiTable, change: str) -> CommitConflictError:
     """The error of a `change` that was tried several times."""
-    return table.error(
-        CommitConflictError,
-        "other writers add log files faster than they are compacted",
-        hint=f"pause them for the change of {change}",
-    )
+    problem = "other writers add log files faster than they are compacted"
+    return table.error(CommitConflictError, problem, hint=f"pause them for the change of {change}")
 
 
 _ATTEMPTS: Final = 3

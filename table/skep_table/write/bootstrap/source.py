@@ -155,12 +155,8 @@ def read_source(
     more = [name for name in folders[0].values if name not in schema]
     lower = {name.lower(): name for name in schema.names()}
     for name in (each for each in more if each.lower() in lower):
-        raise SchemaError(
-            f"{storage.root}: folders name column {name}, and files have {lower[name.lower()]}: to Hudi both are one",
-            path=storage.root,
-            column=name,
-            found=lower[name.lower()],
-        )
+        problem = f"folders name column {name}, and files have {lower[name.lower()]}: to Hudi both are one"
+        raise SchemaError.of_file(storage.root, problem, column=name, found=lower[name.lower()])
     texts = from_arrow(pa.schema([(name, pa.string()) for name in more])).fields
     columns = Schema((*schema.fields, *texts))
     return SourceData(storage, folders, schema, columns)
@@ -280,7 +276,7 @@ class _Schemas:
         try:
             found = from_arrow(schema)
         except SchemaError as error:
-            raise SchemaError(f"{where}: {error.message}", path=where, column=error.fields.get("column")) from error
+            raise SchemaError.of_file(where, error.message, column=error.fields.get("column")) from error
         if self._common is None:
             self._first, self._common = where, found
             _refuse_meta(found, where)
@@ -372,9 +368,6 @@ def _check_modes(storage: Storage, folders: Sequence[SourceFolder]) -> None:
                     expected=first.format.value,
                 )
             if file.unreadable is not None:
-                raise UnsupportedError(
-                    f"{where}: column {file.unreadable}, which JVM Hudi can't read where it is",
-                    hint="FULL_RECORD writes the rows again",
-                    path=where,
-                    column=file.unreadable.partition(" ")[0],
-                )
+                problem = f"column {file.unreadable}, which JVM Hudi can't read where it is"
+                hint = "FULL_RECORD writes the rows again"
+                raise UnsupportedError.of_file(where, problem, hint=hint, column=file.unreadable.partition(" ")[0])
