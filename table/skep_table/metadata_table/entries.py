@@ -139,17 +139,13 @@ class GroupReader:
         """The id of the file group."""
         return self.slice.file_id
 
-    def entries(self, keys: pa.Array | None = None, *, column: str, newest: bool = False) -> Iterator[Entries]:
-        """Oldest first; `keys` None means all. Of the records, only `column` is decoded.
-
-        `newest`: of each of the keys its newest record may be enough, and one that is deleted may be left out. Files
-        older than all of these records are not read.
-        """
+    def entries(self, keys: pa.Array | None = None, *, column: str) -> Iterator[Entries]:
+        """Oldest first; `keys` None means all. Of the records, only `column` is decoded."""
         if keys is None:
             for source in self.opened():
                 yield from source.entries(None, column)
         else:
-            yield from entries_of([(self, keys)], column, newest=newest)
+            yield from entries_of([(self, keys)], column)
 
     def prefix_entries(self, prefix: str, *, column: str) -> Iterator[Entries]:
         """As `entries`, for all keys that begin with the prefix."""
@@ -351,6 +347,9 @@ def entries_of(
 ) -> Iterator[Entries]:
     """As `entries` of each of the groups for keys of its own. All records that have one schema are decoded at once:
     each file has few of them.
+
+    `newest`: of each of the keys its newest record may be enough, and one that is deleted may be left out. Files older
+    than all of these records are not read.
     """
     few = [(group, keys.cast(pa.string())) for group, keys in parts if len(keys) <= _MOST_KEPT]
     known = {group: last for group, keys in few if (last := group.known(keys, column, newest=newest)) is not None}
