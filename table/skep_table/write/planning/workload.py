@@ -10,7 +10,7 @@ from skep_format.errors import CommitConflictError, DuplicateKeyError, OptionErr
 from skep_format.instant_time import InstantTime
 from skep_format.names import FileGroupId
 from skep_format.schema.avro import avro_text
-from skep_format.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
+from skep_format.timeline.metadata import CommitMetadata, WriteOperation, WriteStat, stats_by_partition
 from skep_table.metadata_write.kinds.contract import FoundByTasks
 from skep_table.table import HudiTable
 from skep_table.write.context import WriteContext
@@ -147,10 +147,7 @@ def _planned(
 
 def commit_metadata(plan: WritePlan, results: Sequence[BucketResult], extra: Mapping[str, str]) -> CommitMetadata:
     """What the commit states: the stats of all files by partition, sorted, the schema, and `extra`."""
-    stats: dict[str, list[WriteStat]] = {}
-    for result in results:
-        for stat in result.stats:
-            stats.setdefault(stat.partition_path, []).append(stat)
+    stats = stats_by_partition(stat for result in results for stat in result.stats)
     ordered = {path: tuple(sorted(stats[path], key=lambda stat: stat.file_id)) for path in sorted(stats)}
     return CommitMetadata(
         partition_to_write_stats=ordered,
