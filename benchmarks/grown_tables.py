@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from skep_format.basefile.options import BLOOM_ENTRIES
-from skep_format.bloom import BloomFilter, build_bloom, fitted
+from skep_format.basefile.options import BLOOM_ENTRIES, BLOOM_FPP, BLOOM_MAX_ENTRIES, BLOOM_TYPE
+from skep_format.bloom import BloomBuilder, fitted
 from skep_format.clock import SYSTEM_CLOCK, LateClock
 from skep_format.instant_time import CompletionTime, InstantTime
 from skep_format.storage import LocalStorage
@@ -149,8 +149,10 @@ def _groups(place: Path, stat: WriteStat, count: int) -> Iterator[WriteStat]:
 
 
 def _filter_text(key: str) -> bytes:
-    found: BloomFilter = build_bloom(pa.array([key]), entries=fitted(1, BLOOM_ENTRIES.default))
-    return found.to_text().encode()
+    entries = fitted(1, BLOOM_ENTRIES.default)
+    builder = BloomBuilder(BLOOM_TYPE.default, entries, BLOOM_FPP.default, BLOOM_MAX_ENTRIES.default)
+    builder.add(pa.array([key]))
+    return builder.finish().to_text().encode()
 
 
 def _commits(place: Path, table: HudiTable, done: Instant, first: CommitMetadata, stat: WriteStat, count: int) -> None:

@@ -141,4 +141,4 @@ class EntryCatalog(Protocol):
 
     def change_indexes(self, table: TableEntry, changes: PartitionIndexes) -> None:
         """Drops and adds indexes of a table's partitions."""
-        raise UnsupportedError(f"table {table.full_name}: a Hive Metastore has no partition indexes: {changes}")
+        raise UnsupportedError.of_table(table.full_name, f"a Hive Metastore has no partition indexes: {changes}")

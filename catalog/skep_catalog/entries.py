@@ -267,9 +267,8 @@ def _buckets(config: TableConfig, data: tuple[Field, ...], options: EntryOptions
     names = tuple(name.lower() for name in options.buckets.columns or config.record_key_fields)
     known = {field.name.lower() for field in data}
     if missing := [name for name in names if name not in known]:
-        raise SchemaError(
-            f"table {config.name}: bucket column {missing[0]} is not among its columns", column=missing[0], found=names
-        )
+        problem = f"bucket column {missing[0]} is not among its columns"
+        raise SchemaError.of_table(config.name, problem, column=missing[0], found=names)
     return HiveBuckets(names, options.buckets.count)
 
 
@@ -282,9 +281,8 @@ def _classes(config: TableConfig, options: EntryOptions) -> _Classes:
     if not options.pre_apache_input_format:
         return _CLASSES[config.base_format]
     if config.base_format is not BaseFormat.PARQUET:
-        raise UnsupportedError(
-            f"table {config.name}: use_pre_apache_input_format is for Parquet, not {config.base_format.value}"
-        )
+        problem = f"use_pre_apache_input_format is for Parquet, not {config.base_format.value}"
+        raise UnsupportedError.of_table(config.name, problem)
     return _PRE_APACHE
 
 

@@ -61,9 +61,7 @@ def _fields_of_hive(table: TableEntry) -> tuple[Field, ...]:
 
 
 def _broken(table: TableEntry, why: str) -> FormatError:
-    return FormatError(
-        f"table {table.full_name}: the schema of Spark in its parameters can't be read: {why}", table=table.full_name
-    )
+    return FormatError.of_table(table.full_name, f"the schema of Spark in its parameters can't be read: {why}")
 
 
 def _struct(node: Mapping[str, Any], path: str) -> StructType:

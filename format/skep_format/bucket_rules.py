@@ -52,7 +52,7 @@ class BucketRules:
                 raise ValueError(f"rule {rule}, {default} buckets")
             return cls.parse(default, str(found["expressions"]))
         except (ValueError, KeyError, TypeError) as error:
-            raise CorruptFileError(f"{path}: no rules for numbers of buckets: {error}", path=path) from error
+            raise CorruptFileError.of_file(path, f"no rules for numbers of buckets: {error}") from error
 
     def encode(self, instant: InstantTime = FIRST) -> bytes:
         """The bytes of the file of an instant."""

@@ -8,7 +8,10 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class SkepError(Exception):
@@ -22,6 +25,16 @@ class SkepError(Exception):
         self.message = message
         self.hint = hint
         self.fields: dict[str, object] = {name: value for name, value in fields.items() if value is not None}
+
+    @classmethod
+    def of_table(cls, name: str, problem: str, *, hint: str | None = None, **fields: object) -> Self:
+        """An error of a table, which its message and its fields name."""
+        return cls(f"table {name}: {problem}", hint=hint, table=name, **fields)
+
+    @classmethod
+    def of_file(cls, path: str, problem: str, *, hint: str | None = None, **fields: object) -> Self:
+        """An error of a file, a folder or another address, which its message and its fields name."""
+        return cls(f"{path}: {problem}", hint=hint, path=path, **fields)
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process borders (Spark tasks, pools) with their fields.

@@ -95,9 +95,9 @@ class HashingMetadata:
                 int(found.get("version", 0)),
             )
         except (ValueError, KeyError, TypeError) as error:
-            raise CorruptFileError(f"{path}: no hashing metadata: {error!r}", path=path) from error
+            raise CorruptFileError.of_file(path, f"no hashing metadata: {error!r}") from error
         if not nodes or any(not node.prefix for node in nodes):
-            raise CorruptFileError(f"{path}: a range of hashes has no file group", path=path, found=len(nodes))
+            raise CorruptFileError.of_file(path, "a range of hashes has no file group", found=len(nodes))
         return metadata
 
     def encode(self) -> bytes:
@@ -177,7 +177,7 @@ def decode_nodes(text: str, path: str) -> tuple[HashNode, ...]:
     try:
         return tuple(_node(each) for each in json.loads(text))
     except (ValueError, KeyError, TypeError) as error:
-        raise CorruptFileError(f"{path}: no nodes of a hash ring: {error!r}", path=path) from error
+        raise CorruptFileError.of_file(path, f"no nodes of a hash ring: {error!r}") from error
 
 
 def metadata_folder(partition_path: str) -> str:

@@ -253,18 +253,18 @@ class Options(Mapping[str, str]):
         text = self._given.get(option.key)
         return option.default if text is None else _parsed(option, text)
 
-    def needed(self, option: Option[T], who: str) -> T:
+    def needed(self, option: Option[T], who: str, hint: str | None = None) -> T:
         """As `value`. OptionError where that is empty: `who`, a text such as "JdbcSource needs", and the key."""
         value = self.value(option)
         if not value:
-            raise OptionError(f"{who} {option.key}", option=option.key)
+            raise OptionError(f"{who} {option.key}", hint=hint, option=option.key)
         return value
 
     def read(self, kind: Callable[..., C], **others: object) -> C:
         """A dataclass whose fields are options, but for `others`. OptionError when a text does not parse."""
         known: Any = kind
         options = {each.name: each.metadata.get("option") for each in fields(known)}
-        return kind(**{name: self.value(option) for name, option in options.items() if option}, **others)
+        return kind(**{name: self.value(option) for name, option in options.items() if option} | others)
 
     def is_set(self, option: Option[Any]) -> bool:
         """Whether the option was given, be it with its default."""

@@ -20,7 +20,7 @@ from skep.handles.frame_writer import OPERATION, FrameWriter
 from skep.handles.table import Table
 from skep.handles.writing import writer_for
 from skep.query.spark import SparkHolder
-from skep_format.errors import OptionError, SkepError
+from skep_format.errors import SkepError
 from skep_format.options import Options
 from skep_format.schema.arrow import from_arrow, nullable, to_arrow
 from skep_format.schema.types import Schema
@@ -236,7 +236,5 @@ def error_table(options: Options, target: str) -> RejectedRecords | None:
     """The error table that the options name. OptionError for one without a folder."""
     if not options.value(ERROR_TABLE):
         return None
-    path = options.value(ERROR_PATH)
-    if not path:
-        raise OptionError(f"{ERROR_TABLE.key} needs {ERROR_PATH.key}", option=ERROR_PATH.key)
+    path = options.needed(ERROR_PATH, f"{ERROR_TABLE.key} needs")
     return RejectedRecords(path, options.value(ERROR_NAME) or f"{options.value(TABLE_NAME)}_errors", options, target)

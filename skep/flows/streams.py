@@ -344,9 +344,7 @@ def _first_checkpoint(name: str, options: Options) -> str | None:
     if name.rpartition(".")[2] != "InitialCheckpointFromAnotherHoodieTimelineProvider":
         found = _function(name, "--initial-checkpoint-provider")(dict(options))
         return None if found is None else str(found)
-    path = options.value(PROVIDER_PATH)
-    if not path:
-        raise OptionError(f"--initial-checkpoint-provider needs {PROVIDER_PATH.key}", option=PROVIDER_PATH.key)
+    path = options.needed(PROVIDER_PATH, "--initial-checkpoint-provider needs")
     recorded = newest(HudiTable.open(path, options))
     if recorded is None:
         raise InputError(f"the table at {path} has no checkpoint", path=path)

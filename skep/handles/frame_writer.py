@@ -16,7 +16,7 @@ from skep.handles.new_tables import new_table
 from skep.handles.table import Table
 from skep.handles.writing import held, writer_for
 from skep.services.runner import Services
-from skep_format.errors import InputError, NotATableError, OptionError, TableExistsError
+from skep_format.errors import InputError, NotATableError, TableExistsError
 from skep_format.options import Options, boolean, one_of, option
 from skep_format.schema.arrow import to_arrow
 from skep_format.schema.untyped import DROP_UNTYPED
@@ -217,7 +217,5 @@ def _written(writer: TableWriter, frame: object, options: Options, batch_id: str
 
 def spec_for(frame: object, options: Options) -> TableSpec:
     """A new table for a frame. OptionError where the options don't name it, or don't go together."""
-    name = options.value(TABLE_NAME)
-    if not name:
-        raise OptionError(f"a new table needs {TABLE_NAME.key}", option=TABLE_NAME.key)
+    name = options.needed(TABLE_NAME, "a new table needs")
     return spec_of(options, name, schema_of(frame, name, drop_untyped=options.value(DROP_UNTYPED)))

@@ -234,18 +234,14 @@ class Table(ServiceMethods, MetadataMethods, RepairMethods):
         self, where: str, batch_id: str | None, dry_run: bool, options: Mapping[str, object]
     ) -> WriteResult | PlannedDelete:
         from skep.query.conditions import rows_to_delete
-        from skep_table.write.planning.planned import plan_delete_computed, plan_delete_where
+        from skep_table.write.joint import RemovalPart
+        from skep_table.write.planning.planned import plan_delete_computed
 
         compute = rows_to_delete(self, where, self._services.spark)
         if dry_run:
-            table = self._on_services(options)
-            return plan_delete_where(table, where) if compute is None else plan_delete_computed(table, compute)
+            return plan_delete_computed(self._on_services(options), compute)
         if batch_id is None:
-            from skep_table.write.joint import RemovalPart, RemovalWherePart
-
-            return self.commit(RemovalWherePart(where) if compute is None else RemovalPart(compute), options)
-        if compute is None:
-            return self.commit(lambda writer: writer.delete_where(where, batch_id=batch_id), options)
+            return self.commit(RemovalPart(compute), options)
         return self.commit(lambda writer: writer.delete_computed(compute, batch_id=batch_id), options)
 
     @takes_options

@@ -62,7 +62,7 @@ def part_of(operation: WriteOperation, frame: object) -> FramePart | None:
 
 def held(frame: object, options: Options) -> object:
     """A frame that can be read again: Spark's as it is, others as rows that are kept, beyond memory on disk."""
-    memory = Memory.of(options)
+    memory = options.read(Memory)
     return frame if is_spark_frame(frame) else row_input(frame, memory.max_bytes, memory.folder)
 
 
@@ -78,12 +78,8 @@ def with_constants(frame: object, values: Mapping[str, object], table: HudiTable
     schema, known = to_arrow(table.schema()), table.config.partition_fields
     for name in values:
         if name not in known:
-            raise InputError(
-                f"table {table.config.name}: {name} is no partition column",
-                column=name,
-                found=name,
-                expected=", ".join(known) or None,
-            )
+            problem = f"{name} is no partition column"
+            raise table.error(InputError, problem, column=name, found=name, expected=", ".join(known) or None)
     if is_spark_frame(frame):
         return skep_writer.with_constants(frame, values, schema)
     rows = row_input(frame)

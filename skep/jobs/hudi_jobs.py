@@ -27,7 +27,7 @@ from skep_format.errors import (
 )
 from skep_format.options import Options
 from skep_format.storage import open_storage
-from skep_sql.protocols import SPARK_CATALOG
+from skep_sql.names import without_catalog
 from skep_sync.options import ENABLE, URIS, main_address
 from skep_table.services.compaction.options import streaming_defaults
 from skep_table.table import HudiTable
@@ -399,10 +399,8 @@ def _hudis(options: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in options.items() if "." in key}
 
 
-def _parts(name: str) -> list[str]:
-    """Of a table's name, without Spark's own catalog before it."""
-    parts = parts_of(name)
-    return parts[1:] if len(parts) == 3 and parts[0].lower() == SPARK_CATALOG else parts
+def _parts(name: str) -> tuple[str, ...]:
+    return without_catalog(tuple(parts_of(name)))
 
 
 def _warehouse(spark: SparkSession) -> str:

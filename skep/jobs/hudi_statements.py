@@ -24,14 +24,15 @@ from skep_catalog.entries import is_hudi
 from skep_format.errors import EntryExistsError, InputError, NoSuchTableError, TableExistsError, UnsupportedError
 from skep_format.options import Options
 from skep_sql.answer import answer
-from skep_sql.bind import NamedQuery, named_tables, opened_view
+from skep_sql.bind import NamedQuery, named_tables, opened_view, table_parts
 from skep_sql.effects import run
 from skep_sql.functions import FUNCTIONS
+from skep_sql.names import without_catalog
 from skep_sql.parsing import statements as st
 from skep_sql.parsing.parameters import with_parameters
 from skep_sql.parsing.parse import parse
 from skep_sql.parsing.paths import HUDI, path_in
-from skep_sql.protocols import SPARK_CATALOG, EntryFacts, StoredView
+from skep_sql.protocols import EntryFacts, StoredView
 from skep_sql.session import Session
 from skep_writer.routed import empty_frame, has_temporary_view, session_values
 
@@ -227,8 +228,7 @@ class Statements:
 
     def concerns(self, parts: Sequence[str]) -> bool:
         """Whether a name is that of a Hudi table, or of a view over such tables."""
-        if parts and parts[0].lower() == SPARK_CATALOG:
-            parts = parts[1:]
+        parts = without_catalog(tuple(parts))
         if len(parts) == 2 and (path := path_in(*parts)) is not None:
             return path[0] == HUDI
         return (len(parts) == 1 and parts[0].lower() in self._views) or self.is_hudi(parts) or self.is_view(parts)
@@ -314,8 +314,7 @@ class Statements:
         return statement.like is not None and self.is_hudi(statement.like.parts)
 
     def _reads_hudi(self, tree: exp.Query) -> bool:
-        named = ([each for each in (node.catalog, node.db, node.name) if each] for node in named_tables(tree))
-        if any(self.concerns(parts) for parts in named):
+        if any(self.concerns(table_parts(node)) for node in named_tables(tree)):
             return True
         return any(node.name.lower() in FUNCTIONS for node in tree.find_all(exp.Anonymous))
 

@@ -22,6 +22,7 @@ from skep_table.query.filters.predicate import Predicate
 from skep_table.query.filters.text import parse_predicate
 from skep_table.query.request import ReadRequest
 from skep_table.table import HudiTable
+from skep_table.write.input.source import matching as found_by_reader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -100,12 +101,12 @@ class MatchingRead(Rows):
         return SparkEngine(self._spark).frame(self._bound.query, self._bound.relations)
 
 
-def rows_to_delete(target: TargetTable, where: str, spark: SparkHolder) -> Callable[[HudiTable], pa.Table] | None:
-    """Computes the meta columns of the rows of a snapshot for which an engine finds that the condition holds.
+def rows_to_delete(target: TargetTable, where: str, spark: SparkHolder) -> Callable[[HudiTable], pa.Table]:
+    """Computes the rows of a snapshot for which skep's own reader, or an engine, finds that the condition holds.
 
-    None where skep's own reader finds them. Raises as `is_for_engine`.
+    Raises as `is_for_engine`.
     """
     if not is_for_engine(where, target.hudi, spark):
-        return None
+        return found_by_reader(where)
     alias = target.name.rpartition(".")[2]
     return matching(target, parse_expression(where), Scope(NO_TABLES), LakeEngine(spark), alias)

@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from skep_format.protobuf import format_message
+
 if TYPE_CHECKING:
     from pyarrow import flight
 
@@ -153,18 +155,9 @@ def _read(client: flight.FlightClient, statement: str) -> flight.FlightStreamRea
     from pyarrow import flight
 
     # A protobuf Any with the command in it.
-    command = _field(1, _STATEMENT) + _field(2, _field(1, statement.encode()))
+    command = format_message({1: _STATEMENT, 2: format_message({1: statement.encode()})})
     info = client.get_flight_info(flight.FlightDescriptor.for_command(command))
     return client.do_get(info.endpoints[0].ticket)
-
-
-def _field(number: int, value: bytes) -> bytes:
-    """A field of protobuf's wire format that holds bytes."""
-    length, size = bytearray(), len(value)
-    while size > 0x7F:
-        length.append(size & 0x7F | 0x80)
-        size >>= 7
-    return bytes([number << 3 | 2, *length, size]) + value
 
 
 # -- how it starts

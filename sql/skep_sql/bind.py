@@ -16,6 +16,7 @@ from sqlglot import exp
 
 from skep_format.errors import InputError, NoSuchTableError, NotATableError, UnsupportedError
 from skep_format.nearest import did_you_mean
+from skep_sql.names import without_catalog
 from skep_sql.parsing.paths import HUDI, path_of
 from skep_sql.parsing.statements import Name, Node
 from skep_sql.parsing.tokens import parsed
@@ -220,12 +221,15 @@ def named_tables(tree: exp.Query) -> list[Node]:
     ]
 
 
+def table_parts(node: Node) -> tuple[str, ...]:
+    """Of the name of a table in a query, without Spark's own catalog before it."""
+    return without_catalog(tuple(each for each in (node.catalog, node.db, node.name) if each))
+
+
 def _view(node: Node, scope: Scope, known: dict[str, NamedQuery | None]) -> NamedQuery | None:
     if not node.db and node.name.lower() in scope.views:
         return scope.views[node.name.lower()]
-    parts = [each for each in (node.catalog, node.db, node.name) if each]
-    if len(parts) == 3 and parts[0].lower() == SPARK_CATALOG:
-        parts = parts[1:]
+    parts = table_parts(node)
     if len(parts) > 2 or path_of(node) is not None:
         return None
     name = ".".join(parts)
@@ -293,16 +297,13 @@ def look_up(catalog: TableCatalog, name: Name) -> str:
 
 
 def _table(node: Node, scope: Scope, opened: dict[str, Relation]) -> Relation:
-    parts = [each for each in (node.catalog, node.db, node.name) if each]
-    if parts[0].lower() == SPARK_CATALOG and len(parts) > 1:
-        parts = parts[1:]
     path = path_of(node)
     version = node.args.get("version") or node.args.get("when")
     if path is not None:
         return _at_path(scope.catalog, *path, version)
     meta = getattr(node.this, "meta", {}) or {}
     column = meta.get("col", 0) - (meta.get("end", 0) - meta.get("start", 0))
-    full = look_up(scope.catalog, Name(tuple(parts), meta.get("line", 1), max(1, column)))
+    full = look_up(scope.catalog, Name(table_parts(node), meta.get("line", 1), max(1, column)))
     if version is None and full in opened:
         return opened[full]
     target = scope.catalog.table(full)

@@ -6,6 +6,12 @@ from collections.abc import Sequence
 
 from skep_format.errors import InputError
 from skep_format.nearest import did_you_mean
+from skep_sql.protocols import SPARK_CATALOG
+
+
+def without_catalog(parts: tuple[str, ...]) -> tuple[str, ...]:
+    """The parts of a table's name without Spark's own catalog, where a database follows it."""
+    return parts[1:] if len(parts) == 3 and parts[0].lower() == SPARK_CATALOG else parts
 
 
 def column_of(name: str, known: Sequence[str], table: str) -> str:

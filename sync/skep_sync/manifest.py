@@ -67,10 +67,8 @@ class ManifestPlanner(Planner):
 
     def look(self) -> tuple[TimelineState, WantedEntries]:
         if self.table.config.base_format is not BaseFormat.PARQUET:
-            raise UnsupportedError(
-                f"table {self.table.config.name}: lists of base files are for Parquet, not "
-                f"{self.table.config.base_format.value}"
-            )
+            problem = f"lists of base files are for Parquet, not {self.table.config.base_format.value}"
+            raise self.table.error(UnsupportedError, problem)
         plain = replace(self.options.entry, strategy=Strategy.RO, as_datasource=False)
         self.options = replace(self.options, entry=plain)
         history, wanted = super().look()
@@ -128,12 +126,9 @@ class ManifestPlanner(Planner):
             skeleton = base.name.instant_time == METADATA_BOOTSTRAP
             if skeleton or names_in_file(history, base.name.instant_time):
                 what = "a skeleton of a bootstrap" if skeleton else "a file with columns that were renamed since"
-                raise UnsupportedError(
-                    f"table {self.table.config.name}: {base.path} is {what}, which lists of files can't express",
-                    hint="cluster the table, which rewrites its files",
-                    table=self.table.config.name,
-                    path=base.path,
-                )
+                problem = f"{base.path} is {what}, which lists of files can't express"
+                hint = "cluster the table, which rewrites its files"
+                raise self.table.error(UnsupportedError, problem, hint=hint, path=base.path)
 
     def _is_own_kind(self, actual: TableEntry) -> bool:
         """Over lists of skep's: this table's, or those it had before it moved."""

@@ -254,7 +254,7 @@ class HudiTable:
 
     def error(self, kind: type[E], problem: str, *, hint: str | None = None, **fields: object) -> E:
         """An error of this table, which its message and its fields name."""
-        return kind(f"table {self.config.name}: {problem}", hint=hint, table=self.config.name, **fields)
+        return kind.of_table(self.config.name, problem, hint=hint, **fields)
 
     @property
     def storage(self) -> Storage:
@@ -291,10 +291,8 @@ class HudiTable:
         """
         schema = self._committed_schema(at) or self._created_schema() or self._base_file_schema(at)
         if schema is None:
-            raise SchemaError(
-                f"table {self.config.name}: no commit{f' until {at}' if at else ''} and no setting states a schema",
-                table=self.config.name,
-            )
+            problem = f"no commit{f' until {at}' if at else ''} and no setting states a schema"
+            raise SchemaError.of_table(self.config.name, problem)
         return self.without_dropped(schema.without_meta())
 
     def without_dropped(self, schema: Schema) -> Schema:
@@ -551,11 +549,8 @@ class HudiTable:
                     found=now.version,
                     expected=self.config.version,
                 )
-            raise FormatError(
-                f"table {self.config.name}: {path} is missing, and the archived timeline has no such commit",
-                path=path,
-                instant=instant.requested_time,
-            )
+            problem = f"{path} is missing, and the archived timeline has no such commit"
+            raise FormatError.of_table(self.config.name, problem, path=path, instant=instant.requested_time)
         return found
 
 
@@ -605,4 +600,4 @@ def _parse_schema(text: str, path: str) -> Schema:
     try:
         return _parsed(text)
     except SchemaError as error:
-        raise SchemaError(f"{path}: {error.message}", path=path, column=error.fields.get("column")) from error
+        raise SchemaError.of_file(path, error.message, column=error.fields.get("column")) from error

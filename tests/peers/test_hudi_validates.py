@@ -13,7 +13,6 @@ import pytest
 from peer_shared import peer_marks
 
 from benchmarks.peers.jvm import Jvm
-from skep_format.bloom import build_bloom
 from skep_format.clock import Clock
 from skep_format.instant_time import InstantTime
 from skep_format.storage import LocalStorage
@@ -26,6 +25,7 @@ from skep_table.metadata_write.delta_commit import write_delta_commit
 from skep_table.services.metadata.indexing import build_index, index_named
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
+from tests.blooms import build_bloom
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("word", pa.string())])
 MADE = {

@@ -424,7 +424,7 @@ class GlueCatalog(EntryCatalog):
             raise self._lacks(table.full_name, "no managed tables", "register it as an external one")
 
     def _lacks(self, of: str, what: str, hint: str) -> UnsupportedError:
-        return UnsupportedError(f"table {of}: AWS Glue ({self.uri}) has {what}", hint=hint, uri=self.uri, table=of)
+        return UnsupportedError.of_table(of, f"AWS Glue ({self.uri}) has {what}", hint=hint, uri=self.uri)
 
     def _refused(self, call: str, of: str | None, error: Any) -> NoReturn:
         detail = error.response.get("Error", {})

@@ -24,7 +24,7 @@ from skep_format.basefile.encoding import leaves
 from skep_format.basefile.parquet_metadata import ENCRYPTED_MAGIC
 from skep_format.basefile.thrift import Struct, parse_struct, value_of
 from skep_format.errors import EncryptedFileError, OptionError, UnsupportedError
-from skep_format.options import REGISTRY, Options, Status, boolean, comma_list, option
+from skep_format.options import REGISTRY, Options, Status, boolean, comma_list, of_option, option
 from skep_format.storage import Storage
 from skep_format.storage.keyed import keys_in
 
@@ -135,38 +135,29 @@ class ParquetKeys:
     """
 
     client: Callable[[Any], Any]
-    instance_id: str = ""
-    instance_url: str = ""
-    access_token: str = field(default="", repr=False)
+    instance_id: str = of_option(KMS_ID)
+    instance_url: str = of_option(KMS_URL)
+    access_token: str = of_option(ACCESS_TOKEN)
     settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     footer_key: str = ""
-    column_keys: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    column_keys: tuple[tuple[str, tuple[str, ...]], ...] = of_option(COLUMN_KEYS)
     complete: bool = False
-    plaintext_footer: bool = False
-    double_wrapping: bool = DOUBLE_WRAPPING.default
-    cache_seconds: int = CACHE_SECONDS.default
-    algorithm: str = ALGORITHM.default
-    key_bits: int = KEY_BITS.default
+    plaintext_footer: bool = of_option(PLAINTEXT_FOOTER)
+    double_wrapping: bool = of_option(DOUBLE_WRAPPING)
+    cache_seconds: int = of_option(CACHE_SECONDS)
+    algorithm: str = of_option(ALGORITHM)
+    key_bits: int = of_option(KEY_BITS)
 
     @classmethod
     def of(cls, options: Options, client: Callable[[Any], Any]) -> ParquetKeys:
         """OptionError for options that contradict each other."""
-        value = options.value
-        uniform = value(UNIFORM_KEY).strip()
-        return cls(
-            client,
-            value(KMS_ID),
-            value(KMS_URL),
-            value(ACCESS_TOKEN),
-            tuple(sorted((key, text) for key, text in options.items() if _is_of_kms(key))),
-            uniform or value(FOOTER_KEY).strip(),
-            value(COLUMN_KEYS),
-            bool(uniform) or value(COMPLETE),
-            value(PLAINTEXT_FOOTER),
-            value(DOUBLE_WRAPPING),
-            value(CACHE_SECONDS),
-            value(ALGORITHM),
-            value(KEY_BITS),
+        uniform = options.value(UNIFORM_KEY).strip()
+        return options.read(
+            cls,
+            client=client,
+            settings=tuple(sorted((key, text) for key, text in options.items() if _is_of_kms(key))),
+            footer_key=uniform or options.value(FOOTER_KEY).strip(),
+            complete=bool(uniform) or options.value(COMPLETE),
         )
 
     @property
@@ -371,7 +362,7 @@ class Encrypted:
         """EncryptedFileError where a top-level column (None: any) is hidden."""
         for name, reason in self.hidden.items():
             if columns is None or name in columns:
-                raise EncryptedFileError(f"{path}: column {name} can't be read: {reason}", path=path, column=name)
+                raise EncryptedFileError.of_file(path, f"column {name} can't be read: {reason}", column=name)
 
 
 def keys_of(storage: Storage) -> ParquetKeys | None:
@@ -399,7 +390,7 @@ def encryption_of(
     if keys is None:
         raise without_keys(path)
     if reason := _reason(keys, _footer_key(end(length + 8), footer)):
-        raise EncryptedFileError(f"{path}: its footer can't be read: {reason}", path=path, option=KMS_CLASS.key)
+        raise EncryptedFileError.of_file(path, f"its footer can't be read: {reason}", option=KMS_CLASS.key)
     hidden: dict[str, str] = {}
     for name, material in dict(_column_keys(footer)).items():
         if reason := _reason(keys, material):
@@ -409,12 +400,9 @@ def encryption_of(
 
 def without_keys(path: str) -> EncryptedFileError:
     """The error for an encrypted file that is read without the options."""
-    return EncryptedFileError(
-        f"{path}: the file is encrypted, and no keys are given",
-        hint=f"set {FACTORY.key}, {KMS_CLASS.key} and what this KMS client needs",
-        path=path,
-        option=FACTORY.key,
-    )
+    problem = "the file is encrypted, and no keys are given"
+    hint = f"set {FACTORY.key}, {KMS_CLASS.key} and what this KMS client needs"
+    return EncryptedFileError.of_file(path, problem, hint=hint, option=FACTORY.key)
 
 
 def _footer_key(tail: bytes, footer: Struct) -> bytes:

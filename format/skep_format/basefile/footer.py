@@ -68,7 +68,7 @@ class BaseFileFooter:
             return parse_avro(text) if text else from_arrow(self.arrow_schema)
         except SchemaError as error:
             column = error.fields.get("column")
-            raise SchemaError(f"{self.path}: {error.message}", path=self.path, column=column) from error
+            raise SchemaError.of_file(self.path, error.message, column=column) from error
 
 
 def read_footer(storage: Storage, path: str) -> BaseFileFooter:
@@ -119,19 +119,14 @@ def parquet_tail(suffix: Callable[[int], bytes], path: str) -> bytes:
     """The end of the file with the whole footer. CorruptFileError when the file is cut or is no Parquet."""
     tail = suffix(TAIL_BYTES)
     if len(tail) < 12 or tail[-4:] not in (MAGIC, ENCRYPTED_MAGIC):
-        raise CorruptFileError(
-            f"{path}: no Parquet footer at the end", path=path, found=tail[-4:].hex(), expected=MAGIC.hex()
-        )
+        problem = "no Parquet footer at the end"
+        raise CorruptFileError.of_file(path, problem, found=tail[-4:].hex(), expected=MAGIC.hex())
     needed: int = struct.unpack("<I", tail[-8:-4])[0] + 8
     if needed > len(tail):
         tail = suffix(needed)
         if needed > len(tail):
-            raise CorruptFileError(
-                f"{path}: a footer of {needed} bytes in a file of {len(tail)}",
-                path=path,
-                found=needed,
-                expected=len(tail),
-            )
+            problem = f"a footer of {needed} bytes in a file of {len(tail)}"
+            raise CorruptFileError.of_file(path, problem, found=needed, expected=len(tail))
     return tail
 
 
@@ -165,10 +160,9 @@ def damage_named(path: str) -> Iterator[None]:
         if "no decryption found" in str(error):
             raise without_keys(path) from error
         if "decrypt" in str(error).lower():
-            raise EncryptedFileError(
-                f"{path}: can't be decrypted, its keys are wrong or the file is damaged: {error}", path=path
-            ) from error
-        raise CorruptFileError(f"{path}: can't be read as a base file: {error}", path=path) from error
+            problem = f"can't be decrypted, its keys are wrong or the file is damaged: {error}"
+            raise EncryptedFileError.of_file(path, problem) from error
+        raise CorruptFileError.of_file(path, f"can't be read as a base file: {error}") from error
 
 
 def _texts(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Final
 from skep_format.basefile.value_filters import ValueFilters
 from skep_format.bloom import BloomKind, bits_for, fitted
 from skep_format.names import BaseFormat
-from skep_format.options import Options, Status, at_least, boolean, one_of, option
+from skep_format.options import Options, Status, at_least, boolean, of_option, one_of, option
 
 CODECS: Final = {"none": 0, "snappy": 1, "gzip": 2, "brotli": 4, "zstd": 6, "lz4": 7}
 """Codecs by name, and their numbers in footers."""
@@ -79,17 +79,17 @@ class BaseFileOptions:
     """
 
     format: BaseFormat = BaseFormat.PARQUET
-    orc_codec: str = ORC_CODEC.default
-    stripe_bytes: int = STRIPE_BYTES.default
-    codec: str = CODEC.default
-    block_bytes: int = BLOCK_BYTES.default
-    page_bytes: int = PAGE_BYTES.default
-    dictionary: bool = DICTIONARY.default
-    bloom_type: BloomKind = BLOOM_TYPE.default
-    bloom_entries: int = BLOOM_ENTRIES.default
-    bloom_fpp: float = BLOOM_FPP.default
-    bloom_max_entries: int = BLOOM_MAX_ENTRIES.default
-    key_filter: bool = KEY_FILTER.default
+    orc_codec: str = of_option(ORC_CODEC)
+    stripe_bytes: int = of_option(STRIPE_BYTES)
+    codec: str = of_option(CODEC)
+    block_bytes: int = of_option(BLOCK_BYTES)
+    page_bytes: int = of_option(PAGE_BYTES)
+    dictionary: bool = of_option(DICTIONARY)
+    bloom_type: BloomKind = of_option(BLOOM_TYPE)
+    bloom_entries: int = of_option(BLOOM_ENTRIES)
+    bloom_fpp: float = of_option(BLOOM_FPP)
+    bloom_max_entries: int = of_option(BLOOM_MAX_ENTRIES)
+    key_filter: bool = of_option(KEY_FILTER)
     filter_fits: bool = True
     meta: bool = True
     value_filters: ValueFilters = field(default_factory=ValueFilters)
@@ -97,18 +97,9 @@ class BaseFileOptions:
     @classmethod
     def of(cls, options: Options, *, meta: bool = True, format: BaseFormat = BaseFormat.PARQUET) -> BaseFileOptions:
         """From a write's options. `meta`: whether Hudi's meta columns are written."""
-        return cls(
+        return options.read(
+            cls,
             format=format,
-            orc_codec=options.value(ORC_CODEC),
-            stripe_bytes=options.value(STRIPE_BYTES),
-            codec=options.value(CODEC),
-            block_bytes=options.value(BLOCK_BYTES),
-            page_bytes=options.value(PAGE_BYTES),
-            dictionary=options.value(DICTIONARY),
-            bloom_type=options.value(BLOOM_TYPE),
-            bloom_entries=options.value(BLOOM_ENTRIES),
-            bloom_fpp=options.value(BLOOM_FPP),
-            bloom_max_entries=options.value(BLOOM_MAX_ENTRIES),
             key_filter=meta and options.value(KEY_FILTER),
             filter_fits=not options.is_set(BLOOM_ENTRIES),
             meta=meta,

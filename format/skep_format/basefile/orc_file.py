@@ -91,12 +91,8 @@ class OrcRows:
         self._footer = list(read_message(_bytes(tail[_TAIL_FOOTER])))
         self._stripes = [_stripe(_bytes(value)) for number, value in self._footer if number == _STRIPES]
         if (found := sum(stripe.rows for stripe in self._stripes)) != file.nrows:
-            raise CorruptFileError(
-                f"{path}: {found} rows in {self.count} stripes, the footer states {file.nrows}",
-                path=path,
-                found=found,
-                expected=file.nrows,
-            )
+            problem = f"{found} rows in {self.count} stripes, the footer states {file.nrows}"
+            raise CorruptFileError.of_file(path, problem, found=found, expected=file.nrows)
 
     @property
     def count(self) -> int:
@@ -110,12 +106,8 @@ class OrcRows:
             return pa.RecordBatch.from_arrays([pa.nulls(stripe.rows)], names=[""]).select([])
         batch = self._file.read_stripe(number, columns=wanted)
         if batch.num_rows != stripe.rows:
-            raise CorruptFileError(
-                f"{self._path}: {batch.num_rows} rows in stripe {number}, {stripe.rows} are stated",
-                path=self._path,
-                found=batch.num_rows,
-                expected=stripe.rows,
-            )
+            problem = f"{batch.num_rows} rows in stripe {number}, {stripe.rows} are stated"
+            raise CorruptFileError.of_file(self._path, problem, found=batch.num_rows, expected=stripe.rows)
         # ORC gives columns in the file's order whatever was asked for.
         return batch.select(wanted)
 
@@ -180,7 +172,7 @@ class OrcRows:
             schema = without_avro(self._file.schema) if text is None else to_arrow(parse_avro(text.decode()))
             return {field.name: field.type for field in schema}
         except SchemaError as error:
-            raise SchemaError(f"{self._path}: {error.message}", path=self._path) from error
+            raise SchemaError.of_file(self._path, error.message) from error
 
     def _typed(self, batch: pa.RecordBatch, stripe: _Stripe | None) -> pa.RecordBatch:
         batch = batch.replace_schema_metadata(None)

@@ -298,7 +298,5 @@ def name_of(chunk: Struct) -> str:
 
 
 def _contradiction(chunk: Struct, path: str, found: str, expected: str) -> CorruptFileError:
-    return CorruptFileError(
-        f"{path}: column {name_of(chunk)}: found {found}, its footer states {expected}",
-        path=path, column=name_of(chunk), found=found, expected=expected,
-    )  # fmt: skip
+    problem = f"column {name_of(chunk)}: found {found}, its footer states {expected}"
+    return CorruptFileError.of_file(path, problem, column=name_of(chunk), found=found, expected=expected)

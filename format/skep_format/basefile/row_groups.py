@@ -289,10 +289,8 @@ class RowGroups:
             raise self._wrong(f"{what}: {found}", expected)
 
     def _wrong(self, found: str, expected: object) -> CorruptFileError:
-        return CorruptFileError(
-            f"{self._path}: its footer contradicts itself: found {found}, expected {expected}",
-            path=self._path, found=found, expected=expected,
-        )  # fmt: skip
+        problem = f"its footer contradicts itself: found {found}, expected {expected}"
+        return CorruptFileError.of_file(self._path, problem, found=found, expected=expected)
 
 
 def without_level_sizes(footer: Struct) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,14 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from skep_format.errors import OptionError, UnsupportedError
-from skep_format.options import Options, boolean, option
+from skep_format.options import Option, Options, boolean, of_option, option
 
 _PREFIX: Final = "parquet.bloom.filter."
-_RARELY_WRONG: Final = 0.01
 
 ENABLED = option(f"{_PREFIX}enabled", boolean, False, "All columns get one; `…enabled#column`: one column")
 VALUES = option(f"{_PREFIX}expected.ndv", int, 0, "Different values of a row group; unset: all rows")
-RATE = option(f"{_PREFIX}fpp", float, _RARELY_WRONG, "Rate of false positives")
+RATE = option(f"{_PREFIX}fpp", float, 0.01, "Rate of false positives")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,21 +31,15 @@ class ValueFilters:
     columns: tuple[tuple[str, bool], ...] = ()
     values: tuple[tuple[str, int], ...] = ()
     rates: tuple[tuple[str, float], ...] = ()
-    others: bool = False
-    rate: float = _RARELY_WRONG
-    count: int = 0
+    others: bool = of_option(ENABLED)
+    rate: float = of_option(RATE)
+    count: int = of_option(VALUES)
 
     @classmethod
     def of(cls, options: Options) -> ValueFilters:
         """OptionError for a value that does not parse."""
-        return cls(
-            tuple((name, _parsed(boolean, key, text)) for name, key, text in _named(options, ENABLED.key)),
-            tuple((name, _parsed(int, key, text)) for name, key, text in _named(options, VALUES.key)),
-            tuple((name, _parsed(float, key, text)) for name, key, text in _named(options, RATE.key)),
-            options.value(ENABLED),
-            options.value(RATE),
-            options.value(VALUES),
-        )
+        columns, values, rates = (tuple(_named(options, known)) for known in (ENABLED, VALUES, RATE))
+        return options.read(cls, columns=columns, values=values, rates=rates)
 
     @property
     def wanted(self) -> bool:
@@ -87,18 +80,14 @@ class ValueFilters:
         return {"bloom_filter_options": filters} if filters else {}
 
 
-def _named(options: Mapping[str, str], key: str) -> Iterator[tuple[str, str, str]]:
-    """(column, key, value) of the keys that end in a column's name."""
-    for given, text in options.items():
-        if given.startswith(f"{key}#"):
-            yield given[len(key) + 1 :], given, text
-
-
-def _parsed(parse: Any, key: str, text: str) -> Any:
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise OptionError(f"option {key}: {text!r} is not understood", option=key, found=text) from error
+def _named(options: Options, known: Option[Any]) -> Iterator[tuple[str, Any]]:
+    """(column, value) of the keys that end in a column's name. OptionError for a value that does not parse."""
+    for key, text in options.items():
+        if key.startswith(f"{known.key}#"):
+            try:
+                yield key[len(known.key) + 1 :], known.parse(text)
+            except ValueError as error:
+                raise OptionError(f"option {key}: {text!r} is not understood", option=key, found=text) from error
 
 
 def _leaves(fields: Iterable[pa.Field], prefix: str = "") -> Iterator[str]:

@@ -4,7 +4,6 @@ from skep_format.bloom.filter import BloomBuilder as BloomBuilder
 from skep_format.bloom.filter import BloomFilter as BloomFilter
 from skep_format.bloom.filter import BloomKind as BloomKind
 from skep_format.bloom.filter import bits_for as bits_for
-from skep_format.bloom.filter import build_bloom as build_bloom
 from skep_format.bloom.filter import fitted as fitted
 from skep_format.bloom.hashes import HashKind as HashKind
 from skep_format.bloom.hashes import KeyHashes as KeyHashes

@@ -81,7 +81,7 @@ class HFile:
         trailer = self._trailer()
         number = trailer.get(TrailerField.COMPRESSION, Codec.NONE)
         if number not in (Codec.GZ, Codec.NONE):
-            raise UnsupportedError(f"{path}: HFile codec {number!r} is not supported", path=path, found=number)
+            raise UnsupportedError.of_file(path, f"HFile codec {number!r} is not supported", found=number)
         self._gzip = number == Codec.GZ
         self.num_entries = self._int(trailer, TrailerField.ENTRY_COUNT)
         index_at = self._int(trailer, TrailerField.LOAD_ON_OPEN_OFFSET)
@@ -183,9 +183,7 @@ class HFile:
             raise self._corrupt("no HFile trailer", max(0, start), data[:8].hex())
         version = struct.unpack(">I", data[-4:])[0] & 0xFFFFFF
         if version != 3:
-            raise UnsupportedError(
-                f"{self._path}: HFile version {version} is not supported, 3 is", path=self._path, found=version
-            )
+            raise UnsupportedError.of_file(self._path, f"HFile version {version} is not supported, 3 is", found=version)
 
         def parse() -> dict[int, int | bytes]:
             length, at = protobuf.read_varint(data, len(layout.TRAILER))
@@ -314,9 +312,7 @@ class HFile:
 
     def _corrupt(self, what: str, offset: int, found: object, expected: object = None) -> CorruptFileError:
         at = self._base + offset
-        return CorruptFileError(
-            f"{self._path}: {what} at byte {at}", path=self._path, offset=at, found=found, expected=expected
-        )
+        return CorruptFileError.of_file(self._path, f"{what} at byte {at}", offset=at, found=found, expected=expected)
 
 
 def _crc32c() -> Callable[[bytes], int]:

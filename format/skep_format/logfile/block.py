@@ -283,10 +283,8 @@ def read_exactly(file: Any, offset: int, size: int, path: str) -> bytes:
     """`size` bytes from `offset`. CorruptFileError, naming `path`, where the file ends before."""
     data: bytes = file.read_at(size, offset)
     if len(data) != size:
-        raise CorruptFileError(
-            f"{path}: cut short: {size} bytes expected at byte {offset}, found {len(data)}",
-            path=path, offset=offset, found=len(data), expected=size,
-        )  # fmt: skip
+        problem = f"cut short: {size} bytes expected at byte {offset}, found {len(data)}"
+        raise CorruptFileError.of_file(path, problem, offset=offset, found=len(data), expected=size)
     return data
 
 

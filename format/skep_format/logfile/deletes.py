@@ -86,10 +86,8 @@ def _plain(used: list[tuple[str, Any]], count: int, path: str, offset: int) -> A
         return pa.nulls(count)
     if len(used) > 1:
         names = [name for name, _ in used]
-        raise FormatError(
-            f"{path}: deletes with ordering values of different types at byte {offset}: {', '.join(names)}",
-            path=path, offset=offset, found=names, expected="one type",
-        )  # fmt: skip
+        problem = f"deletes with ordering values of different types at byte {offset}: {', '.join(names)}"
+        raise FormatError.of_file(path, problem, offset=offset, found=names, expected="one type")
     name, member = used[0]
     if name == "ArrayWrapper":
         return _several(member, path, offset)
@@ -102,10 +100,8 @@ def _several(member: Any, path: str, offset: int) -> Any:
     lists = pc.struct_field(member, "wrappedValues")
     sizes = pc.unique(pc.list_value_length(lists).drop_null()).to_pylist()
     if len(sizes) != 1:
-        raise FormatError(
-            f"{path}: deletes with different numbers of ordering values at byte {offset}: {sizes}",
-            path=path, offset=offset, found=sizes, expected="one number",
-        )  # fmt: skip
+        problem = f"deletes with different numbers of ordering values at byte {offset}: {sizes}"
+        raise FormatError.of_file(path, problem, offset=offset, found=sizes, expected="one number")
     columns = [_one_of_several(pc.list_element(lists, i), path, offset) for i in range(sizes[0])]
     absent = pc.is_null(lists)
     return pa.StructArray.from_arrays(columns, names=[str(i) for i in range(sizes[0])], mask=absent)

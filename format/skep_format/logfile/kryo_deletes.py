@@ -243,14 +243,18 @@ class _Reader:
 
     def damaged(self, what: str) -> CorruptFileError:
         at = self._offset + min(self._at, len(self._data))
-        return CorruptFileError(f"{self._path}: damaged delete block at byte {at}: {what}", path=self._path, offset=at)
+        return CorruptFileError.of_file(self._path, f"damaged delete block at byte {at}: {what}", offset=at)
 
     def refused(self, what: str, found: object) -> FormatError:
         at = self._offset + self._at
-        return FormatError(
-            f"{self._path}: {what}, at byte {at}", hint="compact the table with the Hudi release that wrote it",
-            path=self._path, offset=at, found=found, expected="ordering values of one known class",
-        )  # fmt: skip
+        return FormatError.of_file(
+            self._path,
+            f"{what}, at byte {at}",
+            hint="compact the table with the Hudi release that wrote it",
+            offset=at,
+            found=found,
+            expected="ordering values of one known class",
+        )
 
 
 # Classes whose values are never referred to, then those whose values may be.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from skep_format.options import Options, boolean, one_of, option
+from skep_format.options import boolean, of_option, one_of, option
 
 
 class DataBlockFormat(str, Enum):
@@ -57,18 +57,8 @@ class LogFileOptions:
     the newest log file of a slice may grow.
     """
 
-    block_format: DataBlockFormat = BLOCK_FORMAT.default
-    file_bytes: int = FILE_BYTES.default
-    block_bytes: int = BLOCK_BYTES.default
-    positions: bool = POSITIONS.default
+    block_format: DataBlockFormat = of_option(BLOCK_FORMAT)
+    file_bytes: int = of_option(FILE_BYTES)
+    block_bytes: int = of_option(BLOCK_BYTES)
+    positions: bool = of_option(POSITIONS)
     appends: bool = False
-
-    @classmethod
-    def of(cls, options: Options) -> LogFileOptions:
-        """From a write's options."""
-        return cls(
-            options.value(BLOCK_FORMAT),
-            options.value(FILE_BYTES),
-            options.value(BLOCK_BYTES),
-            options.value(POSITIONS),
-        )

@@ -104,10 +104,8 @@ class _Scanner:
         place = at + len(MAGIC) + _LONG.size
         version, place = self._int(place, end)
         if version != _FORMAT_VERSION:
-            raise UnsupportedError(
-                f"{self._path}: block at byte {at} is of log format {version}; skep reads format {_FORMAT_VERSION}",
-                path=self._path, offset=at, found=version,
-            )  # fmt: skip
+            problem = f"block at byte {at} is of log format {version}; skep reads format {_FORMAT_VERSION}"
+            raise UnsupportedError.of_file(self._path, problem, offset=at, found=version)
         kind, place = self._int(place, end)
         if kind not in BlockType._value2member_map_:
             raise self._corrupt(at, "unknown type of block", kind, f"0 to {max(BlockType)}")
@@ -150,7 +148,5 @@ class _Scanner:
         return data
 
     def _corrupt(self, at: int, what: str, found: object, expected: object) -> CorruptFileError:
-        return CorruptFileError(
-            f"{self._path}: {what} at byte {at}: found {found!r}, expected {expected!r}",
-            path=self._path, offset=at, found=found, expected=expected,
-        )  # fmt: skip
+        problem = f"{what} at byte {at}: found {found!r}, expected {expected!r}"
+        return CorruptFileError.of_file(self._path, problem, offset=at, found=found, expected=expected)

@@ -65,7 +65,7 @@ def rebuilt(
     elif t.is_large_list(kind):
         kind = pa.large_list(rebuilt(kind.value_field, leaf, made))
     elif t.is_map(kind):
-        kind = pa.map_(kind.key_type, rebuilt(kind.item_field, leaf, made))
+        kind = pa.map_(leaf(kind.key_type), rebuilt(kind.item_field, leaf, made))
     else:
         kind = leaf(kind)
     return made(field, kind)

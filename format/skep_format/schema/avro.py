@@ -50,18 +50,17 @@ def parse_avro(source: str | Mapping[str, Any]) -> Schema:
     return Schema(record.fields, name=name, namespace=namespace)
 
 
-def to_avro(schema: Schema, *, meta: bool = False) -> dict[str, Any]:
-    """The Avro schema as JSON-able dict, with Hudi's meta columns in front when `meta`.
+def to_avro(schema: Schema) -> dict[str, Any]:
+    """The Avro schema as JSON-able dict.
 
     Nested types keep the names they were parsed with; new ones get theirs from the field's place.
     """
-    fields = schema.with_meta().fields if meta else schema.fields
     printer = _Printer()
     root = f"{schema.namespace}.{schema.name}" if schema.namespace else schema.name
     printed: dict[str, Any] = {"type": "record", "name": schema.name}
     if schema.namespace:
         printed["namespace"] = schema.namespace
-    printed["fields"] = [printer.field(field, root, field.name) for field in fields]
+    printed["fields"] = [printer.field(field, root, field.name) for field in schema.fields]
     return printed
 
 

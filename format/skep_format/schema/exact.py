@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_format.errors import InexactValueError, SchemaError
-from skep_format.options import boolean, option
+from skep_format.options import boolean, of_option, option
 from skep_format.schema.arrow import is_any_list, is_text
 from skep_format.schema.java_text import java_float
 
@@ -47,8 +47,8 @@ class Casts:
 
     fixed: frozenset[str] = frozenset()
     widened: frozenset[str] = frozenset()
-    lossy: bool = False
-    text: bool = False
+    lossy: bool = of_option(LOSSY)
+    text: bool = of_option(TEXT)
 
 
 EXACT = Casts()

@@ -117,21 +117,13 @@ class TableConfig:
         properties_of = _VERSIONS.get(version)
         if properties_of is None:
             known = ", ".join(map(str, _VERSIONS))
-            raise TableVersionError(
-                f"{path}: table {properties.get(keys.NAME)} has version {version}; skep reads versions {known}",
-                path=path,
-                found=version,
-                expected=known,
-            )
+            problem = f"table {properties.get(keys.NAME)} has version {version}; skep reads versions {known}"
+            raise TableVersionError.of_file(path, problem, found=version, expected=known)
         expected = properties_of.layout_version
         layout_version = read.value(keys.LAYOUT_VERSION, int, expected)
         if layout_version not in (expected, *properties_of.read_as_layout):
-            raise TableVersionError(
-                f"{path}: table version {version} goes with timeline layout {expected}, not {layout_version}",
-                path=path,
-                found=layout_version,
-                expected=expected,
-            )
+            problem = f"table version {version} goes with timeline layout {expected}, not {layout_version}"
+            raise TableVersionError.of_file(path, problem, found=layout_version, expected=expected)
         name = properties.get(keys.NAME, "")
         if not name:
             raise FormatError(f"{path} has no {keys.NAME}", path=path, expected=keys.NAME)

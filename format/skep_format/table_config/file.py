@@ -104,12 +104,8 @@ def _read_properties(storage: Storage, path: str) -> dict[str, str]:
     expected = table_checksum(properties[NAME], properties.get(DATABASE))
     found = properties.get(CHECKSUM, expected)
     if found != expected:
-        raise CorruptFileError(
-            f"{where}: {CHECKSUM} is {found}, and {expected} belongs to the names in the file",
-            path=where,
-            found=found,
-            expected=expected,
-        )
+        problem = f"{CHECKSUM} is {found}, and {expected} belongs to the names in the file"
+        raise CorruptFileError.of_file(where, problem, found=found, expected=expected)
     return properties
 
 

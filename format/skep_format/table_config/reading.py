@@ -33,9 +33,8 @@ class PropertyReader:
         try:
             return parse(text)
         except ValueError as error:
-            raise FormatError(
-                f"{self._path}: {key}={text} is not understood ({error})", path=self._path, key=key, found=text
-            ) from error
+            problem = f"{key}={text} is not understood ({error})"
+            raise FormatError.of_file(self._path, problem, key=key, found=text) from error
 
 
 def plain_fields(text: str) -> tuple[str, ...]:

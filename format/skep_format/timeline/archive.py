@@ -209,9 +209,8 @@ def _entries(content: bytes, block: LogBlock) -> Iterator[tuple[int, int]]:
             yield at, size
             at += size
     except struct.error as error:
-        raise CorruptFileError(
-            f"{block.path}: the block at {block.offset} is cut: {error}", path=block.path, offset=block.offset
-        ) from error
+        problem = f"the block at {block.offset} is cut: {error}"
+        raise CorruptFileError.of_file(block.path, problem, offset=block.offset) from error
 
 
 @functools.lru_cache(maxsize=8)
@@ -221,7 +220,7 @@ def _parse_schema(text: str, path: str) -> Any:
     try:
         return fastavro.parse_schema(json.loads(text))
     except Exception as error:  # not JSON, or not a schema
-        raise FormatError(f"{path}: its schema is not readable: {error}", path=path) from error
+        raise FormatError.of_file(path, f"its schema is not readable: {error}") from error
 
 
 def _decode(data: bytes, schema: Any, reader_schema: Any, place: _Place) -> dict[str, Any]:

@@ -239,7 +239,7 @@ def _action(text: str, path: str) -> Action:
     try:
         return Action(text).completed_as
     except ValueError as error:
-        raise FormatError(f"{path}: unknown action {text!r}", path=path, found=text) from error
+        raise FormatError.of_file(path, f"unknown action {text!r}", found=text) from error
 
 
 def _decode(data: bytes, instant: Instant, path: str) -> CommitMetadata | Plan | None:

@@ -5,7 +5,7 @@ Field names follow Hudi's JSON (format guide 2.5) in snake case; `timeline/codec
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -105,6 +105,14 @@ class BaseFilesWritten:
 
     size_bytes: int
     rows: tuple[int, ...]
+
+
+def stats_by_partition(stats: Iterable[WriteStat]) -> dict[str, tuple[WriteStat, ...]]:
+    """The stats of each partition, as commit metadata has them."""
+    found: dict[str, list[WriteStat]] = {}
+    for stat in stats:
+        found.setdefault(stat.partition_path, []).append(stat)
+    return {partition: tuple(of_partition) for partition, of_partition in found.items()}
 
 
 def write_totals(stats: Sequence[WriteStat]) -> dict[str, int]:

@@ -95,11 +95,8 @@ def request_instant(
         if created:
             table.storage.delete(timeline.layout.path(instant))
             ahead = instant.requested_time.plus_milliseconds(random.randint(0, attempt))  # so that ties end
-    raise CommitConflictError(
-        f"table {table.config.name}: other writers took each of {_ATTEMPTS} instant times first",
-        table=table.config.name,
-        action=action.value,
-    )
+    problem = f"other writers took each of {_ATTEMPTS} instant times first"
+    raise CommitConflictError.of_table(table.config.name, problem, action=action.value)
 
 
 def create_requested(table: Seen, instant: Instant, content: Content = None) -> Instant:

@@ -74,16 +74,13 @@ def partitions(
     given: ReadGiven,
 ) -> None:
     """Print what a commit wrote to each partition."""
-    from skep_format.timeline.metadata import write_totals
+    from skep_format.timeline.metadata import stats_by_partition, write_totals
     from skep_table.reports.commits import committed_files
 
     opened, _ = given.read_only(table)
-    by_partition: dict[str, list[CommittedFile]] = {}
-    for each in committed_files(opened, instant=_time(opened, instant), archived=archived):
-        by_partition.setdefault(each.stat.partition_path, []).append(each)
+    found = list(committed_files(opened, instant=_time(opened, instant), archived=archived))
     rows = []
-    for path, found in sorted(by_partition.items()):
-        stats = [each.stat for each in found]
+    for path, stats in sorted(stats_by_partition(each.stat for each in found).items()):
         total = write_totals(stats)
         inserts = sum(stat.num_inserts for stat in stats)
         counts = (total["added"], total["updated"], inserts, total["updates"], total["bytes"], total["errors"])

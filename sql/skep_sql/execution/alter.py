@@ -62,11 +62,11 @@ def _columns(
         return (_add_columns(statement, target, settings, full),)
     changes = _changes(statement, target.hudi.schema(), full)
     if not on and not all(isinstance(change, schema_change.CommentColumn) for change in changes):
-        raise UnsupportedError(
-            f"table {full}: ALTER TABLE … {statement.action.upper()} needs schema on read, by which readers find"
-            " columns by their ids",
+        raise UnsupportedError.of_table(
+            full,
+            f"ALTER TABLE … {statement.action.upper()} needs schema on read, by which readers find columns by their"
+            " ids",
             hint=f"SET {SCHEMA_ON_READ.key}=true",
-            table=full,
             option=SCHEMA_ON_READ.key,
         )
     return (target.commit(lambda writer: writer.alter(changes), settings.hoodie),) if changes else ()
@@ -120,10 +120,8 @@ def _changes_of_one(statement: AlterTable, path: str, column: Field) -> list[sch
 
 def _refuse_required(column: ColumnSpec, full: str) -> None:
     if not column.nullable:
-        raise InputError(
-            f"table {full}: column {column.name} can't be NOT NULL: the rows that are there have no value for it",
-            column=column.name,
-        )
+        problem = f"column {column.name} can't be NOT NULL: the rows that are there have no value for it"
+        raise InputError.of_table(full, problem, column=column.name)
 
 
 def _properties(statement: AlterTable, catalog: TableCatalog, full: str) -> None:
@@ -135,15 +133,12 @@ def _properties(statement: AlterTable, catalog: TableCatalog, full: str) -> None
         if key.lower() in ("type", "primarykey", "precombinefield", "orderingfields")
     ]
     if fixed:
-        raise InputError(
-            f"table {full}: {fixed[0]} can't be changed", hint="make another table: CREATE TABLE … AS", option=fixed[0]
-        )
+        problem = f"{fixed[0]} can't be changed"
+        raise InputError.of_table(full, problem, hint="make another table: CREATE TABLE … AS", option=fixed[0])
     if hoodie:
-        raise UnsupportedError(
-            f"table {full}: {hoodie[0]} as a table property is not supported",
-            hint=f"SET {hoodie[0]}=… holds for the session; skep's options hold for a lake",
-            option=hoodie[0],
-        )
+        problem = f"{hoodie[0]} as a table property is not supported"
+        hint = f"SET {hoodie[0]}=… holds for the session; skep's options hold for a lake"
+        raise UnsupportedError.of_table(full, problem, hint=hint, option=hoodie[0])
     remove = statement.action == "unset properties"
     if remove and not statement.if_exists:
         facts = catalog.facts(full)
@@ -161,14 +156,11 @@ def _add_columns(statement: AlterTable, target: TargetTable, settings: SessionSe
     for column in statement.columns:
         if "." in column.name or column.after is not None:
             what = f"within {column.name}" if "." in column.name else "… FIRST and AFTER"
-            raise UnsupportedError(
-                f"table {full}: ADD COLUMNS {what} needs schema on read",
-                hint=f"SET {SCHEMA_ON_READ.key}=true",
-                column=column.name,
-                option=SCHEMA_ON_READ.key,
-            )
+            problem = f"ADD COLUMNS {what} needs schema on read"
+            hint = f"SET {SCHEMA_ON_READ.key}=true"
+            raise UnsupportedError.of_table(full, problem, hint=hint, column=column.name, option=SCHEMA_ON_READ.key)
         if column.name.lower() in known:
-            raise InputError(f"table {full}: column {column.name} is there already", column=column.name)
+            raise InputError.of_table(full, f"column {column.name} is there already", column=column.name)
         _refuse_required(column, full)
         known.add(column.name.lower())
         fields.append(arrow_field(column))

@@ -26,7 +26,8 @@ from skep_table.query.filters.predicate import Predicate
 from skep_table.query.filters.text import parse_predicate
 from skep_table.query.options import QueryType
 from skep_table.table import HudiTable
-from skep_table.write.joint import ChangePart, RemovalPart, RemovalWherePart
+from skep_table.write.input.source import matching as found_by_reader
+from skep_table.write.joint import ChangePart, RemovalPart
 from skep_table.write.planning.merge_options import merged_by
 from skep_table.write.result import WriteResult
 
@@ -97,7 +98,7 @@ def update_rows(
         for field in schema:
             column = assigned(rows.column(field.name), field.type, field.name, target.name, engine)
             if not field.nullable and column.null_count:
-                raise InputError(f"table {target.name}: column {field.name} is NOT NULL", column=field.name)
+                raise InputError.of_table(target.name, f"column {field.name} is NOT NULL", column=field.name)
             made[field.name] = column
         made[DELETED] = pa.chunked_array([pa.repeat(False, rows.num_rows)])
         made[PARTIAL] = pa.chunked_array([pa.repeat(True, rows.num_rows)])
@@ -117,9 +118,8 @@ def run_delete(statement: Delete, scope: Scope, engine: QueryEngine, options: Ma
     alias = statement.alias or statement.name.parts[-1]
     condition = own_condition(statement.where or exp.true(), target.hudi, alias, engine)
     if condition is not None:
-        return target.commit(RemovalWherePart(condition), options)
-    compute = matching(target, statement.where, scope, engine, alias)
-    return target.commit(RemovalPart(compute), options)
+        return target.commit(RemovalPart(found_by_reader(condition)), options)
+    return target.commit(RemovalPart(matching(target, statement.where, scope, engine, alias)), options)
 
 
 def matching(
@@ -179,7 +179,7 @@ def values_to_set(assignments: Sequence[Assignment], table: HudiTable, name: str
         head, *rest = each.column.split(".") if each.column not in schema.names else [each.column]
         column = column_of(head, schema.names, name)
         if column in found and (not rest or ".".join(rest) in fields.get(column, {""})):
-            raise InputError(f"table {name}: column {each.column} is set twice", column=each.column)
+            raise InputError.of_table(name, f"column {each.column} is set twice", column=each.column)
         if rest:
             base = found.get(column, _column(alias, column))
             found[column] = _with_field(base, schema.field(column).type, rest, each.value, f"{name}.{column}")
@@ -229,12 +229,8 @@ def check_update_wins(table: HudiTable, name: str) -> None:
         config = table.config
         partial = config.partial_update_mode.value if config.partial_update_mode else None
         named = config.payload_class or partial or rule.merger or config.merge_mode.value
-        raise UnsupportedError(
-            f"table {name}: UPDATE: by the table's merge rule ({named}) the stored values may win",
-            hint="MERGE INTO, or an upsert, follows that rule",
-            table=name,
-            found=named,
-        )
+        problem = f"UPDATE: by the table's merge rule ({named}) the stored values may win"
+        raise UnsupportedError.of_table(name, problem, hint="MERGE INTO, or an upsert, follows that rule", found=named)
 
 
 def check_ordering_rises(old: pa.Table, new: pa.Table, name: str, table: HudiTable, shown: str) -> None:
@@ -243,16 +239,16 @@ def check_ordering_rises(old: pa.Table, new: pa.Table, name: str, table: HudiTab
         return
     before, after = values_of(old, name), values_of(new, name)
     if pc.any(pc.is_null(after)).as_py():
-        raise InputError(
-            f"table {shown}: ordering column {name} can't be null: the rows could not be compared any more", column=name
-        )
+        problem = f"ordering column {name} can't be null: the rows could not be compared any more"
+        raise InputError.of_table(shown, problem, column=name)
     lower = pc.less(after, before)
     if pc.any(lower).as_py():
         at = pc.index(lower, True).as_py()
         key = new.column(RECORD_KEY)[at].as_py()
-        raise InputError(
-            f"table {shown}: ordering column {name} of key {key} would go from {before[at]} down to {after[at]}:"
-            " by the table's merge rule the stored row would win",
+        raise InputError.of_table(
+            shown,
+            f"ordering column {name} of key {key} would go from {before[at]} down to {after[at]}: by the table's merge"
+            " rule the stored row would win",
             hint=f"give {name} a value that is not lower, or leave it as it is",
             column=name,
             found=str(after[at]),
@@ -263,19 +259,14 @@ def check_ordering_rises(old: pa.Table, new: pa.Table, name: str, table: HudiTab
 def check_has_meta(table: HudiTable, target: TargetTable, what: str) -> None:
     """UnsupportedError for tables without meta columns, which name the file of a row."""
     if not table.config.populate_meta_fields:
-        raise UnsupportedError(
-            f"table {target.name}: {what} needs meta columns (hoodie.populate.meta.fields=false)",
-            hint="upsert the new rows, or DELETE by a predicate over columns",
-            table=target.name,
-        )
+        problem = f"{what} needs meta columns (hoodie.populate.meta.fields=false)"
+        hint = "upsert the new rows, or DELETE by a predicate over columns"
+        raise UnsupportedError.of_table(target.name, problem, hint=hint)
 
 
 def _refuse_keys(values: Sequence[NewValue], table: HudiTable, name: str) -> None:
     for kind, columns in (("record key", table.config.record_key_fields), ("partition", table.config.partition_fields)):
         for column in columns:
             if any(value.column == column.partition(".")[0] for value in values):
-                raise InputError(
-                    f"table {name}: UPDATE can't change {kind} column {column}",
-                    hint="delete the rows and insert them again",
-                    column=column,
-                )
+                problem = f"UPDATE can't change {kind} column {column}"
+                raise InputError.of_table(name, problem, hint="delete the rows and insert them again", column=column)

@@ -136,15 +136,16 @@ def constant(value: Node, column: str, table: str) -> object:
         return -int(inner.this.this)
     if isinstance(inner, exp.Literal):
         return int(inner.this) if not inner.is_string and inner.this.isdigit() else inner.this
-    raise InputError(f"table {table}: the value of partition column {column} is no constant", column=column)
+    raise InputError.of_table(table, f"the value of partition column {column} is no constant", column=column)
 
 
 def _partition_column(name: str, table: HudiTable, target: TargetTable) -> str:
     known = table.config.partition_fields
     found = next((each for each in known if each.lower() == name.lower()), None)
     if found is None:
-        raise InputError(
-            f"table {target.name}: {name} is not a partition column",
+        raise InputError.of_table(
+            target.name,
+            f"{name} is not a partition column",
             hint=f"it is partitioned by {', '.join(known)}" if known else "it is not partitioned",
             column=name,
             found=name,
@@ -176,19 +177,15 @@ def _columns(
         names = [name for name in schema.names if name not in static]
     twice = {name for name in names if names.count(name) > 1} | (set(names) & set(static))
     if twice:
-        raise InputError(f"table {shown}: column {min(twice)} is given twice", column=min(twice))
+        raise InputError.of_table(shown, f"column {min(twice)} is given twice", column=min(twice))
     if len(names) != len(given):
         more = "too many" if len(given) > len(names) else "not enough"
-        raise InputError(
-            f"table {shown}: {more} values: the query has {len(given)} columns, and {len(names)} are written:"
-            f" {', '.join(names)}",
-            found=len(given),
-            expected=len(names),
-        )
+        problem = f"{more} values: the query has {len(given)} columns, and {len(names)} are written: {', '.join(names)}"
+        raise InputError.of_table(shown, problem, found=len(given), expected=len(names))
     positions = dict(zip(names, places, strict=True))
     for field in schema:
         if field.name not in positions and field.name not in static and not field.nullable:
-            raise InputError(f"table {shown}: column {field.name} is NOT NULL, and gets no value", column=field.name)
+            raise InputError.of_table(shown, f"column {field.name} is NOT NULL, and gets no value", column=field.name)
     return [InsertedColumn(f.name, f.type, positions.get(f.name), static.get(f.name)) for f in schema], by_name
 
 

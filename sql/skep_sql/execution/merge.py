@@ -101,9 +101,8 @@ def _check_order(clauses: Sequence[MergeClause], name: str) -> None:
     for kind in ("matched", "not matched", "not matched by source"):
         same = [clause for clause in clauses if clause.when == kind]
         if any(clause.condition is None for clause in same[:-1]):
-            raise InputError(
-                f"table {name}: only the last WHEN {kind.upper()} may be without a condition", found=kind.upper()
-            )
+            problem = f"only the last WHEN {kind.upper()} may be without a condition"
+            raise InputError.of_table(name, problem, found=kind.upper())
 
 
 class _Plan:
@@ -146,7 +145,7 @@ class _Plan:
         given = clause.assignments
         if given is None:
             if clause.when == "not matched by source":
-                raise InputError(f"table {self._name}: WHEN NOT MATCHED BY SOURCE has no source for UPDATE SET *")
+                raise InputError.of_table(self._name, "WHEN NOT MATCHED BY SOURCE has no source for UPDATE SET *")
             given = tuple(Assignment(name, self._source_column(name)) for name in self._schema.names)
         found = {v.column: v.expression for v in values_to_set(given, self._table, self._name, self._merge.alias)}
         if clause.action == "insert":
@@ -159,8 +158,9 @@ class _Plan:
         )
         if found is None:
             meant = did_you_mean(name, self._source)
-            raise InputError(
-                f"table {self._name}: the source of MERGE has no column {name}, which * means",
+            raise InputError.of_table(
+                self._name,
+                f"the source of MERGE has no column {name}, which * means",
                 hint=f"{meant} Name the columns: UPDATE SET {name} = …, INSERT (…) VALUES (…)"
                 if meant
                 else "name the columns: UPDATE SET a = …, INSERT (…) VALUES (…)",
@@ -179,17 +179,12 @@ class _Plan:
         ):
             for name in names:
                 if name.partition(".")[0] not in values:
-                    raise InputError(
-                        f"table {self._name}: MERGE: INSERT gives {kind} column {name} no value",
-                        column=name,
-                        found=", ".join(values),
-                    )
+                    problem = f"MERGE: INSERT gives {kind} column {name} no value"
+                    raise InputError.of_table(self._name, problem, column=name, found=", ".join(values))
         for field in self._schema:
             if not field.nullable and field.name not in values:
-                raise InputError(
-                    f"table {self._name}: MERGE: INSERT gives column {field.name}, which is NOT NULL, no value",
-                    column=field.name,
-                )
+                problem = f"MERGE: INSERT gives column {field.name}, which is NOT NULL, no value"
+                raise InputError.of_table(self._name, problem, column=field.name)
 
     @property
     def columns_set(self) -> frozenset[str]:
@@ -339,10 +334,8 @@ class _Plan:
                 made[field.name] = pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
                 continue
             if column.null_count and not field.nullable and clause.action != "delete":
-                raise InputError(
-                    f"table {self._name}: column {field.name} is NOT NULL, MERGE gives {column.null_count} rows null",
-                    column=field.name,
-                )
+                problem = f"column {field.name} is NOT NULL, MERGE gives {column.null_count} rows null"
+                raise InputError.of_table(self._name, problem, column=field.name)
             made[field.name] = column
         made[DELETED] = pa.chunked_array([pa.repeat(clause.action == "delete", rows.num_rows)])
         made[PARTIAL] = pa.chunked_array([pa.repeat(clause.action == "update", rows.num_rows)])
@@ -359,10 +352,10 @@ class _Plan:
             same = _same(old, new)
             if pc.all(same).as_py() is False:
                 at = pc.index(same, False).as_py()
-                raise InputError(
-                    f"table {self._name}: MERGE would change column {name} of key"
-                    f" {changed.column(RECORD_KEY)[at].as_py()} from {old[at]} to {new[at]}: key and partition columns"
-                    " of a stored row stay",
+                raise InputError.of_table(
+                    self._name,
+                    f"MERGE would change column {name} of key {changed.column(RECORD_KEY)[at].as_py()} from {old[at]}"
+                    f" to {new[at]}: key and partition columns of a stored row stay",
                     hint="delete the row and insert it again",
                     column=name,
                     found=str(new[at]),
@@ -420,9 +413,10 @@ class _Plan:
         if pc.any(again).as_py():
             at = pc.index(again, True).as_py()
             what = "is stored already" if held[at].as_py() else "another row of the source has, too"
-            raise InputError(
-                f"table {self._name}: MERGE: INSERT of a row without a match with key {keys[at].as_py()}, which {what}:"
-                " one of them would be lost, since rows of one key are one row",
+            raise InputError.of_table(
+                self._name,
+                f"MERGE: INSERT of a row without a match with key {keys[at].as_py()}, which {what}: one of them would"
+                " be lost, since rows of one key are one row",
                 hint=f"ON compares {', '.join(self._table.config.record_key_fields)} with the source, or the table has"
                 " another key",
                 found=keys[at].as_py(),

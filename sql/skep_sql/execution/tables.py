@@ -93,17 +93,15 @@ def _schema(statement: CreateTable, engine: QueryEngine, bound: Bound | None) ->
     name = str(statement.name)
     if bound is not None:
         if statement.columns:
-            raise InputError(f"table {name}: CREATE TABLE … AS takes its columns from the query")
+            raise InputError.of_table(name, "CREATE TABLE … AS takes its columns from the query")
         found = engine.schema(bound.query, bound.relations)
         # a literal or a count has no nulls, and later rows may: Hudi's columns may be null, too
         fields = list(nullable(pa.schema([each.remove_metadata() for each in found if each.name not in META_FIELDS])))
         for field in fields:
             if pa.types.is_null(field.type):
-                raise InputError(
-                    f"table {name}: column {field.name} of the query is null all through and has no type",
-                    hint=f"CAST(null AS string) AS {field.name}",
-                    column=field.name,
-                )
+                problem = f"column {field.name} of the query is null all through and has no type"
+                hint = f"CAST(null AS string) AS {field.name}"
+                raise InputError.of_table(name, problem, hint=hint, column=field.name)
     else:
         fields = [arrow_field(column) for column in statement.columns if column.name not in META_FIELDS]
     if not fields:
@@ -114,12 +112,12 @@ def _schema(statement: CreateTable, engine: QueryEngine, bound: Bound | None) ->
     seen: set[str] = set()
     for field in fields:
         if field.name.lower() in seen:
-            raise InputError(f"table {name}: column {field.name} occurs twice", column=field.name)
+            raise InputError.of_table(name, f"column {field.name} occurs twice", column=field.name)
         seen.add(field.name.lower())
     names = [field.name for field in fields]
     last = [column_of(each, names, name) for each in statement.partition_by]
     if len(last) == len(fields):
-        raise InputError(f"table {name}: not all columns can be partition columns", found=", ".join(last))
+        raise InputError.of_table(name, "not all columns can be partition columns", found=", ".join(last))
     return pa.schema(in_order(fields, last))
 
 
@@ -173,8 +171,9 @@ def _known(column: str, names: list[str], what: str, table: str) -> str:
     try:
         return column_of(head, names, table) + dot + rest
     except InputError as error:
-        raise InputError(
-            f"table {table}: there is no column {column}, which is to be {what}",
+        raise InputError.of_table(
+            table,
+            f"there is no column {column}, which is to be {what}",
             hint=error.hint,
             column=column,
             option=what,
@@ -303,8 +302,9 @@ def _partitions_to_drop(partition: PartitionSpec, table: HudiTable, name: str) -
     values = _values(partition, table, name)
     missing = [column for column in table.config.partition_fields if column not in values]
     if missing:
-        raise InputError(
-            f"table {name}: PARTITION has no value for {', '.join(missing)}: all partition columns need one",
+        raise InputError.of_table(
+            name,
+            f"PARTITION has no value for {', '.join(missing)}: all partition columns need one",
             hint=f"{missing[0]} = '*' means all of its values",
             column=missing[0],
             expected=", ".join(table.config.partition_fields),
@@ -329,11 +329,7 @@ def _values(partition: PartitionSpec, table: HudiTable, name: str) -> dict[str, 
     for column, value in partition.items():
         found = next((each for each in known if each.lower() == column.lower()), None)
         if found is None or value is None:
-            raise InputError(
-                f"table {name}: {column} is not a valid partition column with a value",
-                column=column,
-                found=column,
-                expected=", ".join(known) or None,
-            )
+            problem = f"{column} is not a valid partition column with a value"
+            raise InputError.of_table(name, problem, column=column, found=column, expected=", ".join(known) or None)
         values[found] = constant(value, found, name)
     return values

@@ -457,11 +457,8 @@ def _merge_clause(words: Cursor, name: st.Name, alias: str | None) -> st.MergeCl
         columns = words.enclosed(lambda: _own_column(words, name, alias))
         values = words.need("VALUES").enclosed(words.expression)
         if len(values) != len(columns):
-            raise InputError(
-                f"table {name}: INSERT names {len(columns)} columns and has {len(values)} values",
-                found=len(values),
-                expected=len(columns),
-            )
+            problem = f"INSERT names {len(columns)} columns and has {len(values)} values"
+            raise InputError.of_table(str(name), problem, found=len(values), expected=len(columns))
         return st.MergeClause(when, "insert", condition, tuple(map(st.Assignment, columns, values)))
     if words.take("DELETE"):
         return st.MergeClause(when, "delete", condition)

@@ -10,10 +10,10 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from skep_format.errors import InputError
+from skep_sql.names import without_catalog
 from skep_sql.parsing.statements import Name, Node
 from skep_sql.parsing.words import Word, words_of
 from skep_sql.parsing.written import as_written
-from skep_sql.protocols import SPARK_CATALOG
 from skep_table.query.filters.text import SqlDialect, parse_reason
 
 T = TypeVar("T")
@@ -135,10 +135,7 @@ class Cursor:
     def name(self, expected: str = "the name of a table") -> Name:
         """A name of one part or several, with its place."""
         line, column = self.line, self.column
-        parts = self.path(expected)
-        if len(parts) == 3 and parts[0].lower() == SPARK_CATALOG:
-            parts = parts[1:]
-        return Name(parts, line, column)
+        return Name(without_catalog(self.path(expected)), line, column)
 
     def dotted(self, expected: str) -> str:
         """A path as one text."""

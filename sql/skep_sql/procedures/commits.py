@@ -7,7 +7,7 @@ from typing import Final
 
 from skep_format.instant_time import InstantTime
 from skep_format.timeline.instant import DATA_ACTIONS, Instant
-from skep_format.timeline.metadata import CommitMetadata, write_totals
+from skep_format.timeline.metadata import CommitMetadata, stats_by_partition, write_totals
 from skep_sql.procedures.contract import Context, Rows, completed_times, procedure, time_of, write_at
 from skep_table.reports.commits import compare_commits, completed_writes, write_amplification
 from skep_table.table import HudiTable
@@ -92,8 +92,7 @@ def _show_commit_files(context: Context) -> Rows:
 def _show_commit_partitions(context: Context) -> Rows:
     instant, metadata = write_at(context)
     rows: list[list[object]] = []
-    for path in sorted({stat.partition_path for stat in metadata.stats}):
-        stats = [stat for stat in metadata.stats if stat.partition_path == path]
+    for path, stats in sorted(stats_by_partition(metadata.stats).items()):
         total = write_totals(stats) | {"inserted": sum(stat.num_inserts for stat in stats)}
         wanted = ("added", "updated", "inserted", "updates", "bytes", "errors")
         rows.append([instant.action.value, path, *map(total.get, wanted)])

@@ -151,4 +151,4 @@ def write_at(context: Context) -> tuple[Instant, CommitMetadata]:
     for instant in table.timeline.data().completed().instants:
         if instant.requested_time == time:
             return instant, table.commit_metadata(instant)
-    raise InputError(f"table {table.config.name}: commit {time} is not on the active timeline", instant=time)
+    raise table.error(InputError, f"commit {time} is not on the active timeline", instant=time)

@@ -137,7 +137,7 @@ def _blocks(context: Context) -> Iterator[LogBlock]:
         if any(fnmatchcase(name, pattern) for name in (log.path, table.storage.uri(log.path), str(log.name)))
     )
     if not found:
-        raise InputError(f"table {table.config.name}: no log file is like {pattern}", found=pattern)
+        raise table.error(InputError, f"no log file is like {pattern}", found=pattern)
     for path in found:
         with table.storage.open_input(path) as file:
             yield from read_blocks(file, path)

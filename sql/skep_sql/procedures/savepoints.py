@@ -61,7 +61,7 @@ def _show_rollback_detail(context: Context) -> Rows:
     rollbacks = completed_plans(table, RollbackMetadata, Action.ROLLBACK)
     details = next((found for instant, found in rollbacks if instant.requested_time == time), None)
     if details is None:
-        raise InputError(f"table {table.config.name}: there is no rollback {time}", instant=time)
+        raise table.error(InputError, f"there is no rollback {time}", instant=time)
     rows = [
         [time, ",".join(details.commits_rollback), each.partition_path, file, deleted]
         for each in details.partition_metadata.values()

@@ -260,11 +260,9 @@ def _run_ttl(context: Context) -> Rows:
 def _delete_marker(context: Context) -> None:
     table, time = context.table, InstantTime(str(context["instant_time"]))
     if any(instant.requested_time == time for instant in table.timeline.pending()):
-        raise InputError(
-            f"table {table.config.name}: {time} is pending, and its markers name the files that a rollback deletes",
-            hint=f"CALL rollback_to_instant(table => '{context['table']}', instant_time => '{time}')",
-            instant=time,
-        )
+        problem = f"{time} is pending, and its markers name the files that a rollback deletes"
+        hint = f"CALL rollback_to_instant(table => '{context['table']}', instant_time => '{time}')"
+        raise table.error(InputError, problem, hint=hint, instant=time)
     delete_markers(table.storage, time)
 
 

@@ -29,7 +29,7 @@ def plain(name: str, data: bytes) -> bytes:
     ending = name[name.rfind(".") :].lower()
     if ending in _NOT_BUILT:
         known = ", ".join(_CODECS)
-        raise UnsupportedError(f"{name}: {ending} is not built", path=name, found=ending, expected=known)
+        raise UnsupportedError.of_file(name, f"{ending} is not built", found=ending, expected=known)
     codec = _CODECS.get(ending)
     if codec is None:
         return data

@@ -125,10 +125,10 @@ def _plain(schema: Schema, rejected: Rejected | None) -> Decode:
 def source_of(context: StreamContext, decoder: Callable[[], Decode], rejected: Rejected | None) -> KafkaSource:
     """The source of a topic. OptionError where it is not named."""
     options = context.options
-    for known in (keys.TOPIC.key, "bootstrap.servers"):
-        if not options.get(known):
-            raise OptionError(f"a Kafka source needs {known}", option=known)
-    topic = Topic(options.value(keys.TOPIC), client_properties(options), float(options.value(keys.TIMEOUT)))
+    name = options.needed(keys.TOPIC, "a Kafka source needs")
+    if not options.get("bootstrap.servers"):
+        raise OptionError("a Kafka source needs bootstrap.servers", option="bootstrap.servers")
+    topic = Topic(name, client_properties(options), float(options.value(keys.TIMEOUT)))
     rule = options.read(OffsetRule)
     if options.value(keys.COMMIT_OFFSETS) and not options.get("group.id"):
         raise OptionError(f"{keys.COMMIT_OFFSETS.key} needs group.id", option="group.id")

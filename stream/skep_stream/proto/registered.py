@@ -58,8 +58,5 @@ def _file(name: str, found: Registered, origin: str) -> Any:
     try:
         return file_of(base64.b64decode(found.text, validate=True), name, origin)
     except binascii.Error as error:
-        raise SchemaError(
-            f"{origin}: the registry has the schema as text only, which can't be read without protoc",
-            hint=f"{DESCRIPTORS.key} names a file of descriptors",
-            path=origin,
-        ) from error
+        problem = "the registry has the schema as text only, which can't be read without protoc"
+        raise SchemaError.of_file(origin, problem, hint=f"{DESCRIPTORS.key} names a file of descriptors") from error

@@ -53,7 +53,7 @@ class Types:
         for index in indexes:
             if index >= len(within):
                 place = ".".join(map(str, indexes))
-                raise SchemaError(f"{self.origin}: there is no message {place} in it", path=self.origin, found=place)
+                raise SchemaError.of_file(self.origin, f"there is no message {place} in it", found=place)
             found = within[index]
             within = _nested(found)
         return found
@@ -91,8 +91,7 @@ def message_of_file(options: Options) -> Any:
     """The message that the options name. OptionError where it or the file is not given."""
     types = types_of_file(options)
     for needed in (MESSAGE, DESCRIPTORS):
-        if not options.value(needed):
-            raise OptionError(f"Protobuf messages need {needed.key}", hint=needed.doc, option=needed.key)
+        options.needed(needed, "Protobuf messages need", needed.doc)
     assert types is not None
     return types.named(options.value(MESSAGE))
 
@@ -103,7 +102,7 @@ def file_of(serialized: bytes, name: str, origin: str) -> Any:
     try:
         found = proto.FileDescriptorProto.FromString(serialized)
     except message.DecodeError as error:
-        raise SchemaError(f"{origin}: not a descriptor of a Protobuf file: {error}", path=origin) from error
+        raise SchemaError.of_file(origin, f"not a descriptor of a Protobuf file: {error}") from error
     found.name = name
     return found
 
@@ -144,9 +143,8 @@ def _pool(origin: str, files: Sequence[Any]) -> Any:
         for name in known:
             add(name)
     except TypeError as error:
-        raise SchemaError(
-            f"{origin}: {error}", hint="protoc writes imported files with --include_imports", path=origin
-        ) from error
+        hint = "protoc writes imported files with --include_imports"
+        raise SchemaError.of_file(origin, str(error), hint=hint) from error
     return pool
 
 

@@ -88,9 +88,8 @@ def read_schema(url: str, user_info: str = "") -> str:
 def avro_of(found: Registered, address: str) -> str:
     """The text of an Avro schema. SchemaError for one of another kind."""
     if found.kind != _AVRO:
-        raise SchemaError(
-            f"{address}: the schema is of {found.kind}, not of Avro", path=address, found=found.kind, expected=_AVRO
-        )
+        problem = f"the schema is of {found.kind}, not of Avro"
+        raise SchemaError.of_file(address, problem, found=found.kind, expected=_AVRO)
     return found.text
 
 
@@ -106,11 +105,11 @@ def read_registered(url: str, user_info: str = "") -> Registered:
     try:
         response = httpx.get(address, auth=(user, password) if user else None, timeout=_TIMEOUT_SECONDS)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise StorageError(f"{address}: {error}", call="GET", path=address) from error
+        raise StorageError.of_file(address, str(error), call="GET") from error
     if response.status_code == _NOT_FOUND:
-        raise UnknownSchemaError(f"{address}: the registry has no such schema", path=address)
+        raise UnknownSchemaError.of_file(address, "the registry has no such schema")
     if not response.is_success:
-        raise StorageError(f"{address}: status {response.status_code}", call="GET", path=address)
+        raise StorageError.of_file(address, f"status {response.status_code}", call="GET")
     return _registered_in(address, response.text)
 
 
@@ -120,7 +119,7 @@ def _registered_in(address: str, text: str) -> Registered:
         references = tuple(map(_reference, document.get("references") or ()))
         return Registered(_text(document["schema"]), _text(document.get("schemaType", _AVRO)), references)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise FormatError(f"{address}: not an answer of a schema registry", path=address, found=text[:200]) from error
+        raise FormatError.of_file(address, "not an answer of a schema registry", found=text[:200]) from error
 
 
 def _reference(node: Any) -> Reference:

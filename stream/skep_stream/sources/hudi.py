@@ -91,12 +91,8 @@ class HudiSource:
         if not any(each.is_completed and time_of(each).is_after(found.since) for each in archived):
             return CommitRange(found.since, times[: self.instants][-1])
         if self.cleaned is CleanedAway.FAIL:
-            raise ChangesCleanedError(
-                f"table {table.config.name}: commits after {found.since} are archived",
-                hint=_WAYS_ON,
-                table=table.config.name,
-                found=found.since,
-            )
+            problem = f"commits after {found.since} are archived"
+            raise table.error(ChangesCleanedError, problem, hint=_WAYS_ON, found=found.since)
         if self.cleaned is CleanedAway.FULL:
             return found
         _warn_of_skipped(table, found.since, times[0])
@@ -140,8 +136,9 @@ def checkpoint_of(table: HudiTable, text: str) -> InstantTime:
         completed = table.timeline.completion_time_of(time)
         found = None if completed is None else InstantTime(completed)
     if found is None or not time.isdigit() or (text.startswith(_BY_COMPLETION) and not by_completion):
-        raise InputError(
-            f"table {table.config.name}: {text!r} is no checkpoint of a table of version {table.config.version}",
+        raise table.error(
+            InputError,
+            f"{text!r} is no checkpoint of a table of version {table.config.version}",
             hint="the requested time of an instant; from version 8 on its completion time, or, after"
             f" {_BY_REQUEST}, its requested time",
             found=text,

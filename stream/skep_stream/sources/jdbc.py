@@ -118,7 +118,7 @@ def _errors(shown: str) -> Iterator[None]:
     except (InputError, EnvironmentMissingError, StorageError):
         raise
     except Exception as error:
-        raise StorageError(f"{shown}: {str(error).strip()}", call="query", path=shown) from error
+        raise StorageError.of_file(shown, str(error).strip(), call="query") from error
 
 
 def database_of(url: str, user: str, password: str) -> DatabaseKind:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from skep_format.errors import SyncError, UnsupportedError
-from skep_format.options import Options
+from skep_format.options import Options, of_option
 from skep_format.timeline.codec import encode_json
 from skep_format.timeline.instant import Instant
 from skep_format.timeline.metadata import CommitMetadata
@@ -74,9 +74,9 @@ class HttpSender:
     """Posts messages as JSON. Any answer but 2xx counts as not received."""
 
     url: str
-    key: str
-    timeout_seconds: float
-    headers: tuple[tuple[str, str], ...] = ()
+    key: str = of_option(keys.HTTP_KEY)
+    timeout_seconds: float = of_option(keys.HTTP_TIMEOUT)
+    headers: tuple[tuple[str, str], ...] = of_option(keys.HTTP_HEADERS)
 
     @property
     def address(self) -> str:
@@ -100,10 +100,10 @@ class KafkaSender:
 
     servers: str
     topic: str
-    partition: int
-    acks: str
-    retries: int
-    timeout_seconds: float
+    partition: int = of_option(keys.KAFKA_PARTITION)
+    acks: str = of_option(keys.KAFKA_ACKS)
+    retries: int = of_option(keys.KAFKA_RETRIES)
+    timeout_seconds: float = of_option(keys.KAFKA_TIMEOUT)
 
     @property
     def address(self) -> str:
@@ -149,17 +149,10 @@ def sender_of(options: Options) -> Sender:
     named = options.value(keys.CLASS)
     match named.rpartition(".")[2]:
         case "HoodieWriteCommitHttpCallback":
-            url, key = options.needed(keys.HTTP_URL, _WHO), options.value(keys.HTTP_KEY)
-            return HttpSender(url, key, options.value(keys.HTTP_TIMEOUT), options.value(keys.HTTP_HEADERS))
+            return options.read(HttpSender, url=options.needed(keys.HTTP_URL, _WHO))
         case "HoodieWriteCommitKafkaCallback":
-            return KafkaSender(
-                options.needed(keys.KAFKA_SERVERS, _WHO),
-                options.needed(keys.KAFKA_TOPIC, _WHO),
-                options.value(keys.KAFKA_PARTITION),
-                options.value(keys.KAFKA_ACKS),
-                options.value(keys.KAFKA_RETRIES),
-                options.value(keys.KAFKA_TIMEOUT),
-            )
+            servers, topic = (options.needed(each, _WHO) for each in (keys.KAFKA_SERVERS, keys.KAFKA_TOPIC))
+            return options.read(KafkaSender, servers=servers, topic=topic)
     made = plug_in(GROUP, named)
     if made is not None:
         return FunctionSender(named, made(options))
@@ -171,9 +164,5 @@ def sender_of(options: Options) -> Sender:
 
 
 def _failed(message: CallbackMessage, address: str, why: str) -> SyncError:
-    return SyncError(
-        f"table {message.table_name}: commit {message.instant.requested_time} could not be sent to {address}: {why}",
-        table=message.table_name,
-        instant=message.instant.requested_time,
-        address=address,
-    )
+    problem = f"commit {message.instant.requested_time} could not be sent to {address}: {why}"
+    return SyncError.of_table(message.table_name, problem, instant=message.instant.requested_time, address=address)

@@ -17,7 +17,7 @@ from skep_format.clock import SYSTEM_CLOCK, Clock, doubled, retried
 from skep_format.errors import AlreadyExistsError, InputError, SyncError
 from skep_format.instant_time import InstantTime
 from skep_format.logfile.changes import AFTER, BEFORE, OP, TIME
-from skep_format.options import Options, at_least, option
+from skep_format.options import Options, at_least, of_option, option
 from skep_format.storage import Storage, open_storage
 from skep_sync.callbacks.kafka import send_to_topic
 
@@ -130,9 +130,9 @@ class HttpReceiver:
     """Posts lines of JSON, a commit in one or more parts, which headers number. Repeats what may succeed later."""
 
     url: str
-    token: str = ""
-    retries: int = RETRIES.default
-    timeout_seconds: float = TIMEOUT.default
+    token: str = of_option(TOKEN)
+    retries: int = of_option(RETRIES)
+    timeout_seconds: float = of_option(TIMEOUT)
     clock: Clock = SYSTEM_CLOCK
 
     @property
@@ -182,8 +182,8 @@ class KafkaReceiver:
 
     servers: str
     topic: str
-    retries: int = RETRIES.default
-    timeout_seconds: float = TIMEOUT.default
+    retries: int = of_option(RETRIES)
+    timeout_seconds: float = of_option(TIMEOUT)
 
     @property
     def address(self) -> str:
@@ -207,24 +207,19 @@ def receiver_of(target: str, options: Options, stream: Callable[[], IO[bytes]]) 
 
     InputError for an address that lacks a part.
     """
-    retries, timeout = options.value(RETRIES), options.value(TIMEOUT)
     kind = urlsplit(target).scheme.lower()
     if target == "-":
         return StreamReceiver(stream())
     if kind in ("http", "https"):
-        return HttpReceiver(target, options.value(TOKEN), retries, timeout)
+        return options.read(HttpReceiver, url=target)
     if kind == "kafka":
         servers, _, topic = target.partition("://")[2].partition("/")
         if not servers or not topic:
             raise InputError(f"{target} names no topic", option="to", expected="kafka://host:port,…/topic")
-        return KafkaReceiver(servers, topic, retries, timeout)
+        return options.read(KafkaReceiver, servers=servers, topic=topic)
     return FolderReceiver(open_storage(target, options))
 
 
 def _failed(changes: CommitChanges, address: str, why: str) -> SyncError:
-    return SyncError(
-        f"table {changes.table_name}: the changes of {changes.instant} could not be sent to {address}: {why}",
-        table=changes.table_name,
-        instant=changes.instant,
-        address=address,
-    )
+    problem = f"the changes of {changes.instant} could not be sent to {address}: {why}"
+    return SyncError.of_table(changes.table_name, problem, instant=changes.instant, address=address)

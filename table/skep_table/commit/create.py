@@ -101,12 +101,9 @@ def _check_settings(storage: Storage, name: str) -> None:
     instants = [*meta.files, *(storage.list_folder(TIMELINE_FOLDER).files if has_folder else ())]
     found = next((file.path for file in instants if file.name.endswith(ends)), None)
     if found is not None:
-        raise FolderInUseError(
-            f"table {name}: {storage.root} holds {found}, and no settings",
-            hint="skep fsck finds lost settings of a table",
-            path=storage.root,
-            found=found,
-        )
+        problem = f"{storage.root} holds {found}, and no settings"
+        hint = "skep fsck finds lost settings of a table"
+        raise FolderInUseError.of_table(name, problem, hint=hint, path=storage.root, found=found)
 
 
 def check_empty(storage: Storage, name: str) -> None:
@@ -123,12 +120,9 @@ def check_empty(storage: Storage, name: str) -> None:
         listing = storage.list_folder(folder)
         found = next((file.path for file in listing.files if not file.name.startswith((".", "_"))), None)
         if found is not None:
-            raise FolderInUseError(
-                f"table {name}: {storage.root} is not empty and no Hudi table: it holds {found}",
-                hint="choose an empty folder; skep bootstrap makes a table of a folder of files, beside it",
-                path=storage.root,
-                found=found,
-            )
+            problem = f"{storage.root} is not empty and no Hudi table: it holds {found}"
+            hint = "choose an empty folder; skep bootstrap makes a table of a folder of files, beside it"
+            raise FolderInUseError.of_table(name, problem, hint=hint, path=storage.root, found=found)
         folders += [f"{folder}/{each}".lstrip("/") for each in listing.folders if not each.startswith((".", "_"))]
 
 
@@ -150,9 +144,10 @@ def table_config(spec: TableSpec) -> TableConfig:
         check_new(column)
     for name in (*spec.record_key, *spec.partition_by, *spec.ordering_fields):
         if name.partition(":")[0] in META_FIELDS:
-            raise KeyFieldError(
-                f"table {spec.name}: {name} is one of Hudi's meta columns, which each write fills; it can't be a key,"
-                " partition or ordering column",
+            raise KeyFieldError.of_table(
+                spec.name,
+                f"{name} is one of Hudi's meta columns, which each write fills; it can't be a key, partition or"
+                " ordering column",
                 hint="rename the column",
                 column=name,
             )
@@ -160,25 +155,19 @@ def table_config(spec: TableSpec) -> TableConfig:
     arrow = to_arrow(schema)
     for name in config.ordering_fields:
         if name.partition(".")[0] not in arrow.names:
-            raise KeyFieldError(
-                f"table {spec.name}: ordering column {name} is not among {', '.join(arrow.names)}", column=name
-            )
+            problem = f"ordering column {name} is not among {', '.join(arrow.names)}"
+            raise KeyFieldError.of_table(spec.name, problem, column=name)
     generator = KeyGenerator.of(config, spec.properties)
     generator.check(arrow)
     if not config.populate_meta_fields:
         check_virtual_keys(config, generator)
         if config.cdc_enabled:  # readers find its rows by their stored keys
-            raise OptionError(
-                f"table {config.name}: {CDC_ENABLED}=true needs meta columns ({POPULATE_META_FIELDS}=true)",
-                option=CDC_ENABLED,
-            )
+            problem = f"{CDC_ENABLED}=true needs meta columns ({POPULATE_META_FIELDS}=true)"
+            raise OptionError.of_table(config.name, problem, option=CDC_ENABLED)
     for name in (*config.ordering_fields, *(() if config.populate_meta_fields else generator.record_fields)):
         if name in config.dropped_columns:
-            raise OptionError(
-                f"table {spec.name}: column {name} is needed in files, {DROP_PARTITION_COLUMNS}=true leaves it out",
-                option=DROP_PARTITION_COLUMNS,
-                column=name,
-            )
+            problem = f"column {name} is needed in files, {DROP_PARTITION_COLUMNS}=true leaves it out"
+            raise OptionError.of_table(spec.name, problem, option=DROP_PARTITION_COLUMNS, column=name)
     # columns without a text form are refused before anything is written
     empty = arrow.empty_table()
     if generator.record_fields:
@@ -191,8 +180,9 @@ def check_virtual_keys(config: TableConfig, generator: KeyGenerator) -> None:
     """OptionError for a table without meta columns whose keys can't be computed from rows again."""
     kinds = (KeyGeneratorType.SIMPLE, KeyGeneratorType.COMPLEX, KeyGeneratorType.NON_PARTITION)
     if not generator.record_fields or generator.own or generator.type not in kinds:
-        raise OptionError(
-            f"table {config.name}: {POPULATE_META_FIELDS}=false needs record key columns, and key generator"
+        raise OptionError.of_table(
+            config.name,
+            f"{POPULATE_META_FIELDS}=false needs record key columns, and key generator"
             f" {', '.join(kind.value for kind in kinds)}",
             option=POPULATE_META_FIELDS,
             found=generator.own or generator.type.value,
@@ -271,6 +261,5 @@ def _mode(spec: TableSpec) -> CdcMode:
     try:
         return one_of(CdcMode)(given)
     except ValueError as error:
-        raise OptionError(
-            f"table {spec.name}: {CDC_MODE}={given!r} is not {error}", option=CDC_MODE, found=given, expected=str(error)
-        ) from error
+        problem = f"{CDC_MODE}={given!r} is not {error}"
+        raise OptionError.of_table(spec.name, problem, option=CDC_MODE, found=given, expected=str(error)) from error

@@ -48,11 +48,7 @@ def request_write(
             announce(at)
             return create_requested(table, Instant(at, action, State.REQUESTED), content)
         except AlreadyExistsError as error:
-            raise CommitConflictError(
-                f"table {table.config.name}: another writer has instant {at}",
-                table=table.config.name,
-                instant=at,
-            ) from error
+            raise table.error(CommitConflictError, f"another writer has instant {at}", instant=at) from error
     shared = Concurrency.of(table.options).is_shared or table.format.chooses_times_under_lock
     clock = timeline_clock(table) if shared else table.context.clock
     return request_instant(table, action, content, clock, announce=announce)[0]

@@ -287,11 +287,8 @@ class PendingCommit(CommitMachine, ABC):
                 return done
             if isinstance(error, StorageError) and not isinstance(error, AlreadyExistsError):
                 raise
-            raise LeaseLostError(
-                f"table {self.table.config.name}: another writer took the lock before {self.instant.requested_time} was"
-                " completed",
-                instant=self.instant.requested_time,
-            ) from error
+            problem = f"another writer took the lock before {self.instant.requested_time} was completed"
+            raise self.table.error(LeaseLostError, problem, instant=self.instant.requested_time) from error
 
     def _completed(self, fresh: HudiTable) -> Instant | None:
         """The completed instant, where it is this process that completed it."""

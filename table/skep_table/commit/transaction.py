@@ -173,13 +173,9 @@ class Transaction(PendingCommit):
         check_writable(fresh.config, fresh.storage.root)
         self._partitions.ensure_held(metadata)
         if not self._is_pending(fresh):
-            raise CommitConflictError(
-                f"table {fresh.config.name}: another writer took {self.instant.requested_time} for a failed write and"
-                " rolled it back",
-                hint="let all writers keep heartbeats: hoodie.cleaner.policy.failed.writes=LAZY for those of Hudi",
-                table=fresh.config.name,
-                instant=self.instant.requested_time,
-            )
+            problem = f"another writer took {self.instant.requested_time} for a failed write and rolled it back"
+            hint = "let all writers keep heartbeats: hoodie.cleaner.policy.failed.writes=LAZY for those of Hudi"
+            raise fresh.error(CommitConflictError, problem, hint=hint, instant=self.instant.requested_time)
         self._label.check(fresh)
         since = tuple(each for each in completed_since(self.table, fresh) if each not in self._compared)
         self._check_conflicts(CommitCandidate(fresh, self.instant, metadata, since), locked=True)

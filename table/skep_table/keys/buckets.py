@@ -96,9 +96,10 @@ def hash_fields(config: TableConfig, options: Options) -> tuple[str, ...]:
     recorded = config.raw.get(BUCKET_FIELDS.key)
     fields = Options({BUCKET_FIELDS.key: recorded} if recorded else options).value(BUCKET_FIELDS) or keys
     if not keys or not set(fields) <= set(keys):
-        raise OptionError(
-            f"table {config.name}: {BUCKET_FIELDS.key} names {', '.join(fields) or 'nothing'},"
-            f" the record key is {', '.join(keys) or 'made by the writer'}",
+        raise OptionError.of_table(
+            config.name,
+            f"{BUCKET_FIELDS.key} names {', '.join(fields) or 'nothing'}, the record key is"
+            f" {', '.join(keys) or 'made by the writer'}",
             option=BUCKET_FIELDS.key,
             found=fields,
             expected=keys,

@@ -285,9 +285,10 @@ def _timestamp_fields(kind: KeyGeneratorType, config: TableConfig, properties: M
         None,
     )
     if typed is None:
-        raise OptionError(
-            f"table {config.name}: version {config.version} tables don't store which partition fields of a CUSTOM key"
-            " generator are timestamps",
+        raise OptionError.of_table(
+            config.name,
+            f"version {config.version} tables don't store which partition fields of a CUSTOM key generator are"
+            " timestamps",
             hint=f"give {PARTITION_TYPES}, for example "
             + ",".join(f"{name}:simple" for name in config.partition_fields),
             option=PARTITION_TYPES,

@@ -215,7 +215,7 @@ def resizes_of(table: HudiTable, groups: Iterable[ClusteringGroup], instant: Ins
         try:
             numbers[partition] = int(extra[SEQUENCE])
         except (KeyError, ValueError) as error:
-            raise CorruptFileError(f"{path}: {SEQUENCE} is {extra.get(SEQUENCE)!r}", path=path) from error
+            raise CorruptFileError.of_file(path, f"{SEQUENCE} is {extra.get(SEQUENCE)!r}") from error
     return {partition: Resize(numbers[partition], tuple(nodes)) for partition, nodes in children.items()}
 
 
@@ -251,11 +251,11 @@ def planned_rings(table: HudiTable, instant: Instant, resizes: Mapping[str, Resi
     for partition, resize in resizes.items():
         ring = ring_of(table, partition)
         if ring is None or ring.seq_no != resize.seq_no:
-            raise CommitConflictError(
-                f"table {table.config.name}: the hash ring of partition {partition or 'of the table'} was changed"
-                f" since {instant.requested_time} was planned",
+            raise table.error(
+                CommitConflictError,
+                f"the hash ring of partition {partition or 'of the table'} was changed since {instant.requested_time}"
+                " was planned",
                 hint="plan it again",
-                table=table.config.name,
                 partition=partition,
                 found=None if ring is None else ring.seq_no,
                 expected=resize.seq_no,

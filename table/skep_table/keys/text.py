@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_format.errors import KeyFieldError, SchemaError
+from skep_format.json_text import decimal_text
 from skep_format.schema.java_text import java_float
 from skep_format.schema.policy import hint_of_case
 
@@ -32,7 +33,7 @@ def value_text(column: pa.Array, name: str, *, logical_timestamps: bool = False)
     if pa.types.is_floating(kind):
         return java_float(column)
     if pa.types.is_decimal(kind):
-        return _plain_decimal(column)
+        return decimal_text(column).cast(pa.string())
     if pa.types.is_timestamp(kind):
         return _sql_timestamp(column) if logical_timestamps else _hudi_unit(column).cast(pa.int64()).cast(pa.string())
     if pa.types.is_time(kind):
@@ -84,27 +85,6 @@ def column_of(batch: pa.RecordBatch | pa.Table, name: str, kind: str = "key") ->
             found=tuple(batch.schema.names),
         )
     return single(column)
-
-
-def _plain_decimal(column: pa.Array) -> pa.Array:
-    """BigDecimal.toPlainString: all decimals, never an exponent."""
-    scale = column.type.scale
-    if scale < 0:
-        column, scale = column.cast(pa.decimal256(76, 0)), 0
-    wide = column.cast(pa.decimal256(76, scale))
-    unscaled = pa.Array.from_buffers(pa.decimal256(76, 0), len(wide), wide.buffers(), wide.null_count, wide.offset)
-    text = unscaled.cast(pa.string())
-    if scale == 0:
-        return text
-    negative = pc.starts_with(text, "-")
-    digits = pc.utf8_lpad(pc.utf8_ltrim(text, "-"), scale + 1, "0")
-    return pc.binary_join_element_wise(
-        pc.if_else(negative, "-", ""),
-        pc.utf8_slice_codeunits(digits, 0, -scale),
-        ".",
-        pc.utf8_slice_codeunits(digits, -scale),
-        "",
-    )
 
 
 def _hudi_unit(column: pa.Array) -> pa.Array:

@@ -38,9 +38,8 @@ class FileSystemLock(LeasedLock):
     ) -> None:
         place = storage if folder is None else LocalStorage(folder)
         if not isinstance(place, LocalStorage):
-            raise UnsupportedError(
-                f"{storage.root}: a lock file needs a file system", hint="use the provider storage", path=storage.root
-            )
+            problem = "a lock file needs a file system"
+            raise UnsupportedError.of_file(storage.root, problem, hint="use the provider storage")
         self._storage = place
         self._root = storage.root
         self._path = f"{META_FOLDER}/{_NAME}" if folder is None else _NAME

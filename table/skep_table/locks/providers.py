@@ -111,9 +111,9 @@ def _zookeeper(request: LockRequest, *, implicit: bool = False) -> Lock:
     if implicit:
         path = f"/tmp/{implicit_name(request.storage.root)}/lock_key"
     else:
-        base = _given(options, keys.ZOOKEEPER_BASE_PATH.key)
+        base = options.needed(keys.ZOOKEEPER_BASE_PATH, _WHO)
         path = f"{base.rstrip('/')}/{options.value(keys.ZOOKEEPER_LOCK_KEY) or request.name}"
-    hosts = _given(options, keys.ZOOKEEPER_URL.key)
+    hosts = options.needed(keys.ZOOKEEPER_URL, _WHO)
     port = options.value(keys.ZOOKEEPER_PORT)
     if port:
         hosts = ",".join(host if ":" in host else f"{host}:{port}" for host in hosts.split(","))
@@ -131,7 +131,7 @@ def _dynamodb(request: LockRequest, *, implicit: bool = False) -> Lock:
 
     options = request.options
     return DynamoDbLock(
-        _given(options, keys.DYNAMODB_TABLE.key),
+        options.needed(keys.DYNAMODB_TABLE, _WHO),
         implicit_name(request.storage.root) if implicit else options.value(keys.DYNAMODB_KEY) or request.name,
         region=options.value(keys.DYNAMODB_REGION),
         endpoint_url=options.value(keys.DYNAMODB_ENDPOINT) or None,
@@ -141,13 +141,6 @@ def _dynamodb(request: LockRequest, *, implicit: bool = False) -> Lock:
         creation_seconds=options.value(keys.DYNAMODB_CREATION) / 1000,
         **request.terms,
     )
-
-
-def _given(options: Options, key: str) -> str:
-    found = options.get(key)
-    if not found:
-        raise OptionError(f"the lock provider needs {key}", option=key)
-    return found
 
 
 _PROVIDERS: Final[Mapping[str, Provider]] = {
@@ -160,6 +153,7 @@ _PROVIDERS: Final[Mapping[str, Provider]] = {
     "dynamodb": _dynamodb,
     "dynamodb_implicit": partial(_dynamodb, implicit=True),
 }
+_WHO: Final = "the lock provider needs"
 _HUDI: Final = "org.apache.hudi.client.transaction.lock"
 _SHORT: Final[Mapping[str, str]] = {
     "in_process": "process",

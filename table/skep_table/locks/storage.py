@@ -62,9 +62,7 @@ class StorageLock(LeasedLock):
         **terms: Unpack[LockTerms],
     ) -> None:
         if not isinstance(storage, VersionedStorage):
-            raise UnsupportedError(
-                f"{storage.root}: this storage can't compare and swap, as a lock in it needs", path=storage.root
-            )
+            raise UnsupportedError.of_file(storage.root, "this storage can't compare and swap, as a lock in it needs")
         super().__init__(storage.root, heartbeat_seconds=heartbeat_seconds, **terms)
         self._storage: VersionedStorage = storage
         self._validity_ms = int(validity_seconds * 1000)

@@ -76,9 +76,9 @@ def parsed_definition(name: str, stated: Any, path: str) -> IndexDefinition:
             None if stated.get("version") is None else _text(stated["version"]),
         )
     except (AttributeError, TypeError) as error:
-        raise FormatError(
-            f"{path}: the definition of index {name} can't be read",
-            path=path,
+        raise FormatError.of_file(
+            path,
+            f"the definition of index {name} can't be read",
             index=name,
             found=repr(stated)[:200],
             expected="indexName, indexType, indexFunction, sourceFields, indexOptions and version",

@@ -139,17 +139,13 @@ class GroupReader:
         """The id of the file group."""
         return self.slice.file_id
 
-    def entries(self, keys: pa.Array | None = None, *, column: str, newest: bool = False) -> Iterator[Entries]:
-        """Oldest first; `keys` None means all. Of the records, only `column` is decoded.
-
-        `newest`: of each of the keys its newest record may be enough, and one that is deleted may be left out. Files
-        older than all of these records are not read.
-        """
+    def entries(self, keys: pa.Array | None = None, *, column: str) -> Iterator[Entries]:
+        """Oldest first; `keys` None means all. Of the records, only `column` is decoded."""
         if keys is None:
             for source in self.opened():
                 yield from source.entries(None, column)
         else:
-            yield from entries_of([(self, keys)], column, newest=newest)
+            yield from entries_of([(self, keys)], column)
 
     def prefix_entries(self, prefix: str, *, column: str) -> Iterator[Entries]:
         """As `entries`, for all keys that begin with the prefix."""
@@ -211,10 +207,13 @@ class GroupReader:
             # read later by its place: not one of many log files stays open
             place = block.path, block.content_offset, block.content_size
             return _HFileSource(partial(_file_inside, self._storage, *place), block.path, block.schema_text)
-        raise FormatError(
-            f"{block.path}: a {block.type.name} block in a metadata table at byte {block.offset}",
-            path=block.path, offset=block.offset, found=block.type.name, expected="HFILE_DATA or DELETE",
-        )  # fmt: skip
+        raise FormatError.of_file(
+            block.path,
+            f"a {block.type.name} block in a metadata table at byte {block.offset}",
+            offset=block.offset,
+            found=block.type.name,
+            expected="HFILE_DATA or DELETE",
+        )
 
     def _blocks(self) -> Iterator[LogBlock]:
         for log in self.slice.log_files:
@@ -297,11 +296,11 @@ class _HFileSource:
         """The type of the records. FormatError unless it is that of a metadata table."""
         path, text = self._path, self._schema_text or self._file.schema_text
         if text is None:
-            raise FormatError(f"{path}: an HFile of a metadata table without a schema", path=path, expected="schema")
+            raise FormatError.of_file(path, "an HFile of a metadata table without a schema", expected="schema")
         try:
             return metadata_record(text)
         except SchemaError as error:
-            raise FormatError(f"{path}: {error.message}", path=path, expected="HoodieMetadataRecord") from error
+            raise FormatError.of_file(path, error.message, expected="HoodieMetadataRecord") from error
 
     def entries(self, wanted: pa.Array | None, column: str) -> Iterator[Entries]:
         for found in self._file.scan() if wanted is None else [self.stored(wanted)]:
@@ -325,7 +324,7 @@ class _HFileSource:
         try:
             keys = found.column("key").cast(pa.string())
         except pa.ArrowInvalid as error:
-            raise CorruptFileError(f"{self._path}: a key that is not UTF-8", path=self._path) from error
+            raise CorruptFileError.of_file(self._path, "a key that is not UTF-8") from error
         return Entries(keys, decode_values(self.record, found.column("value"), columns={column}, path=self._path))
 
 
@@ -348,6 +347,9 @@ def entries_of(
 ) -> Iterator[Entries]:
     """As `entries` of each of the groups for keys of its own. All records that have one schema are decoded at once:
     each file has few of them.
+
+    `newest`: of each of the keys its newest record may be enough, and one that is deleted may be left out. Files older
+    than all of these records are not read.
     """
     few = [(group, keys.cast(pa.string())) for group, keys in parts if len(keys) <= _MOST_KEPT]
     known = {group: last for group, keys in few if (last := group.known(keys, column, newest=newest)) is not None}

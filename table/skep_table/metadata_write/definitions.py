@@ -101,10 +101,10 @@ def groups_of_partition(table: HudiTable, partition_path: str) -> str:
     """
     if "." not in partition_path:
         return record_index_groups(partition_path)
-    raise MetadataTableError(
-        f"table {table.config.name}: Hudi reads no partitioned record index of partition {partition_path!r}",
+    raise table.error(
+        MetadataTableError,
+        f"Hudi reads no partitioned record index of partition {partition_path!r}",
         hint="a global record index has no names of partitions; drop this one, or choose partition values without dots",
-        table=table.config.name,
         found=partition_path,
         expected="a partition path without dots",
     )

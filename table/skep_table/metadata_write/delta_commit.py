@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -18,7 +17,7 @@ from skep_format.logfile.writer import delete_content, format_block
 from skep_format.names import LogFileName, join
 from skep_format.runner import ThreadRunner
 from skep_format.timeline.instant import Action, Instant, State
-from skep_format.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
+from skep_format.timeline.metadata import CommitMetadata, WriteOperation, WriteStat, stats_by_partition
 from skep_format.timeline.write import complete, create_requested, transition_to_inflight
 from skep_table.metadata_table.keys import group_id, group_set
 from skep_table.metadata_table.records import PartitionUpdate
@@ -78,15 +77,8 @@ def write_delta_commit(own: HudiTable, time: InstantTime, updates: Sequence[Part
 
 
 def _metadata(stats: Iterable[WriteStat]) -> CommitMetadata:
-    return CommitMetadata(partition_to_write_stats=by_partition(stats), operation_type=WriteOperation.UPSERT_PREPPED)
-
-
-def by_partition(stats: Iterable[WriteStat]) -> dict[str, tuple[WriteStat, ...]]:
-    """The stats of each partition, as commit metadata has them."""
-    found: dict[str, list[WriteStat]] = defaultdict(list)
-    for stat in stats:
-        found[stat.partition_path].append(stat)
-    return {partition: tuple(of_partition) for partition, of_partition in found.items()}
+    written = stats_by_partition(stats)
+    return CommitMetadata(partition_to_write_stats=written, operation_type=WriteOperation.UPSERT_PREPPED)
 
 
 def _appends(

@@ -44,8 +44,9 @@ def dropped_indexes(config: TableConfig) -> Definitions:
     try:
         stated = dict(json.loads(text))
     except (ValueError, TypeError, RecursionError) as error:
-        raise FormatError(
-            f"table {config.name}: {DROPPED_INDEXES} in {PROPERTIES_PATH} can't be read",
+        raise FormatError.of_table(
+            config.name,
+            f"{DROPPED_INDEXES} in {PROPERTIES_PATH} can't be read",
             hint="without this line the indexes of the writer's options are made",
             path=PROPERTIES_PATH,
             found=text[:200],

@@ -60,11 +60,11 @@ def check_keys(own: HudiTable, partition: str, keys: pa.Array) -> None:
     longest = pc.max(pc.binary_length(keys)).as_py() or 0
     if longest > MAX_KEY_BYTES:
         table = own.config.name.removesuffix("_metadata")
-        raise KeyFieldError(
-            f"table {table}: a key of {longest} bytes is too long for {partition} of the metadata table, whose files"
-            f" hold keys of at most {MAX_KEY_BYTES} bytes",
+        raise KeyFieldError.of_table(
+            table,
+            f"a key of {longest} bytes is too long for {partition} of the metadata table, whose files hold keys of at"
+            f" most {MAX_KEY_BYTES} bytes",
             hint="take shorter keys, or a table without this index",
-            table=table,
             partition=partition,
             found=longest,
             expected=f"≤ {MAX_KEY_BYTES}",

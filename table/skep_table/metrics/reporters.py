@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from skep_format.errors import OptionError, UnsupportedError
-from skep_format.options import Options
+from skep_format.options import Options, of_option
 from skep_table.metrics import options as of
 from skep_table.metrics.endpoints import HOST, Endpoint, acquire, needs_prometheus, release
 from skep_table.metrics.options import DatadogSite, ReporterKind
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _LOCAL_PERIOD: Final = 30
 _TIMEOUT_SECONDS: Final = 5.0
+_DATADOG_NEEDS: Final = "metrics for DATADOG need the option"
 _DATADOG_URL: Final = "https://app.datadoghq.{domain}"
 _DOMAINS: Final = {DatadogSite.US: "com", DatadogSite.EU: "eu"}
 
@@ -82,9 +83,10 @@ class Logged(Reporter):
 class Graphite(Reporter):
     """Lines of text over TCP; the name of a counter ends in `.count`, as Dropwizard has it."""
 
-    host: str
-    port: int
-    prefix: str
+    host: str = of_option(of.GRAPHITE_HOST)
+    port: int = of_option(of.GRAPHITE_PORT)
+    prefix: str = of_option(of.GRAPHITE_PREFIX)
+    period_seconds: float | None = of_option(of.GRAPHITE_PERIOD)
 
     def send(self, values: ReportedValues) -> None:
         now, prefix = int(time.time()), f"{self.prefix}." if self.prefix else ""
@@ -99,11 +101,12 @@ class Graphite(Reporter):
 class Datadog(Reporter):
     """Gauges by Datadog's API of series; as with Hudi, no counters."""
 
-    key: str = field(repr=False)
-    prefix: str
-    host: str
-    tags: tuple[str, ...]
-    timeout_seconds: int
+    key: str = of_option(of.DATADOG_KEY)
+    prefix: str = of_option(of.DATADOG_PREFIX)
+    host: str = of_option(of.DATADOG_HOST)
+    tags: tuple[str, ...] = of_option(of.DATADOG_TAGS)
+    timeout_seconds: int = of_option(of.DATADOG_TIMEOUT)
+    period_seconds: float | None = of_option(of.DATADOG_PERIOD)
 
     def send(self, values: ReportedValues) -> None:
         now = int(time.time())
@@ -163,10 +166,11 @@ class Prometheus(Reporter):
 class Pushgateway(Reporter):
     """Values that are sent to Prometheus' gateway, beside those of others."""
 
-    job: str
     labels: tuple[tuple[str, str], ...]
-    has_suffix: bool
-    deletes: bool
+    job: str = of_option(of.GATEWAY_JOB)
+    has_suffix: bool = of_option(of.GATEWAY_SUFFIX)
+    deletes: bool = of_option(of.GATEWAY_DELETE)
+    period_seconds: float | None = of_option(of.GATEWAY_PERIOD)
     _suffix: str = field(default_factory=lambda: str(random.getrandbits(63)), compare=False, repr=False)
 
     @property
@@ -211,26 +215,15 @@ def _refused(key: str, value: str) -> UnsupportedError:
 
 
 def _graphite(options: Options) -> Graphite:
-    host, port = options.value(of.GRAPHITE_HOST), options.value(of.GRAPHITE_PORT)
-    prefix, period = options.value(of.GRAPHITE_PREFIX), options.value(of.GRAPHITE_PERIOD)
-    return Graphite(address=f"{host}:{port}", host=host, port=port, prefix=prefix, period_seconds=period)
+    return options.read(Graphite, address=f"{options.value(of.GRAPHITE_HOST)}:{options.value(of.GRAPHITE_PORT)}")
 
 
 def _datadog(options: Options) -> Datadog:
-    site = options.value(of.DATADOG_SITE)
-    for key in (of.DATADOG_SITE.key, of.DATADOG_KEY.key, of.DATADOG_PREFIX.key):
-        if not options.get(key):
-            raise OptionError(f"metrics for DATADOG need the option {key}", option=key)
+    site = options.needed(of.DATADOG_SITE, _DATADOG_NEEDS)
+    for each in (of.DATADOG_KEY, of.DATADOG_PREFIX):
+        options.needed(each, _DATADOG_NEEDS)
     assert site is not None
-    return Datadog(
-        address=f"{_DATADOG_URL.format(domain=_DOMAINS[site])}/api/v1/series",
-        key=options.value(of.DATADOG_KEY),
-        prefix=options.value(of.DATADOG_PREFIX),
-        host=options.value(of.DATADOG_HOST),
-        tags=options.value(of.DATADOG_TAGS),
-        timeout_seconds=options.value(of.DATADOG_TIMEOUT),
-        period_seconds=options.value(of.DATADOG_PERIOD),
-    )
+    return options.read(Datadog, address=f"{_DATADOG_URL.format(domain=_DOMAINS[site])}/api/v1/series")
 
 
 def _prometheus(options: Options) -> Prometheus:
@@ -242,14 +235,8 @@ def _prometheus(options: Options) -> Prometheus:
 def _pushgateway(options: Options) -> Pushgateway:
     needs_prometheus()
     host, port = options.value(of.GATEWAY_HOST), options.value(of.GATEWAY_PORT)
-    return Pushgateway(
-        address=f"{'https' if port == 443 else 'http'}://{host}:{port}",
-        job=options.value(of.GATEWAY_JOB),
-        labels=_labels(options),
-        has_suffix=options.value(of.GATEWAY_SUFFIX),
-        deletes=options.value(of.GATEWAY_DELETE),
-        period_seconds=options.value(of.GATEWAY_PERIOD),
-    )
+    address = f"{'https' if port == 443 else 'http'}://{host}:{port}"
+    return options.read(Pushgateway, address=address, labels=_labels(options))
 
 
 def _labels(options: Options) -> tuple[tuple[str, str], ...]:

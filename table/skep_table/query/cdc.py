@@ -272,7 +272,7 @@ def _completed(task: ChangeTask, path: str, rows: pa.RecordBatch) -> Iterator[pa
         yield _changes(op, task.instant, _printed(rows, BEFORE), _printed(rows, AFTER))
         return
     if KEY not in names:
-        raise FormatError(f"{path}: a CDC block with fields {', '.join(names)}", path=path, expected=f"{OP}, {KEY}")
+        raise FormatError.of_file(path, f"a CDC block with fields {', '.join(names)}", expected=f"{OP}, {KEY}")
     keys = rows.column(KEY)
     if BEFORE in names:
         before = _printed(rows, BEFORE)

@@ -168,8 +168,9 @@ def files_there(table: HudiTable) -> Iterator[None]:
 
 def files_deleted(table: HudiTable, what: object) -> StorageError:
     """The error for a read whose files a clean deleted after it was planned."""
-    return StorageError(
-        f"table {table.config.name}: a file of this read was {DELETED}: {what}",
+    return table.error(
+        StorageError,
+        f"a file of this read was {DELETED}: {what}",
         hint="read again; hoodie.cleaner.commits.retained has to outlast the longest read. A file that stays missing is"
         " lost: skep fsck names all of them",
         path=table.storage.root,

@@ -118,7 +118,7 @@ def committed_files(
         yield from (CommittedFile(each, stat) for stat in stats if file_id in (None, stat.file_id))
     if instant is not None and not found:
         where = "on the timeline" if archived else "on the active timeline"
-        raise InputError(f"table {table.config.name}: commit {instant} is not {where}", instant=instant)
+        raise table.error(InputError, f"commit {instant} is not {where}", instant=instant)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ def restored_instants(
     if instant is not None:
         found = [each for each in found if each.requested_time == instant]
         if not found:
-            raise InputError(f"table {table.config.name}: there is no restore {instant}", instant=instant)
+            raise table.error(InputError, f"there is no restore {instant}", instant=instant)
     for each in found:
         if each.is_completed:
             done = table.plan(each)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -11,7 +10,7 @@ from skep_format.instant_time import InstantTime
 from skep_format.schema.avro import avro_text
 from skep_format.schema.history import SchemaVersion
 from skep_format.timeline.instant import Instant
-from skep_format.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
+from skep_format.timeline.metadata import CommitMetadata, WriteOperation, WriteStat, stats_by_partition
 from skep_table.commit.plaintext import check_plaintext, marks_of
 from skep_table.keys.partition_path import DroppedColumns
 from skep_table.merge import MergeRule
@@ -119,11 +118,8 @@ def candidate_of(table: HudiTable, slice_: FileSlice, instant_time: InstantTime)
 
 def metadata_of(table: HudiTable, context: WriteContext, stats: Iterable[WriteStat]) -> CommitMetadata:
     """The commit metadata of a service that wrote with `context`: its stats, and the columns, which stay the same."""
-    written: dict[str, list[WriteStat]] = defaultdict(list)
-    for stat in stats:
-        written[stat.partition_path].append(stat)
     return CommitMetadata(
-        partition_to_write_stats={path: tuple(found) for path, found in sorted(written.items())},
+        partition_to_write_stats=dict(sorted(stats_by_partition(stats).items())),
         operation_type=context.operation,
         compacted=context.operation in (WriteOperation.COMPACT, WriteOperation.LOG_COMPACT),
         extra_metadata={

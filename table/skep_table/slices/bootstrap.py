@@ -224,7 +224,7 @@ def _source(value: bytes, path: str) -> _Entry:
         status = record["bootstrapFileStatus"]
         return str(status["path"]["uri"]), int(status["length"] or 0)
     except (ValueError, KeyError, TypeError, EOFError, StopIteration) as error:
-        raise CorruptFileError(f"{path}: entry of the bootstrap index can't be read: {error}", path=path) from error
+        raise CorruptFileError.of_file(path, f"entry of the bootstrap index can't be read: {error}") from error
 
 
 def _moved(source: str, old: str, new: str) -> str:

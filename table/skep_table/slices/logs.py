@@ -72,10 +72,14 @@ class BlockPositions:
             raise self._misfit(block, f"{len(positions)} positions", f"one for each of the {start} entries")
 
     def _misfit(self, block: LogBlock, found: str, expected: str) -> CorruptFileError:
-        return CorruptFileError(
-            f"{block.path}: block at byte {block.offset}: record positions: found {found}, expected {expected}",
-            hint=_HINT, path=block.path, offset=block.offset, found=found, expected=expected,
-        )  # fmt: skip
+        return CorruptFileError.of_file(
+            block.path,
+            f"block at byte {block.offset}: record positions: found {found}, expected {expected}",
+            hint=_HINT,
+            offset=block.offset,
+            found=found,
+            expected=expected,
+        )
 
 
 @contextmanager
@@ -157,9 +161,9 @@ def _projected(context: SliceContext, block: LogBlock, batch: pa.RecordBatch) ->
         wanted = context.merged_in_part if block.is_partial else context.merged
         return project(batch, wanted, context.names_at(block.instant_time))
     except SchemaError as error:
-        raise SchemaError(
-            f"{block.path}: block at byte {block.offset}: {error.message}",
-            path=block.path,
+        raise SchemaError.of_file(
+            block.path,
+            f"block at byte {block.offset}: {error.message}",
             offset=block.offset,
             column=error.fields.get("column"),
         ) from error

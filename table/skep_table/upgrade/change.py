@@ -65,22 +65,19 @@ def refuse_clustered_logs(table: HudiTable) -> None:
     for slice_ in slices_with_logs(table) if clusterings else ():
         planned = clusterings.get(slice_.group)
         if planned is not None:
-            raise CommitConflictError(
-                f"table {table.config.name}: clustering {planned} is pending over file group {slice_.file_id} of"
-                f" partition {slice_.partition_path!r}, whose log files can't be compacted before it",
+            raise table.error(
+                CommitConflictError,
+                f"clustering {planned} is pending over file group {slice_.file_id} of partition"
+                f" {slice_.partition_path!r}, whose log files can't be compacted before it",
                 hint="carry it out (skep cluster TABLE --execute) or roll it back",
-                table=table.config.name,
                 instant=planned,
             )
 
 
 def logs_come_back(table: HudiTable, change: str) -> CommitConflictError:
     """The error of a `change` that was tried several times."""
-    return CommitConflictError(
-        f"table {table.config.name}: other writers add log files faster than they are compacted",
-        hint=f"pause them for the change of {change}",
-        table=table.config.name,
-    )
+    problem = "other writers add log files faster than they are compacted"
+    return table.error(CommitConflictError, problem, hint=f"pause them for the change of {change}")
 
 
 _ATTEMPTS: Final = 3

@@ -127,13 +127,13 @@ def check_pending(table: HudiTable, *, plans_stay: bool = False) -> None:
         pending = [i for i in pending if i.action not in PLANS]
     refuse_active(table, pending)
     for instant in pending:
-        raise CommitConflictError(
-            f"table {table.config.name}: {instant.action.value} {instant.requested_time} is pending, and the version"
-            " of a table changes between writes",
+        raise table.error(
+            CommitConflictError,
+            f"{instant.action.value} {instant.requested_time} is pending, and the version of a table changes between"
+            " writes",
             hint="an index that is being built is finished or dropped by Hudi first"
             if instant.action is Action.INDEXING
             else f"let it end, or: skep rollback TABLE {instant.requested_time}",
-            table=table.config.name,
             instant=instant.requested_time,
         )
 
@@ -163,12 +163,12 @@ def check_old_logs(table: HudiTable, target: TableFormat) -> None:
         for slice_ in view.all_slices(partition):
             for log in slice_.log_files:
                 if not keeps_times or log.name.instant_time.is_before(slice_.base_instant):
-                    raise UnsupportedError(
-                        f"table {table.config.name}: a file slice has log file {log.path}, which only completion times"
-                        f" assign to it, and version {target.version} would lose them: {why}",
+                    raise table.error(
+                        UnsupportedError,
+                        f"a file slice has log file {log.path}, which only completion times assign to it, and version"
+                        f" {target.version} would lose them: {why}",
                         hint="compact, then delete older slices: skep compact TABLE; skep clean TABLE --option"
                         " hoodie.cleaner.policy=KEEP_LATEST_FILE_VERSIONS"
                         " --option hoodie.cleaner.fileversions.retained=1",
-                        table=table.config.name,
                         path=log.path,
                     )

@@ -128,12 +128,9 @@ def _refuse_pending(table: HudiTable) -> None:
     """CommitConflictError for a write or a service that is pending, clusterings among them."""
     clusterings = table.timeline.pending().of(Action.CLUSTERING, Action.REPLACE_COMMIT).instants
     if clusterings:
-        raise CommitConflictError(
-            f"table {table.config.name}: {clusterings[0].action.value} {clusterings[0].requested_time} is pending",
-            hint="carry it out first (skep cluster TABLE --execute), or roll it back",
-            table=table.config.name,
-            instant=clusterings[0].requested_time,
-        )
+        problem = f"{clusterings[0].action.value} {clusterings[0].requested_time} is pending"
+        hint = "carry it out first (skep cluster TABLE --execute), or roll it back"
+        raise table.error(CommitConflictError, problem, hint=hint, instant=clusterings[0].requested_time)
     check_pending(table)
 
 

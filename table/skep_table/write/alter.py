@@ -48,10 +48,10 @@ def fixed_columns(table: HudiTable) -> FixedColumns:
     """UnsupportedError for a table whose files lack its partition columns: their places in the schema have no ids."""
     config = table.config
     if config.dropped_columns:
-        raise UnsupportedError(
-            f"table {config.name}: its files are without the partition columns"
-            " (hoodie.datasource.write.drop.partition.columns); its columns can't be changed by id",
-            table=config.name,
+        raise UnsupportedError.of_table(
+            config.name,
+            "its files are without the partition columns (hoodie.datasource.write.drop.partition.columns); its"
+            " columns can't be changed by id",
         )
     ordering = MergeRule.of(config, table.options).ordering_fields
     return FixedColumns(frozenset(config.record_key_fields), frozenset((*ordering, *config.partition_fields)))

@@ -10,7 +10,7 @@ from skep_format.basefile import BaseFileOptions
 from skep_format.instant_time import InstantTime
 from skep_format.logfile.options import LogFileOptions
 from skep_format.names import PARTITION_METAFILE, Marker
-from skep_format.options import Options
+from skep_format.options import of_option
 from skep_format.schema.types import Schema
 from skep_format.storage import Storage
 from skep_format.table_config.keys import CdcMode
@@ -42,13 +42,8 @@ class Announced:
 class Memory:
     """How many bytes of Arrow data are held before rows go to a temporary file in `folder` (empty: the system's)."""
 
-    max_bytes: int = MEMORY_BYTES.default
-    folder: str = ""
-
-    @classmethod
-    def of(cls, options: Options) -> Memory:
-        """What the options of a write allow."""
-        return cls(options.value(MEMORY_BYTES), options.value(SPILL_FOLDER))
+    max_bytes: int = of_option(MEMORY_BYTES)
+    folder: str = of_option(SPILL_FOLDER)
 
     def shared(self, tasks: int) -> Memory:
         """The part of one of several tasks that run at the same time."""

@@ -36,7 +36,7 @@ from skep_table.slices.history import ids_of_commit, schema_with_ids
 from skep_table.table import HudiTable
 from skep_table.write.conflict_retry import AttemptFiles, ConflictRetries, Kept
 from skep_table.write.indexes import index_of, refuse_other_buckets
-from skep_table.write.input.source import Computed, Frame, FrameEngine, Recomputed, RowSource, deleting, matching
+from skep_table.write.input.source import Computed, Frame, FrameEngine, Recomputed, RowSource, deleting
 from skep_table.write.output.bucket import BucketResult
 from skep_table.write.output.replaced import (
     check_within,
@@ -72,7 +72,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from skep_format.runner import Runner
-    from skep_table.query.request import Where
     from skep_table.write.bootstrap.run import SourceRows
     from skep_table.write.bootstrap.source import SourceData
 
@@ -227,11 +226,6 @@ class TableWriter:
             plan = self._plan(table, WriteOperation.INSERT, source)
             return sorted(source.rows(plan, table).partitions())
 
-    def delete_where(self, where: Where, **how: Unpack[How]) -> WriteResult:
-        """Deletes the rows for which a SQL predicate holds in the table as the write finds it."""
-        source = Computed(self._engine, partial(matching, where=where), deletes=True)
-        return self._run(deleting(self._table), source, **how)
-
     def change(
         self,
         compute: Callable[[HudiTable], pa.Table],
@@ -249,8 +243,11 @@ class TableWriter:
         return self._run(WriteOperation.UPSERT_PREPPED, source, **how)
 
     def delete_computed(self, compute: Callable[[HudiTable], pa.Table], **how: Unpack[How]) -> WriteResult:
-        """Deletes the stored rows that `compute` finds in the table as the write finds it: their meta columns."""
-        return self._run(WriteOperation.DELETE_PREPPED, Computed(self._engine, compute, deletes=True), **how)
+        """Deletes the stored rows that `compute` finds in the table as the write finds it: their `columns_that_find`.
+
+        `matching` finds those for which a predicate holds.
+        """
+        return self._run(deleting(self._table), Computed(self._engine, compute, deletes=True), **how)
 
     def replace_computed(
         self, partitions: Collection[str], compute: Callable[[HudiTable], pa.Table], **how: Unpack[How]

@@ -23,13 +23,13 @@ from skep_format.timeline.metadata import WriteOperation
 from skep_table.merge.rows import DELETED, PARTIAL, mark_deleted
 from skep_table.query.plan import plan
 from skep_table.query.read import read
-from skep_table.query.request import ReadRequest, Where
+from skep_table.query.request import ReadRequest
 from skep_table.query.unwritten import UnwrittenRowsError, places, with_later
 from skep_table.table import HudiTable, Unwritten
 from skep_table.write.context import Memory
 from skep_table.write.input.given import row_input
 from skep_table.write.input.row_input import RowInput
-from skep_table.write.input.source import Computed, FrameEngine, RowSource, matching
+from skep_table.write.input.source import Computed, FrameEngine, RowSource
 from skep_table.write.planning.options import Duplicates
 from skep_table.write.planning.plan import WritePlan
 from skep_table.write.result import RowCounts, WriteResult
@@ -98,21 +98,6 @@ class RemovalPart(Part):
 
 
 @dataclass(eq=False)
-class RemovalWherePart(Part):
-    """Stored rows for which a condition holds: see `TableWriter.delete_where`."""
-
-    kind = WriteOperation.DELETE_PREPPED
-    where: Where
-
-    def __call__(self, writer: TableWriter) -> WriteResult:
-        return writer.delete_where(self.where)
-
-    def compute(self, table: HudiTable) -> pa.Table:
-        """The rows, with the columns by which they are deleted."""
-        return matching(table, self.where)
-
-
-@dataclass(eq=False)
 class FramePart(Part):
     """The rows of a frame by an operation."""
 
@@ -138,7 +123,7 @@ class FramePart(Part):
         return self.frame.table().nbytes if isinstance(self.frame, RowInput) and self.frame.in_memory else 0
 
 
-_ComputedPart = ChangePart | RemovalPart | RemovalWherePart
+_ComputedPart = ChangePart | RemovalPart
 
 
 class JointChanges(Computed):

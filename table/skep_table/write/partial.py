@@ -72,11 +72,8 @@ class PartialUpdate:
             problem = "its index moves rows between partitions, for which they have to be whole"
         if problem is not None:
             if sets.only:
-                raise UnsupportedError(
-                    f"table {table.config.name}: no partial updates: {problem}",
-                    hint="UPDATE or MERGE INTO sets columns of any table",
-                    table=table.config.name,
-                )
+                problem = f"no partial updates: {problem}"
+                raise table.error(UnsupportedError, problem, hint="UPDATE or MERGE INTO sets columns of any table")
             return None
         keys = set(table.config.record_key_fields) if table.config.populate_meta_fields else set()
         names = tuple(name for name in schema.names() if name in sets.names and name not in keys)
@@ -90,7 +87,7 @@ class PartialUpdate:
                 return cls(names, kept, in_files=True) if not rule.marks_deletes(schema) else None
             return cls(names, kept) if kept else None
         if not names:
-            raise InputError(f"table {table.config.name}: a partial update sets no column but the record key")
+            raise table.error(InputError, "a partial update sets no column but the record key")
         required = tuple(name for name in kept if not schema[name].nullable)
         return cls(names, kept, required, table) if kept else None
 

@@ -15,7 +15,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from skep_format.errors import EnvironmentMissingError, InputError, OptionError, ValidationError
-from skep_format.options import Option, Options
+from skep_format.options import Options
 from skep_format.schema.types import META_FIELDS
 from skep_format.timeline.instant import Instant
 from skep_format.timeline.metadata import CommitMetadata
@@ -51,11 +51,11 @@ def validators_of(options: Options) -> Iterator[Validator]:
     for name in options.value(VALIDATORS):
         match name.rpartition(".")[2]:
             case "SqlQueryEqualityPreCommitValidator":
-                yield _Same(_given(options, EQUALITY), same=True)
+                yield _Same(options.needed(EQUALITY, "a validator needs"), same=True)
             case "SqlQueryInequalityPreCommitValidator":
-                yield _Same(_given(options, INEQUALITY), same=False)
+                yield _Same(options.needed(INEQUALITY, "a validator needs"), same=False)
             case "SqlQuerySingleResultPreCommitValidator":
-                yield _SingleValue(_given(options, SINGLE_VALUE))
+                yield _SingleValue(options.needed(SINGLE_VALUE, "a validator needs"))
             case _:
                 yield needed_plug_in(GROUP, name, "validator")
 
@@ -70,12 +70,8 @@ class _Same:
             was, is_now = Counter(_ask(before, query)), Counter(_ask(after, query))
             if (was == is_now) is not self.same:
                 wanted = "the same" if self.same else "something else"
-                raise ValidationError(
-                    f"table {after.config.name}: {query!r} is to answer {wanted} after the write",
-                    query=query,
-                    before=_shown(was),
-                    after=_shown(is_now),
-                )
+                problem = f"{query!r} is to answer {wanted} after the write"
+                raise after.error(ValidationError, problem, query=query, before=_shown(was), after=_shown(is_now))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +88,8 @@ class _SingleValue:
             answer = _ask(after, query)
             found = str(answer[0][0]) if len(answer) == 1 and len(answer[0]) == 1 else f"{len(answer)} rows"
             if found != expected.strip():
-                raise ValidationError(
-                    f"table {after.config.name}: {query!r} answers {found} after the write, not {expected.strip()}",
-                    query=query,
-                    found=found,
-                    expected=expected.strip(),
-                )
+                problem = f"{query!r} answers {found} after the write, not {expected.strip()}"
+                raise after.error(ValidationError, problem, query=query, found=found, expected=expected.strip())
 
 
 def _ask(table: HudiTable, query: str) -> list[tuple[Any, ...]]:
@@ -127,13 +119,6 @@ def _columns(tree: Any, table: HudiTable) -> tuple[str, ...] | None:
     meta = META_FIELDS if table.config.populate_meta_fields else ()
     every = (*meta, *table.schema().names())
     return tuple(name for name in every if name.lower() in names) or every[:1]
-
-
-def _given(options: Options, known: Option[tuple[str, ...]]) -> tuple[str, ...]:
-    queries = options.value(known)
-    if not queries:
-        raise OptionError(f"a validator needs {known.key}", option=known.key)
-    return queries
 
 
 def _shown(rows: Counter[tuple[Any, ...]]) -> str:

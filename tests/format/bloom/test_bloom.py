@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep_format.bloom import BloomBuilder, BloomFilter, BloomKind, HashKind, KeyHashes, build_bloom
+from skep_format.bloom import BloomBuilder, BloomFilter, BloomKind, HashKind, KeyHashes
 from skep_format.bloom.filter import BloomRow
 from skep_format.errors import CorruptFileError, FormatError, KeyFieldError, OptionError, UnsupportedError
+from tests.blooms import build_bloom
 
 MASK = 0xFFFFFFFF
 KEYS = st.text(min_size=1, max_size=40).filter(lambda text: not any(0xD800 <= ord(c) < 0xE000 for c in text))

@@ -71,7 +71,7 @@ def test_nested_types_without_names_get_hudis():
 
 
 def test_meta_columns_come_first():
-    names = [field["name"] for field in to_avro(parse_avro(EXAMPLE), meta=True)["fields"]]
+    names = [field["name"] for field in to_avro(parse_avro(EXAMPLE).with_meta())["fields"]]
     assert names[:5] == [
         "_hoodie_commit_time",
         "_hoodie_commit_seqno",
@@ -79,7 +79,7 @@ def test_meta_columns_come_first():
         "_hoodie_partition_path",
         "_hoodie_file_name",
     ]
-    assert to_avro(parse_avro(EXAMPLE), meta=True)["fields"][0] == {
+    assert to_avro(parse_avro(EXAMPLE).with_meta())["fields"][0] == {
         "name": "_hoodie_commit_time", "type": ["null", "string"], "doc": "", "default": None,
     }  # fmt: skip
 

@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skep_format.avro import decode_values, parse_record
-from skep_format.bloom import build_bloom
 from skep_format.errors import MetadataTableError
 from skep_format.instant_time import InstantTime
 from skep_format.schema.types import DataType, DecimalType, DoubleType, LongType, StringType
@@ -30,6 +29,7 @@ from skep_table.metadata_table.records.summaries import ColumnSummary
 from skep_table.metadata_table.values import statistics
 from skep_table.metadata_write.compaction.merge import merged_puts
 from skep_table.metadata_write.records import entries_of, record_schema
+from tests.blooms import build_bloom
 
 FILE = ("p", ".f_1.log.1_0-0-0")
 releases = pytest.mark.parametrize("release", RELEASES)

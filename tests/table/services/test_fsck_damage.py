@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skep_format.bloom.filter import BloomFilter, build_bloom
+from skep_format.bloom.filter import BloomFilter
 from skep_format.errors import NotATableError, SkepError
 from skep_format.properties import parse_properties
 from skep_format.storage import LocalStorage
@@ -27,6 +27,7 @@ from skep_table.services.fsck import FileFinding, Problem, Repair, fsck_at, repa
 from skep_table.services.undo.rollback import create_savepoint, roll_back_instant
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
+from tests.blooms import build_bloom
 
 pytestmark = pytest.mark.parametrize("table_version", [6, 8, 9], indirect=True)
 INDEXED = {

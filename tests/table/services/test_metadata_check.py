@@ -19,7 +19,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from metadata_listings import frame, new_table, reopened, writer
 
-from skep_format.bloom import build_bloom
 from skep_format.clock import SYSTEM_CLOCK
 from skep_format.errors import InputError
 from skep_format.instant_time import InstantTime
@@ -57,6 +56,7 @@ from skep_table.services.metadata_check.statistics import Described, check_bound
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.slices.read import read_slice
 from skep_table.table import HudiTable
+from tests.blooms import build_bloom
 
 COW, MOR = TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ
 RETAIN_ONE = {"hoodie.cleaner.commits.retained": "1"}

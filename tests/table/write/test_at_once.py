@@ -19,6 +19,7 @@ from skep_table.lock import InProcessLock
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
 from skep_table.table import HudiTable
+from skep_table.write.input.source import matching
 from skep_table.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("v", pa.int64())])
@@ -108,7 +109,7 @@ def test_a_delete_by_predicate_sees_rows_that_came_while_it_ran(table: HudiTable
         writer(table).upsert(rows("kept", v=2))
 
     retry = {"hoodie__write__num__retries__on__conflict__failures": 1}
-    assert writer(table, other, **retry).delete_where("v = 1").deleted == 2
+    assert writer(table, other, **retry).delete_computed(matching("v = 1")).deleted == 2
     assert content(table) == [("kept", 2)]
 
 
@@ -120,5 +121,5 @@ def test_a_delete_by_predicate_leaves_rows_that_came_to_be_others(table: HudiTab
         writer(table).upsert(rows("a", v=2))
 
     retry = {"hoodie__write__num__retries__on__conflict__failures": 1}
-    assert writer(table, other, **retry).delete_where("v = 1").deleted == 1
+    assert writer(table, other, **retry).delete_computed(matching("v = 1")).deleted == 1
     assert content(table) == [("a", 2)]

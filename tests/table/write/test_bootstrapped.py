@@ -31,6 +31,7 @@ from skep_table.slices.bootstrap import METADATA_BOOTSTRAP
 from skep_table.table import HudiTable
 from skep_table.write.bootstrap.options import BootstrapSettings
 from skep_table.write.bootstrap.source import open_source, read_source
+from skep_table.write.input.source import matching
 from skep_table.write.local import LocalWriter
 
 SOURCE = "hoodie.bootstrap.base.path"
@@ -244,7 +245,7 @@ def test_a_delete_keeps_the_other_rows_of_the_file(cow: Bootstrapped, how: str) 
     if how == "keys":
         cow.writer().delete(rows.select(["order_id", "city"]))
     elif how == "where":
-        cow.writer().delete_where(f"order_id = '{key}'")
+        cow.writer().delete_computed(matching(f"order_id = '{key}'"))
     else:
         cow.writer().delete(cow.rows(where=f"order_id = '{key}'"), prepped=True)
     assert cow.content() == others(before, key)
@@ -318,7 +319,7 @@ def test_the_source_is_named_by_the_options_of_a_write(cow: Bootstrapped) -> Non
     writer.upsert(rows)
     key = rows["order_id"][0].as_py()
     assert others(cow.content(), key) == others(before, key)
-    writer.delete_where(f"order_id = '{key}'")
+    writer.delete_computed(matching(f"order_id = '{key}'"))
     assert cow.content() == others(before, key)
 
 

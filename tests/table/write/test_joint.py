@@ -27,7 +27,8 @@ from skep_table.merge.rows import DELETED, PARTIAL
 from skep_table.query import ReadRequest, read
 from skep_table.query.unwritten import UnwrittenRowsError
 from skep_table.table import HudiTable, Unwritten
-from skep_table.write.joint import ChangePart, FramePart, Part, RemovalPart, RemovalWherePart
+from skep_table.write.input.source import matching
+from skep_table.write.joint import ChangePart, FramePart, Part, RemovalPart
 from skep_table.write.local import LocalWriter
 from skep_table.write.result import RowCounts, WriteResult
 from skep_table.write.turns import WriteTurns, turns_of
@@ -116,7 +117,7 @@ class TestStatements:
             found = read(snapshot, ReadRequest(columns=(*META, "id"))).to_arrow()
             return found.filter(pc.equal(pc.bit_wise_and(found["id"], 1), 1)).select(META)
 
-        parts = [RemovalWherePart("id > 4"), RemovalPart(odd), RemovalWherePart("id = 6")]
+        parts = [RemovalPart(matching("id > 4")), RemovalPart(odd), RemovalPart(matching("id = 6"))]
         assert together(table, parts) == [(0, 0, 3), (0, 0, 2), (0, 0, 0)]
         assert stored(table) == {0: 0, 2: 0, 4: 0}
         assert commits(table) == 2
@@ -329,14 +330,14 @@ class Recorded:
         return self.result(name)
 
     def together(self, parts: Sequence[Any]) -> list[Any]:
-        self.groups.append([each.where for each in parts])
+        self.groups.append([each.compute for each in parts])
         self.waits()
         if "joint" in self.fails:
             raise self.fails["joint"]
-        return [self.result(each.where) for each in parts]
+        return [self.result(each.compute) for each in parts]
 
     def take(self, name: str, *, joins: bool = True, owner: object = None) -> Any:
-        part = RemovalWherePart(name) if joins else None
+        part = RemovalPart(name) if joins else None  # type: ignore[arg-type]  # it is not computed here
         return self.turns.take(part, owner, lambda: self.alone(name), self.together)
 
     def queued(self, *names: str, **given: Any) -> list[Any]:

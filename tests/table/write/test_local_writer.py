@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skep_format.basefile import BaseFileFooter, read_footer
-from skep_format.bloom import BloomKind, build_bloom
+from skep_format.bloom import BloomKind
 from skep_format.errors import InputError, KeyFieldError, OptionError, SchemaError
 from skep_format.options import Options
 from skep_format.runner import ThreadRunner
@@ -28,6 +28,7 @@ from skep_table.write.indexes.bloom_lookup import BloomLookUp
 from skep_table.write.indexes.tagging import Tagging, locate
 from skep_table.write.local import LocalWriter
 from skep_table.write.planning.candidates import CandidateFile, CandidateFiles
+from tests.blooms import build_bloom
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
 Make = Callable[..., HudiTable]

@@ -33,6 +33,7 @@ from skep_table.services.metadata_check import check_metadata_table
 from skep_table.services.repairs.metafiles import migrate_metafiles
 from skep_table.services.undo.rollback import roll_back_instant
 from skep_table.table import HudiTable
+from skep_table.write.input.source import matching
 from skep_table.write.local import LocalWriter
 
 SCHEMA = pa.schema(
@@ -102,7 +103,7 @@ def test_the_life_of_a_table(tmp_path: Path, kind: TableType, version: int) -> N
     assert writer(table, INDEXED).upsert(rows(range(15, 25), 2)).updated == 5
     writer(table, INDEXED).upsert(rows([2], 0))  # late: it changes nothing
     assert writer(table, INDEXED).delete(rows([3, 4], 9).select(["id", "part", "ts"])).deleted == 2
-    assert writer(table, INDEXED).delete_where("id = 'k0000'").deleted == 1
+    assert writer(table, INDEXED).delete_computed(matching("id = 'k0000'")).deleted == 1
     writer(table, INDEXED).upsert(rows([24, 26], 3))
     every = dict.fromkeys(range(15), 1) | dict.fromkeys(range(15, 25), 2) | {24: 3, 26: 3}
     for deleted in (0, 3, 4):

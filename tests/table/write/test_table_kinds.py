@@ -32,6 +32,7 @@ from skep_table.query.read import read
 from skep_table.services.clustering.cluster import cluster
 from skep_table.services.compaction.compact import compact, compact_logs
 from skep_table.table import HudiTable
+from skep_table.write.input.source import matching
 from skep_table.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.int32()), ("ts", pa.int64()), ("v", pa.int64())])
@@ -76,7 +77,8 @@ def life(table: HudiTable) -> list[tuple[str, int, int]]:
     writer(table).insert(rows(("a", 1, 5, 1), ("b", 1, 5, 2), ("c", 2, 5, 3), ("d", 2, 5, 4)))
     writer(table).upsert(rows(("a", 1, 6, 10), ("b", 1, 4, 20), ("e", 2, 5, 5)))
     assert writer(table).delete(rows(("c", 2, 9, 0)).select(["id", "part"])).deleted == 1
-    assert writer(table).delete_where("v = 4 and part = '2'" if dropped(table) else "v = 4 and part = 2").deleted == 1
+    found = matching("v = 4 and part = '2'" if dropped(table) else "v = 4 and part = 2")
+    assert writer(table).delete_computed(found).deleted == 1
     return [("a", 1, 10), ("b", 1, 2), ("e", 2, 5)]
 
 
@@ -423,7 +425,7 @@ def test_a_write_of_nothing_leaves_no_trace_where_that_is_asked_for(make: Make) 
         writer(table, **off).bulk_insert(SCHEMA.empty_table()),
         writer(table, **off).delete(rows(("nowhere", 1, 1, 1)).select(["id", "part"])),
         writer(table, **off).delete_partitions(["none*"]),
-        writer(table, **off).delete_where("v = 99"),
+        writer(table, **off).delete_computed(matching("v = 99")),
     ]
     assert all(result.empty for result in nothing)
     assert len(table.reload().timeline) == 1

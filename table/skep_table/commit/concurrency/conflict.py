@@ -332,13 +332,9 @@ def check_concurrency(table: HudiTable, action: Action) -> None:
             " the groups that are replaced, and their rows would be hidden"
         )
     if reason is not None:
-        raise UnsupportedError(
-            f"table {table.config.name}: {CONCURRENCY_MODE.key}={options[CONCURRENCY_MODE.key]}: {reason}",
-            hint="optimistic_concurrency_control is possible",
-            option=CONCURRENCY_MODE.key,
-            table=table.config.name,
-            path=table.storage.root,
-        )
+        problem = f"{CONCURRENCY_MODE.key}={options[CONCURRENCY_MODE.key]}: {reason}"
+        hint = "optimistic_concurrency_control is possible"
+        raise table.error(UnsupportedError, problem, hint=hint, option=CONCURRENCY_MODE.key, path=table.storage.root)
 
 
 def _missing(table: HudiTable, options: Options) -> str | None:

@@ -30,9 +30,5 @@ def reserved_partitions(table: HudiTable) -> frozenset[str]:
 def refuse_reserved(table: HudiTable, partitions: Collection[str]) -> None:
     """CommitConflictError where one of these partitions is reserved."""
     if found := sorted(reserved_partitions(table).intersection(partitions)):
-        raise CommitConflictError(
-            f"table {table.config.name}: an executor that was building {', '.join(found)} has not ended yet",
-            hint="try again in a moment",
-            table=table.config.name,
-            found=", ".join(found),
-        )
+        problem = f"an executor that was building {', '.join(found)} has not ended yet"
+        raise table.error(CommitConflictError, problem, hint="try again in a moment", found=", ".join(found))

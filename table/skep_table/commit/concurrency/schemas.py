@@ -43,11 +43,10 @@ def with_merged_schema(
     try:
         merged = reconcile(theirs, ours)
     except SchemaError as error:
-        raise CommitConflictError(
-            f"table {now.config.name}: another write changed the columns meanwhile, and what this one writes does not"
-            f" fit them: {error.message}",
+        raise now.error(
+            CommitConflictError,
+            f"another write changed the columns meanwhile, and what this one writes does not fit them: {error.message}",
             hint="write again with the columns as they are now",
-            table=now.config.name,
             column=error.fields.get("column"),
         ) from error
     if merged != theirs:
@@ -63,11 +62,8 @@ def _check_ids(began: HudiTable, now: HudiTable, instant: Instant, text: str) ->
     A file is read by the columns of its instant: a write that is planned by others would be misread.
     """
     if schema_with_ids(began) != schema_with_ids(now) or began.stored_schema() != now.stored_schema():
-        raise CommitConflictError(
-            f"table {now.config.name}: its columns were changed meanwhile (schema on read)",
-            hint="write again with the columns as they are now",
-            table=now.config.name,
-        )
+        problem = "its columns were changed meanwhile (schema on read)"
+        raise now.error(CommitConflictError, problem, hint="write again with the columns as they are now")
     if parse_avro(text).without_meta() != now.stored_schema():
         _check_newest(now, instant)
 
@@ -75,10 +71,10 @@ def _check_ids(began: HudiTable, now: HudiTable, instant: Instant, text: str) ->
 def _check_newest(now: HudiTable, instant: Instant) -> None:
     later = now.timeline.data().completed().last()
     if later is not None and later.requested_time.is_after(instant.requested_time):
-        raise CommitConflictError(
-            f"table {now.config.name}: {later.action.value} {later.requested_time} began later and completed first, so"
-            " that its columns are the table's, without those that this write adds",
+        raise now.error(
+            CommitConflictError,
+            f"{later.action.value} {later.requested_time} began later and completed first, so that its columns are the"
+            " table's, without those that this write adds",
             hint="write again",
-            table=now.config.name,
             instant=later.requested_time,
         )

@@ -105,11 +105,11 @@ class HashRings(Participant):
             after = before.renewed(instant.requested_time)
             ids = {stat.file_id for stat in metadata.stats if stat.partition_path == partition}
             if strange := sorted(ids - {node.file_id for node in after.nodes}):
-                raise CommitConflictError(
-                    f"table {table.config.name}: the hash ring of partition {partition or 'of the table'} was changed"
-                    f" since {instant.requested_time} began",
+                raise table.error(
+                    CommitConflictError,
+                    f"the hash ring of partition {partition or 'of the table'} was changed since"
+                    f" {instant.requested_time} began",
                     hint="try again",
-                    table=table.config.name,
                     partition=partition,
                     found=strange[0],
                 )

@@ -148,12 +148,9 @@ def refuse_active(table: HudiTable, instants: Iterable[Instant]) -> None:
     writers = ActiveWriters(table.context) if pending else None
     for instant in pending:
         if writers is not None and writers.is_active(instant.requested_time):
-            raise CommitConflictError(
-                f"table {table.config.name}: the writer of {instant.action.value} {instant.requested_time} is active",
-                hint="end it, and its write is rolled back",
-                table=table.config.name,
-                instant=instant.requested_time,
-            )
+            problem = f"the writer of {instant.action.value} {instant.requested_time} is active"
+            hint = "end it, and its write is rolled back"
+            raise table.error(CommitConflictError, problem, hint=hint, instant=instant.requested_time)
 
 
 def delete_stale_markers(table: HudiTable) -> None:

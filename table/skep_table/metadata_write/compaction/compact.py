@@ -18,7 +18,7 @@ from skep_format.instant_time import DIGITS, InstantTime
 from skep_format.logfile import HeaderKey
 from skep_format.names import LogFileName
 from skep_format.timeline.instant import Action, Instant, State
-from skep_format.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
+from skep_format.timeline.metadata import CommitMetadata, WriteOperation, WriteStat, stats_by_partition
 from skep_format.timeline.plans import CompactionOperation, CompactionPlan, CompactionStrategy
 from skep_format.timeline.timeline import format_instant_time
 from skep_format.timeline.write import complete, create_requested, transition_to_inflight
@@ -27,7 +27,7 @@ from skep_table.metadata_table.entries import GroupReader
 from skep_table.metadata_table.partitions import member_of
 from skep_table.metadata_write.compaction.merge import merged_changes, merged_puts
 from skep_table.metadata_write.definitions import index_types
-from skep_table.metadata_write.delta_commit import by_partition, log_content, log_stat
+from skep_table.metadata_write.delta_commit import log_content, log_stat
 from skep_table.metadata_write.options import (
     COMPACT_DELTA_COMMITS,
     COMPACT_DELTA_SECONDS,
@@ -75,7 +75,7 @@ def complete_merge(
     written = list(filter(None, stats))
     own.storage.sync([stat.path for stat in written])
     metadata = CommitMetadata(
-        partition_to_write_stats=by_partition(written),
+        partition_to_write_stats=stats_by_partition(written),
         operation_type=operation,
         compacted=True,
         extra_metadata={"schema": record_schema(own.format.metadata.release).text},

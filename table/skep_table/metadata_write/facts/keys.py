@@ -138,13 +138,9 @@ def repeated_key(keys: pa.ChunkedArray) -> pa.Scalar | None:
 def two_places(table: HudiTable, key: str, *groups: FileGroupId) -> MetadataTableError:
     """The error about a key that lies in two file groups."""
     shown = " and ".join(join(group.partition_path, group.file_id) for group in groups)
-    return MetadataTableError(
-        f"table {table.config.name}: key {key!r} lies in two file groups, {shown}, and a record index has one place"
-        " for each key",
-        hint="an upsert with a global index writes each key to one place; without it the table can't have the index",
-        table=table.config.name,
-        found=shown,
-    )
+    problem = f"key {key!r} lies in two file groups, {shown}, and a record index has one place for each key"
+    hint = "an upsert with a global index writes each key to one place; without it the table can't have the index"
+    return table.error(MetadataTableError, problem, hint=hint, found=shown)
 
 
 def _keys(rows: pa.Table | None) -> pa.Array:

@@ -15,7 +15,7 @@ from typing import Final
 from skep_format.errors import OptionError, SchemaError, TableMismatchError, UnsupportedError
 from skep_format.hashing_metadata import HashingMetadata, HashNode, encode_nodes, merged
 from skep_format.names import FileGroupId
-from skep_format.options import Options
+from skep_format.options import Options, of_option
 from skep_format.schema.arrow import arrow_type
 from skep_format.schema.types import Schema
 from skep_format.table_config import TableConfig
@@ -156,19 +156,10 @@ def _group(ring: HashingMetadata, slices: Sequence[FileSlice], children: Sequenc
 class Sizes:
     """What is small, how large a group is and what its files become, in bytes."""
 
-    small: int
-    group: int
-    target: int
-    single_files: bool
-
-    @classmethod
-    def of(cls, options: Options) -> Sizes:
-        return cls(
-            options.value(options_of.SMALL_FILE_BYTES),
-            options.value(options_of.GROUP_BYTES),
-            options.value(options_of.TARGET_FILE_BYTES),
-            options.value(options_of.SINGLE_GROUP),
-        )
+    small: int = of_option(options_of.SMALL_FILE_BYTES)
+    group: int = of_option(options_of.GROUP_BYTES)
+    target: int = of_option(options_of.TARGET_FILE_BYTES)
+    single_files: bool = of_option(options_of.SINGLE_GROUP)
 
     def is_small(self, slice_: FileSlice) -> bool:
         """Whether its base file is; one without any is, too."""
@@ -193,7 +184,7 @@ def plan_clustering(table: HudiTable) -> RequestedReplaceMetadata | None:
     strategy = _strategy(table, options, resizes=resizing is not None)
     if resizing is not None and _is_being_written(table):
         return None
-    sizes = Sizes.of(options)
+    sizes = options.read(Sizes)
     view = table.view(metadata=False)
     by_partition = strategy is None and _partition_filter(options) is not PartitionFilter.RECENT_DAYS
     chosen_by = options_key(options, _CHOOSE_CANDIDATES if resizing is None else _CHOOSE_RESIZES)
@@ -395,9 +386,9 @@ def _strategy(table: HudiTable, options: Options, *, resizes: bool) -> PlanStrat
     ):
         name = options.value(known)
         if options.is_set(known) and (name == of_rings) != resizes:
-            raise UnsupportedError(
-                f"table {table.config.name}: {known.key}={name}, and its buckets are"
-                f" {'' if resizes else 'not '}those of consistent hashing",
+            raise table.error(
+                UnsupportedError,
+                f"{known.key}={name}, and its buckets are {'' if resizes else 'not '}those of consistent hashing",
                 hint=f"leave {known.key} out",
                 option=known.key,
                 found=name,

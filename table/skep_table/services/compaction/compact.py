@@ -143,11 +143,10 @@ def refuse_running(table: HudiTable, pending: Iterable[Instant], done: str) -> N
     running = [instant for instant in pending if not is_clustering(table, instant)]
     if running:
         first = running[0]
-        raise CommitConflictError(
-            f"table {table.config.name}: {first.action.value} {first.requested_time} is under way, a compaction can be"
-            f" {done} when it has ended",
+        raise table.error(
+            CommitConflictError,
+            f"{first.action.value} {first.requested_time} is under way, a compaction can be {done} when it has ended",
             hint="try again",
-            table=table.config.name,
             instant=first.requested_time,
         )
 
@@ -219,7 +218,7 @@ def execute_log_compaction(table: HudiTable, instant: Instant) -> Rewritten | No
         tasks = list(enumerate(inputs.slices.values()))
         file_bytes = most_bytes(table.config, table.options)
         context = context_of(table, execution.instant, WriteOperation.LOG_COMPACT, file_bytes)
-        job = RewriteJob(table, replace(context, logs=LogFileOptions.of(table.options)))
+        job = RewriteJob(table, replace(context, logs=table.options.read(LogFileOptions)))
         written = table.context.runner.map(partial(_compact_logs_of, job), tasks)
         compacted = execution.complete(metadata_of(table, job.context, [stat for stats in written for stat in stats]))
         found.update(slices=compacted.slices)

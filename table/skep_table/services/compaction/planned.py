@@ -148,7 +148,7 @@ def _pending(table: HudiTable, time: InstantTime) -> Instant:
 def _plan(table: HudiTable, time: InstantTime) -> CompactionPlan:
     plan = compaction_plan(table, Instant(time, Action.COMPACTION, State.REQUESTED))
     if plan is None:
-        raise InputError(f"table {table.config.name}: there is no plan of a compaction {time}", instant=time)
+        raise table.error(InputError, f"there is no plan of a compaction {time}", instant=time)
     return plan
 
 

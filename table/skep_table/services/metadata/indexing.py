@@ -257,11 +257,11 @@ def check_quiet(table: HudiTable) -> None:
     """MetadataTableError where something pending keeps a partition of the metadata table from being made."""
     first = waits_for(table)
     if first is not None:
-        raise MetadataTableError(
-            f"table {table.config.name}: {first.action.value} {first.requested_time} is pending, and a metadata table"
-            " of this table version is made only while nothing is",
+        raise table.error(
+            MetadataTableError,
+            f"{first.action.value} {first.requested_time} is pending, and a metadata table of this table version is"
+            " made only while nothing is",
             hint="finish it (skep maintain) or roll it back (skep rollback)",
-            table=table.config.name,
             instant=first.requested_time,
         )
 
@@ -509,17 +509,17 @@ def _check_secondary(table: HudiTable, definition: IndexDefinition) -> None:
         raise SchemaError(f"table {name} has no column {column}", table=name, column=column, expected=known)
     if new_secondary_index(table, definition.name, definition) is None:
         found = type(schema[column].type).__name__.removesuffix("Type").lower()
-        raise UnsupportedError(
-            f"table {name}: column {column} is a {found}, and tables of version {table.config.version} have no"
-            " secondary indexes of these: not all releases of Hudi write their values alike, or take them",
-            table=name,
+        raise UnsupportedError.of_table(
+            name,
+            f"column {column} is a {found}, and tables of version {table.config.version} have no secondary indexes of"
+            " these: not all releases of Hudi write their values alike, or take them",
             column=column,
         )
     there = RECORD_INDEX in table.config.metadata_partitions
     if is_partitioned_record_index(table) if there else is_partitioned_by_options(table):
-        raise UnsupportedError(
-            f"table {name}: a secondary index leads to a record index with one place for each key, and that of the"
-            " table is to be partitioned",
+        raise UnsupportedError.of_table(
+            name,
+            "a secondary index leads to a record index with one place for each key, and that of the table is to be"
+            " partitioned",
             hint="drop the record index, then build the secondary one",
-            table=name,
         )

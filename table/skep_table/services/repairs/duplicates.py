@@ -273,7 +273,7 @@ def rename_partition(table: HudiTable, before: str, after: str, commit: Commit |
     """
     _check_paths(table)
     if before == after:
-        raise InputError(f"table {table.config.name}: {before!r} is the partition's path already", found=after)
+        raise table.error(InputError, f"{before!r} is the partition's path already", found=after)
     found = MovedPartition(before, after, len(_renamed(before, after, table)))
     if commit is None:
         return found

@@ -78,7 +78,7 @@ def write_metafile(table: HudiTable, partition: str) -> None:
 def _write(table: HudiTable, partition: str) -> None:
     times = [time for file in table.storage.list_prefix(partition) if (time := _time_in(file.name)) is not None]
     if not times:
-        raise FormatError(f"table {table.config.name}: folder {partition!r} has no data files", path=partition)
+        raise table.error(FormatError, f"folder {partition!r} has no data files", path=partition)
     ensure_partition(table.storage, partition, min(times), table.config.metafile)
 
 

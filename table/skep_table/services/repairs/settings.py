@@ -180,12 +180,8 @@ def _whole(storage: Storage, path: str) -> TableConfig | None:
 
 
 def _refused(name: str, key: str, found: str | None, wanted: str | None, why: str) -> InputError:
-    return InputError(
-        f"table {name}: {key} is {_shown(found)} and can't become {_shown(wanted)}: {why}",
-        option=key,
-        found=wanted,
-        expected=found,
-    )
+    problem = f"{key} is {_shown(found)} and can't become {_shown(wanted)}: {why}"
+    return InputError.of_table(name, problem, option=key, found=wanted, expected=found)
 
 
 def _shown(text: str | None) -> str:

@@ -136,9 +136,10 @@ def check_not_cleaned(table: HudiTable, targets: Collection[Instant]) -> None:
             if is_missing and not _is_only_of(targets, table, group):
                 if group in stats and is_copy(table, stats[group]):
                     continue
-                raise InputError(
-                    f"table {table.config.name}: without {time}, rows of {partition or 'the table'}/{file_id} would be"
-                    " lost: the cleaner has removed what was there before",
+                raise table.error(
+                    InputError,
+                    f"without {time}, rows of {partition or 'the table'}/{file_id} would be lost: the cleaner has"
+                    " removed what was there before",
                     instant=time,
                     path=partition,
                 )
@@ -257,7 +258,7 @@ def delete_savepoint(table: HudiTable, time: InstantTime) -> None:
         table = prepared(table)
         savepoint = next((i for i in table.timeline.of(Action.SAVEPOINT) if i.requested_time == time), None)
         if savepoint is None:
-            raise InputError(f"table {table.config.name}: there is no savepoint {time}", instant=time)
+            raise table.error(InputError, f"there is no savepoint {time}", instant=time)
         if savepoint.is_completed:
             savepoint = delete_completed(table, savepoint)
         delete_pending(table, savepoint)
@@ -269,13 +270,13 @@ def check_savepoint(table: HudiTable, time: InstantTime | None) -> Instant:
     instant = commits.last() if time is None else next((i for i in commits if i.requested_time == time), None)
     if instant is None:
         problem = f"no completed commit {time} is on the active timeline" if time else "no commit is completed yet"
-        raise InputError(f"table {name}: {problem}", instant=time)
+        raise InputError.of_table(name, f"{problem}", instant=time)
     time = instant.requested_time
     if table.timeline.completed().of(Action.SAVEPOINT).contains(time):
-        raise InputError(f"table {name}: {time} has a savepoint already", instant=time)
+        raise InputError.of_table(name, f"{time} has a savepoint already", instant=time)
     cleaned = not_whole(table, time)
     if cleaned is not None:
-        raise InputError(f"table {name}: the cleaner has removed files of {time}; {cleaned}", instant=time)
+        raise InputError.of_table(name, f"the cleaner has removed files of {time}; {cleaned}", instant=time)
     return instant
 
 

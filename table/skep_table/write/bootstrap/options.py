@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from skep_format.errors import OptionError
 from skep_format.escaping import unescape
-from skep_format.options import Options, Status, at_least, boolean, one_of, option
+from skep_format.options import Options, Status, at_least, boolean, of_option, one_of, option
 from skep_format.table_config.keys import BOOTSTRAP_INDEX_CLASS, BOOTSTRAP_INDEX_TYPE, simple_name
 from skep_table.slices.options import BOOTSTRAP_BASE_PATH
 
@@ -133,12 +133,12 @@ LEAVE_OUT = option(
 class BootstrapSettings:
     """What the options of a bootstrap choose."""
 
-    selector: Selector
-    regex: re.Pattern[str]
-    regex_mode: BootstrapMode
-    translator: PathTranslator
-    parallelism: int
-    leaves_out: bool
+    selector: Selector = of_option(SELECTOR)
+    regex: re.Pattern[str] = of_option(REGEX)
+    regex_mode: BootstrapMode = of_option(REGEX_MODE)
+    translator: PathTranslator = of_option(TRANSLATOR)
+    parallelism: int = of_option(PARALLELISM)
+    leaves_out: bool = of_option(LEAVE_OUT)
 
     @classmethod
     def of(cls, options: Options) -> BootstrapSettings:
@@ -146,14 +146,7 @@ class BootstrapSettings:
         options.value(INDEX_ENABLED)
         for known in (PROVIDER, INDEX_CLASS, INDEX_TYPE):
             options.value(known)
-        return cls(
-            options.value(SELECTOR),
-            options.value(REGEX),
-            options.value(REGEX_MODE),
-            options.value(TRANSLATOR),
-            options.value(PARALLELISM),
-            options.value(LEAVE_OUT),
-        )
+        return options.read(cls)
 
     def mode_of(self, folder: str) -> BootstrapMode:
         """The mode of a source folder, by its path below the source."""

@@ -285,12 +285,9 @@ class Bootstrap:
     def _plan(self, table: HudiTable) -> WritePlan:
         plan = plan_write(table, WriteOperation.BULK_INSERT, to_arrow(self._source.columns), self._settings)
         if plan.index.places_new_keys:
-            raise UnsupportedError(
-                f"table {table.config.name}: its index computes the file group of a key, and METADATA_ONLY makes"
-                " a group of each source file",
-                hint="bootstrap with FULL_RECORD, or with another hoodie.index.type",
-                table=table.config.name,
-            )
+            problem = "its index computes the file group of a key, and METADATA_ONLY makes a group of each source file"
+            hint = "bootstrap with FULL_RECORD, or with another hoodie.index.type"
+            raise table.error(UnsupportedError, problem, hint=hint)
         return plan
 
     def _resumes(self, table: HudiTable) -> bool:
@@ -303,11 +300,11 @@ class Bootstrap:
         uri = self._source.storage.uri
         differs = sorted({uri(file.path) for each in self._folders for file in each.files} ^ indexed_sources(table))
         if differs:
-            raise TableMismatchError(
-                f"table {table.config.name}: its bootstrap was ended in the middle, and the one that is to go on"
-                f" differs in {len(differs)} files such as {differs[0]}",
+            raise table.error(
+                TableMismatchError,
+                f"its bootstrap was ended in the middle, and the one that is to go on differs in {len(differs)} files"
+                f" such as {differs[0]}",
                 hint="repeat it with the same options, or roll it back",
-                table=table.config.name,
                 path=differs[0],
             )
         return True
@@ -353,9 +350,10 @@ def check_fits(table: HudiTable, source: SourceData) -> None:
         expected, found = ({f.name: type_text(f.type) for f in each.fields} for each in (known, source.columns))
         differs = next((name for name in (*expected, *found) if expected.get(name) != found.get(name)), None)
         if differs is not None:
-            raise SchemaError(
-                f"table {config.name}: column {differs} is {expected.get(differs, 'missing')} there, and"
-                f" {found.get(differs, 'missing')} in {source.path}, where columns of folder names are text",
+            raise SchemaError.of_table(
+                config.name,
+                f"column {differs} is {expected.get(differs, 'missing')} there, and {found.get(differs, 'missing')} in"
+                f" {source.path}, where columns of folder names are text",
                 column=differs,
                 found=found.get(differs),
                 expected=expected.get(differs),
@@ -368,11 +366,8 @@ def check_fits(table: HudiTable, source: SourceData) -> None:
         f"{DROP_PARTITION_COLUMNS}=true": config.drop_partition_columns,
     }
     for what in (name for name, is_so in refused.items() if is_so):
-        raise UnsupportedError(
-            f"table {config.name}: with {what} it can't have skeletons, which hold meta columns alone",
-            hint="bootstrap with FULL_RECORD",
-            table=config.name,
-        )
+        problem = f"with {what} it can't have skeletons, which hold meta columns alone"
+        raise UnsupportedError.of_table(config.name, problem, hint="bootstrap with FULL_RECORD")
     if not config.record_key_fields:
         raise KeyFieldError(
             f"table {config.name} has no record key, which METADATA_ONLY reads from the files",
@@ -385,11 +380,11 @@ def check_format(source: SourceData, base_format: BaseFormat, table: str) -> Non
     """UnsupportedError where a table with base files in this format can't have the skeletons."""
     found = source.skeletons
     if found not in (None, base_format):
-        raise UnsupportedError(
-            f"table {table}: its base files are {base_format.value} ({BASE_FORMAT}), and the files of {source.path},"
-            f" whose skeletons would be among them, are {found.value}: Hudi reads both in one format",
+        raise UnsupportedError.of_table(
+            table,
+            f"its base files are {base_format.value} ({BASE_FORMAT}), and the files of {source.path}, whose skeletons"
+            f" would be among them, are {found.value}: Hudi reads both in one format",
             hint=f"a new table without {BASE_FORMAT} has that of the files; FULL_RECORD writes their rows in any",
-            table=table,
             path=source.path,
             found=found.value,
             expected=base_format.value,

@@ -20,7 +20,7 @@ from skep_format.escaping import unescape
 from skep_format.names import DEFAULT_PARTITION, META_FOLDER, BaseFormat
 from skep_format.options import Options
 from skep_format.runner import Runner
-from skep_format.schema.arrow import from_arrow, nullable, to_arrow
+from skep_format.schema.arrow import from_arrow, nullable, rebuilt, to_arrow
 from skep_format.schema.types import META_FIELDS, DataType, Schema, type_text
 from skep_format.storage import FileStatus, Storage, open_storage
 from skep_table.encryption import with_keys
@@ -155,12 +155,8 @@ def read_source(
     more = [name for name in folders[0].values if name not in schema]
     lower = {name.lower(): name for name in schema.names()}
     for name in (each for each in more if each.lower() in lower):
-        raise SchemaError(
-            f"{storage.root}: folders name column {name}, and files have {lower[name.lower()]}: to Hudi both are one",
-            path=storage.root,
-            column=name,
-            found=lower[name.lower()],
-        )
+        problem = f"folders name column {name}, and files have {lower[name.lower()]}: to Hudi both are one"
+        raise SchemaError.of_file(storage.root, problem, column=name, found=lower[name.lower()])
     texts = from_arrow(pa.schema([(name, pa.string()) for name in more])).fields
     columns = Schema((*schema.fields, *texts))
     return SourceData(storage, folders, schema, columns)
@@ -254,25 +250,12 @@ def _as_spark_has_it(schema: pa.Schema, columns: Sequence[Any]) -> pa.Schema:
     """With times of 96 bits, which older writers made, as moments: Arrow has them without a zone."""
     if not any(column.physical_type == "INT96" for column in columns):
         return schema
-    leaves = iter(columns)
-    return pa.schema([_with_zones(field, leaves) for field in schema])
+    leaves = iter(columns)  # Parquet's columns are the leaves of Arrow's fields, in their order
 
+    def leaf(kind: pa.DataType) -> pa.DataType:
+        return pa.timestamp("us", "UTC") if next(leaves).physical_type == "INT96" else kind
 
-def _with_zones(field: pa.Field, leaves: Iterator[Any]) -> pa.Field:
-    """Parquet's columns are the leaves of Arrow's fields, in their order."""
-    kind, t = field.type, pa.types
-    if t.is_struct(kind):
-        kind = pa.struct([_with_zones(member, leaves) for member in kind])
-    elif t.is_list(kind):
-        kind = pa.list_(_with_zones(kind.value_field, leaves))
-    elif t.is_large_list(kind):
-        kind = pa.large_list(_with_zones(kind.value_field, leaves))
-    elif t.is_map(kind):
-        key = _with_zones(kind.key_field, leaves)
-        kind = pa.map_(key, _with_zones(kind.item_field, leaves))
-    elif next(leaves).physical_type == "INT96":
-        kind = pa.timestamp("us", "UTC")
-    return field.with_type(kind)
+    return pa.schema([rebuilt(field, leaf) for field in schema])
 
 
 class _Schemas:
@@ -293,7 +276,7 @@ class _Schemas:
         try:
             found = from_arrow(schema)
         except SchemaError as error:
-            raise SchemaError(f"{where}: {error.message}", path=where, column=error.fields.get("column")) from error
+            raise SchemaError.of_file(where, error.message, column=error.fields.get("column")) from error
         if self._common is None:
             self._first, self._common = where, found
             _refuse_meta(found, where)
@@ -385,9 +368,6 @@ def _check_modes(storage: Storage, folders: Sequence[SourceFolder]) -> None:
                     expected=first.format.value,
                 )
             if file.unreadable is not None:
-                raise UnsupportedError(
-                    f"{where}: column {file.unreadable}, which JVM Hudi can't read where it is",
-                    hint="FULL_RECORD writes the rows again",
-                    path=where,
-                    column=file.unreadable.partition(" ")[0],
-                )
+                problem = f"column {file.unreadable}, which JVM Hudi can't read where it is"
+                hint = "FULL_RECORD writes the rows again"
+                raise UnsupportedError.of_file(where, problem, hint=hint, column=file.unreadable.partition(" ")[0])

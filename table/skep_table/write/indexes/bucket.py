@@ -119,7 +119,7 @@ def newest_rules(table: HudiTable) -> str | None:
     pending = table.timeline.pending()
     committed = [time for time in found if not pending.contains(time)]
     if found and not committed:
-        raise CorruptFileError(f"{FOLDER}: none of its files is of a completed commit", path=FOLDER, found=max(found))
+        raise CorruptFileError.of_file(FOLDER, "none of its files is of a completed commit", found=max(found))
     return rules_path(max(committed)) if committed else None
 
 

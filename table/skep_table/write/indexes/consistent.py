@@ -61,11 +61,8 @@ class ConsistentIndex(Index):
         elif Concurrency.of(options).is_non_blocking:
             reason = f"{CONCURRENCY_MODE.key}={options[CONCURRENCY_MODE.key]} needs simple buckets"
         if reason is not None:
-            raise UnsupportedError(
-                f"table {config.name}: {BUCKET_ENGINE.key}={BucketEngine.CONSISTENT_HASHING.value}: {reason}",
-                option=BUCKET_ENGINE.key,
-                table=config.name,
-            )
+            problem = f"{BUCKET_ENGINE.key}={BucketEngine.CONSISTENT_HASHING.value}: {reason}"
+            raise UnsupportedError.of_table(config.name, problem, option=BUCKET_ENGINE.key)
         return cls(options.value(BUCKETS), hash_fields(config, options))
 
     def replacing(self) -> ConsistentIndex:

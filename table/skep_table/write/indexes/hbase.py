@@ -19,7 +19,7 @@ from skep_format.basefile import read_footer
 from skep_format.errors import TableMismatchError
 from skep_format.instant_time import InstantTime
 from skep_format.names import FileGroupId
-from skep_format.options import Options
+from skep_format.options import Options, of_option
 from skep_format.schema.types import PARTITION_PATH, RECORD_KEY
 from skep_table.commit.parts.index_entries import (
     entries_are_kept,
@@ -52,15 +52,15 @@ class HbaseIndex(Index):
     """
 
     gateway: Gateway
-    moves: bool = False
-    repairs: bool = False
+    moves: bool = of_option(HBASE_MOVES)
+    repairs: bool = of_option(HBASE_REPAIRS)
     is_global = True
     keeps_keys = True
 
     @classmethod
     def of(cls, options: Options) -> HbaseIndex:
         """OptionError when the gateway or the table is not named."""
-        return cls(Gateway.of(options), options.value(HBASE_MOVES), options.value(HBASE_REPAIRS))
+        return options.read(cls, gateway=Gateway.of(options))
 
     def look_up(self, table: HudiTable, files: CandidateFiles) -> HbaseLookUp:
         self.gateway.check()
@@ -95,9 +95,10 @@ class HbaseIndex(Index):
         footers = table.context.threads.map(partial(read_footer, table.storage), paths)
         keys = list(dict.fromkeys(key for each in footers for key in (each.min_key, each.max_key) if key is not None))
         if keys and not any(True for _ in self.gateway.get(keys)):
-            raise TableMismatchError(
-                f"table {table.config.name}: HBase table {self.gateway.table} has no entry of key {keys[0]}, which"
-                f" {paths[0]} holds: keys that another index found would be written twice",
+            raise table.error(
+                TableMismatchError,
+                f"HBase table {self.gateway.table} has no entry of key {keys[0]}, which {paths[0]} holds: keys that"
+                " another index found would be written twice",
                 hint="all writers of a table have to use one index; GLOBAL_BLOOM finds keys in any table",
                 path=paths[0],
                 found=self.gateway.table,

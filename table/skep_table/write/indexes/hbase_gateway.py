@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from skep_format.clock import SYSTEM_CLOCK, Clock
 from skep_format.errors import OptionError, StorageError, needs
-from skep_format.options import Option, Options
+from skep_format.options import Option, Options, of_option
 from skep_table.write.planning.options import (
     HBASE_AUTO_RATE,
     HBASE_GATEWAY,
@@ -33,6 +33,7 @@ _TIMEOUT_MS: Final = 30_000
 _SCAN_TIMEOUT_MS: Final = 3_600_000
 """Of a scan whose filter may pass no row of a large table."""
 _PORT: Final = 9090
+_WHO: Final = "the HBASE index needs"
 _GETS_A_PUT: Final = 10
 """Hudi takes a batch of look-ups for those of a tenth of a second."""
 
@@ -89,35 +90,32 @@ class Gateway:
     host: str
     port: int
     table: str
-    get_batch: int = HBASE_GET_BATCH.default
-    put_batch: int = HBASE_PUT_BATCH.default
+    get_batch: int = of_option(HBASE_GET_BATCH)
+    put_batch: int = of_option(HBASE_PUT_BATCH)
     get_rate: int | None = None
     put_rate: int | None = None
     share: float | None = None
-    server_rate: int = HBASE_SERVER_RATE.default
+    server_rate: int = of_option(HBASE_SERVER_RATE)
     clock: Clock = SYSTEM_CLOCK
 
     @classmethod
     def of(cls, options: Options) -> Gateway:
         """The gateway and the table that are named. Batches whose size is given are rates, too, as in Hudi."""
-        host, port = _address(options.value(HBASE_GATEWAY))
-        table = options.value(HBASE_TABLE)
-        if not table:
-            raise _missing(HBASE_TABLE, "the name of the HBase table of keys")
+        hint = "host:port of HBase's Thrift gateway (hbase thrift start): ZooKeeper does not know it"
+        host, port = _address(options.needed(HBASE_GATEWAY, _WHO, hint))
+        table = options.needed(HBASE_TABLE, _WHO, "the name of the HBase table of keys")
 
         def rate(batch: Option[int], times: int) -> int | None:
             return options.value(batch) * times if options.is_set(batch) else None
 
-        return cls(
-            host,
-            port,
-            table,
-            options.value(HBASE_GET_BATCH),
-            options.value(HBASE_PUT_BATCH),
-            rate(HBASE_GET_BATCH, _GETS_A_PUT),
-            rate(HBASE_PUT_BATCH, 1),
-            options.value(HBASE_SHARE) if options.value(HBASE_AUTO_RATE) else None,
-            options.value(HBASE_SERVER_RATE),
+        return options.read(
+            cls,
+            host=host,
+            port=port,
+            table=table,
+            get_rate=rate(HBASE_GET_BATCH, _GETS_A_PUT),
+            put_rate=rate(HBASE_PUT_BATCH, 1),
+            share=options.value(HBASE_SHARE) if options.value(HBASE_AUTO_RATE) else None,
         )
 
     def check(self) -> None:
@@ -230,10 +228,6 @@ def _shared_rate(gateway: Gateway, rows: int) -> Rate:
 
 
 def _address(text: str) -> tuple[str, int]:
-    if not text:
-        raise _missing(
-            HBASE_GATEWAY, "host:port of HBase's Thrift gateway (hbase thrift start): ZooKeeper does not know it"
-        )
     host, _, port = text.partition(":")
     if not host or not (port or str(_PORT)).isdecimal():
         raise OptionError(
@@ -243,7 +237,3 @@ def _address(text: str) -> tuple[str, int]:
             expected="host:port",
         )
     return host, int(port) if port else _PORT
-
-
-def _missing(option: Option[Any], what: str) -> OptionError:
-    return OptionError(f"the HBASE index needs {option.key}", hint=what, option=option.key)

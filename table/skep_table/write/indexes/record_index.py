@@ -66,12 +66,12 @@ class RecordIndex(Index):
     def of(cls, kind: IndexType, config: TableConfig, options: Options) -> RecordIndex:
         """OptionError where the write would drop the metadata table, and the index in it."""
         if not keeps_metadata_table(options):
-            raise OptionError(
-                f"table {config.name}: {INDEX_TYPE.key}={kind.value} finds keys by the metadata table, which writes"
-                f" with {METADATA_ENABLE.key}=false drop",
+            raise OptionError.of_table(
+                config.name,
+                f"{INDEX_TYPE.key}={kind.value} finds keys by the metadata table, which writes with"
+                f" {METADATA_ENABLE.key}=false drop",
                 hint=f"leave {METADATA_ENABLE.key} out, or set it to true, for all writers of the table",
                 option=METADATA_ENABLE.key,
-                table=config.name,
                 found="false",
                 expected="true",
             )

@@ -108,11 +108,11 @@ def refuse_other_buckets(table: HudiTable, index: Index) -> None:
     their buckets: Hudi would not find a row in a group of another one.
     """
     if not index.names.by_key and (file_id := unrecorded_bucket(table)) is not None:
-        raise TableMismatchError(
-            f"table {table.config.name}: file group {file_id} is a bucket, so its writers have"
-            f" {INDEX_TYPE.key}=BUCKET, and this write has another index",
+        raise table.error(
+            TableMismatchError,
+            f"file group {file_id} is a bucket, so its writers have {INDEX_TYPE.key}=BUCKET, and this write has"
+            " another index",
             hint=f"give {INDEX_TYPE.key}=BUCKET, and {BUCKETS.key} and {BUCKET_FIELDS.key} as they do",
-            table=table.config.name,
             path=table.storage.root,
             option=INDEX_TYPE.key,
             found=file_id,

@@ -228,19 +228,19 @@ class Recomputed(RowSource):
         others = sorted(set(rows.partitions()) - self.replaces)
         if others:
             expected = ", ".join(sorted(map(repr, self.replaces)))
-            raise InputError(
-                f"table {table.config.name}: rows of partition {expected} belong to {others[0]!r} by their"
-                " columns, and can't replace it",
-                found=others[0],
-                expected=expected,
-            )
+            problem = f"rows of partition {expected} belong to {others[0]!r} by their columns, and can't replace it"
+            raise table.error(InputError, problem, found=others[0], expected=expected)
         return rows
 
 
-def matching(table: HudiTable, where: Where) -> pa.Table:
-    """The rows for which a predicate holds, with the columns by which they are deleted."""
-    request = ReadRequest(columns=columns_that_find(table), where=where, options=table.options)
-    return read(table, request).to_arrow()
+def matching(where: Where) -> Callable[[HudiTable], pa.Table]:
+    """Computes the rows for which a predicate holds, with the columns by which they are deleted."""
+
+    def compute(table: HudiTable) -> pa.Table:
+        request = ReadRequest(columns=columns_that_find(table), where=where, options=table.options)
+        return read(table, request).to_arrow()
+
+    return compute
 
 
 def deleting(table: HudiTable) -> WriteOperation:

@@ -305,11 +305,8 @@ class LogFiles:
                 context.storage.delete(file.path)
             raise
         if file.start and context.storage.size(file.path) != file.start + file.size:
-            raise CommitConflictError(
-                f"{file.path}: another writer wrote to it at the same time",
-                path=file.path,
-                instant=context.instant_time,
-            )
+            problem = "another writer wrote to it at the same time"
+            raise CommitConflictError.of_file(file.path, problem, instant=context.instant_time)
         self._stats.append(self._stat(file))
         self._inserts -= min(self._inserts, file.rows)
         self._start = time.monotonic()

@@ -314,12 +314,8 @@ class _BucketWriter:
 def _check_met(base: CandidateFile, updates: Updates) -> None:
     """CorruptFileError where the base file has not the rows at the positions that its keys were found at."""
     if updates.missed:
-        raise CorruptFileError(
-            f"{base.path}: {updates.missed} keys are not in the row groups in which they were found",
-            path=base.path,
-            found=updates.missed,
-            expected=0,
-        )
+        problem = f"{updates.missed} keys are not in the row groups in which they were found"
+        raise CorruptFileError.of_file(base.path, problem, found=updates.missed, expected=0)
 
 
 def _batch_rows(rows: pa.Table, max_file_bytes: int) -> int:

@@ -33,8 +33,9 @@ class NamedPartitions:
         """InputError for a column that the table is not partitioned by, or a value that is not of its type."""
         unknown = [name for name in values if name not in generator.partition_fields]
         if unknown:
-            raise InputError(
-                f"table {table}: {unknown[0]} is no partition column",
+            raise InputError.of_table(
+                table,
+                f"{unknown[0]} is no partition column",
                 column=unknown[0],
                 found=unknown[0],
                 expected=", ".join(generator.partition_fields) or "a table with partitions",
@@ -48,8 +49,9 @@ class NamedPartitions:
             try:
                 row = pa.table({name: pa.array([values[name]]).cast(kind)})
             except (pa.ArrowException, TypeError, ValueError) as error:
-                raise InputError(
-                    f"table {table}: {values[name]!r} is no value of partition column {name}, which is {kind}",
+                raise InputError.of_table(
+                    table,
+                    f"{values[name]!r} is no value of partition column {name}, which is {kind}",
                     column=name,
                     found=values[name],
                     expected=str(kind),
@@ -67,12 +69,8 @@ def check_within(paths: Iterable[str], named: NamedPartitions, table: str) -> No
     for path in paths:
         if not named.pattern.fullmatch(path):
             values = ", ".join(f"{name}={value}" for name, value in named.values.items())
-            raise InputError(
-                f"table {table}: rows are in partition {path}, which {values} is not, and would not be replaced",
-                partition=path,
-                found=path,
-                expected=values,
-            )
+            problem = f"rows are in partition {path}, which {values} is not, and would not be replaced"
+            raise InputError.of_table(table, problem, partition=path, found=path, expected=values)
 
 
 _ANY = re.compile(r"\*|%2A")
@@ -115,12 +113,11 @@ def refuse_reused_names(table: HudiTable, buckets: Iterable[Bucket], names: Grou
     for bucket in buckets:
         by = replaced.get(FileGroupId(bucket.partition_path, bucket.file_id))
         if bucket.base is None and by is not None:
-            raise UnsupportedError(
-                f"table {table.config.name}: file group {bucket.file_id} of partition"
-                f" {bucket.partition_path or 'of the table'} was replaced by {by}, and non-blocking writers have no"
-                " other name for its bucket",
+            raise table.error(
+                UnsupportedError,
+                f"file group {bucket.file_id} of partition {bucket.partition_path or 'of the table'} was replaced by"
+                f" {by}, and non-blocking writers have no other name for its bucket",
                 hint="write to it once with hoodie.write.concurrency.mode=optimistic_concurrency_control",
-                table=table.config.name,
                 path=bucket.partition_path,
                 instant=by,
             )

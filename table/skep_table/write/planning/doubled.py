@@ -57,11 +57,8 @@ def _targets(table: HudiTable, met: Met) -> dict[FileGroupId, RingTargets]:
                 to = RingTargets.of(rings[partition], resize.children, fields)
                 found.update({FileGroupId(partition, each.file_id or ""): to for each in group.slices})
     if missing := met.keys() - found.keys():
-        raise CommitConflictError(
-            f"table {table.config.name}: the clustering of {min(missing).file_id} was taken back meanwhile",
-            table=table.config.name,
-            path=min(missing).partition_path,
-        )
+        problem = f"the clustering of {min(missing).file_id} was taken back meanwhile"
+        raise table.error(CommitConflictError, problem, path=min(missing).partition_path)
     return found
 
 

@@ -69,9 +69,9 @@ def with_merging(spec: TableSpec, options: Options) -> TableSpec:
     """A new table that also merges as the options request; they are no properties of it any more."""
     given = options.value(ORDERING)
     if spec.ordering_fields and given and given != spec.ordering_fields:
-        raise OptionError(
-            f"table {spec.name}: ordering={','.join(spec.ordering_fields)} and {ORDERING.key}={','.join(given)}"
-            " contradict each other",
+        raise OptionError.of_table(
+            spec.name,
+            f"ordering={','.join(spec.ordering_fields)} and {ORDERING.key}={','.join(given)} contradict each other",
             option=ORDERING.key,
         )
     ordering = spec.ordering_fields or given

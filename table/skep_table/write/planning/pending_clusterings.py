@@ -83,13 +83,9 @@ def _resized(table: HudiTable, met: Met) -> frozenset[InstantTime]:
 def refuse(table: HudiTable, met: Met) -> None:
     """CommitConflictError that names the first of them."""
     (path, file_id), instant = min(met.items())
-    raise CommitConflictError(
-        f"table {table.config.name}: rows of this write lie in {join(path, file_id)}, which the pending clustering"
-        f" {instant} is to rewrite",
-        hint="let the clustering complete, or roll it back",
-        instant=instant,
-        path=join(path, file_id),
-    )
+    problem = f"rows of this write lie in {join(path, file_id)}, which the pending clustering {instant} is to rewrite"
+    hint = "let the clustering complete, or roll it back"
+    raise table.error(CommitConflictError, problem, hint=hint, instant=instant, path=join(path, file_id))
 
 
 def _roll_back(table: HudiTable, instants: set[InstantTime]) -> None:

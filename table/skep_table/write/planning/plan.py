@@ -256,8 +256,5 @@ def _check_ordering(table: HudiTable, rule: MergeRule, given: Sequence[str]) -> 
     for name in rule.ordering_fields:
         column = name.partition(".")[0]
         if column not in given:
-            raise KeyFieldError(
-                f"table {table.config.name}: ordering column {name} is not among {', '.join(given)}",
-                hint=hint_of_case(column, given),
-                column=name,
-            )
+            problem = f"ordering column {name} is not among {', '.join(given)}"
+            raise table.error(KeyFieldError, problem, hint=hint_of_case(column, given), column=name)

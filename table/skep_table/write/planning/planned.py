@@ -15,9 +15,8 @@ from skep_format.timeline.metadata import WriteOperation
 from skep_table.commit.writable import check_writable
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
-from skep_table.query.request import Where
 from skep_table.table import HudiTable
-from skep_table.write.input.source import columns_that_find, deleting, matching
+from skep_table.write.input.source import columns_that_find, deleting
 from skep_table.write.local import ArrowEngine
 from skep_table.write.output.replaced import live_groups, matching_partitions
 from skep_table.write.planning.plan import WritePlan, plan_write
@@ -63,17 +62,11 @@ def plan_delete(table: HudiTable, keys: object) -> PlannedDelete:
     return PlannedDelete(dict(sorted(found.items())))
 
 
-def plan_delete_where(table: HudiTable, where: Where) -> PlannedDelete:
-    """The stored rows for which a predicate holds."""
-    settings, rows = _checked(table), matching(table, where)
+def plan_delete_computed(table: HudiTable, compute: Callable[[HudiTable], pa.Table]) -> PlannedDelete:
+    """The stored rows that `compute` finds: see `TableWriter.delete_computed`."""
+    settings, rows = _checked(table), compute(table)
     plan = plan_write(table, deleting(table), rows.schema, settings)
     return PlannedDelete(dict(sorted(_by_partition(plan.keyer.keyed(rows)).items())))
-
-
-def plan_delete_computed(table: HudiTable, compute: Callable[[HudiTable], pa.Table]) -> PlannedDelete:
-    """The stored rows whose meta columns `compute` returns."""
-    _checked(table)
-    return PlannedDelete(dict(sorted(_by_partition(compute(table)).items())))
 
 
 def plan_drop(table: HudiTable, patterns: Sequence[str]) -> PlannedDrop:

@@ -10,7 +10,7 @@ from skep_format.errors import CommitConflictError, DuplicateKeyError, OptionErr
 from skep_format.instant_time import InstantTime
 from skep_format.names import FileGroupId
 from skep_format.schema.avro import avro_text
-from skep_format.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
+from skep_format.timeline.metadata import CommitMetadata, WriteOperation, WriteStat, stats_by_partition
 from skep_table.metadata_write.kinds.contract import FoundByTasks
 from skep_table.table import HudiTable
 from skep_table.write.context import WriteContext
@@ -35,11 +35,8 @@ def tagging_of(table: HudiTable, plan: WritePlan, files: CandidateFiles, *, all_
     if not plan.looks_up(all_named=all_named):
         return Tagging(NamedFiles(files), files)
     if plan.duplicates is not Duplicates.NONE and not index.finds_keys:
-        raise OptionError(
-            f"table {table.config.name}: its index computes the group of a key, not whether the key is there",
-            hint="upsert updates the rows that are there",
-            option=DUPLICATES.key,
-        )
+        problem = "its index computes the group of a key, not whether the key is there"
+        raise table.error(OptionError, problem, hint="upsert updates the rows that are there", option=DUPLICATES.key)
     relocation = None
     if index.is_global:
         # a row that lacks columns stays where its key is: it can't be written anywhere else
@@ -81,9 +78,10 @@ def profiles_of(
     profiles = {}
     for path, counts in tagged.items():
         if MISSING_GROUP in counts:
-            raise CommitConflictError(
-                f"table {table.config.name}: {counts[MISSING_GROUP]} rows of partition {path or 'of the table'} were"
-                " read from file groups that are not there any more",
+            raise table.error(
+                CommitConflictError,
+                f"{counts[MISSING_GROUP]} rows of partition {path or 'of the table'} were read from file groups that"
+                " are not there any more",
                 hint="read the rows again",
                 partition=path,
                 rows=counts[MISSING_GROUP],
@@ -149,10 +147,7 @@ def _planned(
 
 def commit_metadata(plan: WritePlan, results: Sequence[BucketResult], extra: Mapping[str, str]) -> CommitMetadata:
     """What the commit states: the stats of all files by partition, sorted, the schema, and `extra`."""
-    stats: dict[str, list[WriteStat]] = {}
-    for result in results:
-        for stat in result.stats:
-            stats.setdefault(stat.partition_path, []).append(stat)
+    stats = stats_by_partition(stat for result in results for stat in result.stats)
     ordered = {path: tuple(sorted(stats[path], key=lambda stat: stat.file_id)) for path in sorted(stats)}
     return CommitMetadata(
         partition_to_write_stats=ordered,

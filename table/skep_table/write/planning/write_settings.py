@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from skep_format.basefile import BaseFileOptions
 from skep_format.logfile.options import APPEND, COMPRESSION_RATIO, POSITIONS, LogFileOptions
-from skep_format.options import Option, Options
-from skep_format.schema.exact import LOSSY, TEXT, Casts
+from skep_format.options import Options, of_option
+from skep_format.schema.exact import Casts
 from skep_format.schema.policy import CASE_SENSITIVE, OPERATION_FIELD, SchemaPolicy
 from skep_format.schema.untyped import DROP_UNTYPED
 from skep_table.commit.options import CONFLICT_RETRIES
@@ -30,10 +30,6 @@ def _read(how: Callable[[Options], T]) -> T:
     return found
 
 
-def _value(option: Option[T]) -> T:
-    return _read(lambda options: options.value(option))
-
-
 def _extra(options: Options) -> Mapping[str, str]:
     prefix = options.value(known.COMMIT_METADATA_PREFIX)
     return {key: text for key, text in options.items() if prefix and key.startswith(prefix)}
@@ -46,7 +42,7 @@ def _sizing(options: Options) -> Sizing:
     return Sizing(*sizes, split_rows=split_rows)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WriteSettings:
     """`options` are all that were given: plans read there what depends on the table, too, and plug-ins what is theirs.
 
@@ -56,42 +52,43 @@ class WriteSettings:
     """
 
     options: Options
-    memory: Memory = _read(Memory.of)
+    memory: Memory = _read(lambda o: o.read(Memory))
     case_sensitive: bool | None = _read(lambda o: o.value(CASE_SENSITIVE) if o.is_set(CASE_SENSITIVE) else None)
     deletes_rows: bool = _read(deletes_rows)
     extra_metadata: Mapping[str, str] = _read(_extra)
-    conflict_retries: int = _value(CONFLICT_RETRIES)
+    conflict_retries: int = of_option(CONFLICT_RETRIES)
     duplicates: Duplicates = _read(
         lambda o: Duplicates.DROP if o.value(known.DUPLICATES_DROPPED) else o.value(known.DUPLICATES)
     )
-    keeps_equal_keys: bool = _value(known.ALLOW_DUPLICATE_INSERTS)
-    combine_upsert: bool = _value(known.COMBINE_UPSERT)
-    combine_insert: bool = _value(known.COMBINE_INSERT)
+    keeps_equal_keys: bool = of_option(known.ALLOW_DUPLICATE_INSERTS)
+    combine_upsert: bool = of_option(known.COMBINE_UPSERT)
+    combine_insert: bool = of_option(known.COMBINE_INSERT)
     ambiguous: bool = _read(lambda o: o.value(known.AMBIGUOUS_KEYS) is AmbiguousKeys.ALLOW)
-    partial_merge: bool = _value(known.PARTIAL_MERGE)
-    casts: Casts = _read(lambda o: Casts(lossy=o.value(LOSSY), text=o.value(TEXT)))
+    partial_merge: bool = of_option(known.PARTIAL_MERGE)
+    casts: Casts = _read(lambda o: o.read(Casts))
     policy: SchemaPolicy = _read(SchemaPolicy.of)
-    drop_untyped: bool = _value(DROP_UNTYPED)
-    operation_field: bool = _value(OPERATION_FIELD)
+    drop_untyped: bool = of_option(DROP_UNTYPED)
+    operation_field: bool = of_option(OPERATION_FIELD)
     files: BaseFileOptions = _read(BaseFileOptions.of)
-    logs: LogFileOptions = _read(LogFileOptions.of)
-    appends_to_logs: bool = _value(APPEND)
+    logs: LogFileOptions = _read(lambda o: o.read(LogFileOptions))
+    appends_to_logs: bool = of_option(APPEND)
     positions_given: bool = _read(lambda o: o.is_set(POSITIONS))
-    event_time: str = _value(known.EVENT_TIME)
+    event_time: str = of_option(known.EVENT_TIME)
     keeps_metadata_table: bool = _read(keeps_metadata_table)
     sizing: Sizing = _read(_sizing)
     log_sizing: LogSizing = _read(lambda o: LogSizing(o.value(known.SMALL_GROUPS), o.value(COMPRESSION_RATIO)))
     record_bytes_given: bool = _read(lambda o: o.is_set(known.RECORD_BYTES))
     small_groups_given: bool = _read(lambda o: o.is_set(known.SMALL_GROUPS))
-    measured_share: float = _value(known.RECORD_BYTES_THRESHOLD)
-    commit_on_errors: bool = _value(known.COMMIT_ON_ERRORS)
-    empty_commits: bool = _value(known.EMPTY_COMMITS)
+    measured_share: float = of_option(known.RECORD_BYTES_THRESHOLD)
+    commit_on_errors: bool = of_option(known.COMMIT_ON_ERRORS)
+    empty_commits: bool = of_option(known.EMPTY_COMMITS)
     validates: bool = _read(lambda o: o.is_set(known.VALIDATORS))
-    rows_per_batch: int = _value(known.ROWS_PER_BATCH)
-    collected_bytes: int = _read(lambda o: o.value(known.COLLECTED_BYTES))
-    tagged_level: str = _value(known.TAGGED_LEVEL)
+    rows_per_batch: int = of_option(known.ROWS_PER_BATCH)
+    collected_bytes: int = of_option(known.COLLECTED_BYTES)
+    tagged_level: str = of_option(known.TAGGED_LEVEL)
 
     @classmethod
     def of(cls, options: Options) -> WriteSettings:
         """OptionError for a value that an option does not take."""
-        return cls(options, **{f.name: f.metadata["read"](options) for f in fields(cls) if "read" in f.metadata})
+        computed = {f.name: f.metadata["read"](options) for f in fields(cls) if "read" in f.metadata}
+        return options.read(cls, options=options, **computed)
