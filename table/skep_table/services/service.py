@@ -19,7 +19,13 @@ from skep_table.services.clustering.plan import plan_clustering
 from skep_table.services.compaction import compact
 from skep_table.services.compaction.plan import Choose, chooser, plan_compaction, plan_log_compaction
 from skep_table.services.done import Detail, Done, count, planned, scheduled
-from skep_table.services.metadata.index_build import Indexed, execute_pending_indexing, missing_indexes, schedule_index
+from skep_table.services.metadata.index_build import (
+    Indexed,
+    build_index,
+    execute_pending_indexing,
+    missing_indexes,
+    schedule_index,
+)
 from skep_table.services.rewriting import Rewritten
 from skep_table.table import HudiTable
 from skep_table.write.result import WriteResult
@@ -209,5 +215,6 @@ INDEXING: Final = TableService(
     execute_pending_indexing,
     lambda table: schedule_index(table, missing_indexes(table)),
     lambda table: table.timeline.pending().of(Action.INDEXING),
-    execute_all=execute_pending_indexing,
+    build_index,
+    execute_pending_indexing,
 )

@@ -27,6 +27,7 @@ from skep_table.metadata_write.own import building_partitions, open_own
 from skep_table.services.metadata.index_build import build_index, execute_pending_indexing, schedule_index
 from skep_table.services.metadata.indexing import drop_metadata
 from skep_table.services.metadata.upkeep import maintain_metadata_table
+from skep_table.services.service import INDEXING, Mode
 from skep_table.table import HudiTable
 
 pytestmark = pytest.mark.parametrize("table_version", [6, 9], indirect=True)
@@ -179,6 +180,16 @@ def test_one_of_two_indexes_is_dropped_while_the_other_is_built(table: HudiTable
     upserts(table)
     assert build_index(reopened(table), first) is None
     assert build_index(reopened(table), second) is not None
+    assert_whole(table, {"files", RECORD_INDEX})
+
+
+def test_the_plan_that_is_named_is_carried_out(table: HudiTable) -> None:
+    first = schedule_index(reopened(table), [BLOOM_FILTERS])
+    second = schedule_index(reopened(table), [RECORD_INDEX])
+    assert second is not None
+    (done,) = INDEXING(reopened(table), Mode.of(execute=second.requested_time))
+    assert (done.state, done.what) == ("completed", "record_index built")
+    assert reopened(table).timeline.pending().of(Action.INDEXING).instants == (first,)
     assert_whole(table, {"files", RECORD_INDEX})
 
 
