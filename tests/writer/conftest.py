@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,14 @@ collect_ignore = ["test_stream_changes.py" if metadata.version("pyspark").split(
 
 
 @pytest.fixture(autouse=True)
-def rows_held_by_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+def rows_held_by_spark() -> Iterator[None]:
     """The frames of tests are small; what large ones go through is what these tests are about."""
-    from skep_table.write.planning import options
+    from skep_table.write.planning.options import COLLECTED_BYTES
 
-    monkeypatch.setattr(options, "COLLECTED_BYTES", replace(options.COLLECTED_BYTES, default=0))
+    default = COLLECTED_BYTES.default
+    object.__setattr__(COLLECTED_BYTES, "default", 0)  # of the very option, which settings refer to
+    yield
+    object.__setattr__(COLLECTED_BYTES, "default", default)
 
 
 Rows = dict[str, dict[str, Any]]

@@ -36,6 +36,7 @@ Snapshot = Callable[[HudiTable], dict[str, dict[str, Any]]]
 
 
 HELD_BY_DRIVER = Options({"skep.spark.collect.max.bytes": "1000000"})
+MOST_HELD = COLLECTED_BYTES.default
 
 
 def frame(spark: Any, rows: list[tuple[Any, ...]], ddl: str = DDL) -> Any:
@@ -182,7 +183,6 @@ def test_a_few_files_come_to_the_driver_as_they_are(
     spark: Any, make_table: Make, snapshot: Snapshot, tmp_path: Path
 ) -> None:
     """What Spark's workers would have made of them is what is written."""
-    most = COLLECTED_BYTES.default
     spark.range(300, numPartitions=3).selectExpr(
         "concat('k', id) id", "if(id % 7 = 0, 'x', 'y') part", "id ts", "if(id % 5 = 0, null, repeat('v', id)) v",
         "timestamp_seconds(id * 100000) at", "timestamp_ntz'2024-03-10 02:30:00' local", "date'1969-12-31' day",
@@ -190,14 +190,14 @@ def test_a_few_files_come_to_the_driver_as_they_are(
         "named_struct('a', id, 'b', array('x')) struct", "cast('bytes' as binary) raw",
     ).write.parquet(str(tmp_path / "files"))  # fmt: skip
     files = spark.read.parquet(str(tmp_path / "files"))
-    assert is_small(files, most)
-    assert is_small(files.where("ts > 5").select("id", "v"), most)
+    assert is_small(files, MOST_HELD)
+    assert is_small(files.where("ts > 5").select("id", "v"), MOST_HELD)
     assert not is_small(files, 10_000)
-    assert not is_small(files.selectExpr("id", "repeat(v, 1000000) v"), most)
-    assert not is_small(files.repartition(3), most)
-    assert not is_small(files.groupBy("part").count(), most)
+    assert not is_small(files.selectExpr("id", "repeat(v, 1000000) v"), MOST_HELD)
+    assert not is_small(files.repartition(3), MOST_HELD)
+    assert not is_small(files.groupBy("part").count(), MOST_HELD)
     rows = []
-    for options in (Options({COLLECTED_BYTES.key: most}), Options({COLLECTED_BYTES.key: 0})):
+    for options in (Options({COLLECTED_BYTES.key: MOST_HELD}), Options({COLLECTED_BYTES.key: 0})):
         table = make_table(arrow_schema(files.schema))
         assert SparkWriter(table.with_context(options=options), spark).upsert(files).inserted == 300
         assert SparkWriter(table.with_context(options=options), spark).upsert(files.where("ts < 90")).updated == 90
