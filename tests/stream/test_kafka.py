@@ -274,17 +274,18 @@ def test_messages_that_the_client_delivers_again_are_rows_once(job: Job, monkeyp
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9)), max_size=8), max_size=6))
 def test_messages_behind_those_taken_are_taken_once(arrivals: list[list[tuple[int, int]]]) -> None:
-    taken, found = {0: 3}, []
+    taken, found = {0: 3, 1: 0, 2: 0}, []
+    ends = {0: 10, 1: 7, 2: 10}
     for batch in arrivals:
         columns = {"partition": [each[0] for each in batch], "offset": [each[1] for each in batch]}
         rows = pa.record_batch({name: pa.array(values, SCHEMA.field(name).type) for name, values in columns.items()})
-        found += [tuple(row.values()) for row in once(rows, taken).to_pylist()]
-    expected, ends = [], {0: 3}
+        found += [tuple(row.values()) for row in once(rows, taken, ends).to_pylist()]
+    expected, behind = [], {0: 3, 1: 0, 2: 0}
     for partition, offset in (each for batch in arrivals for each in batch):
-        if offset >= ends.get(partition, 0):
-            expected.append((partition, offset))
-            ends[partition] = offset + 1
-    assert (found, taken) == (expected, ends)
+        if offset >= behind[partition]:
+            expected += [(partition, offset)] if offset < ends[partition] else []
+            behind[partition] = offset + 1
+    assert (found, taken) == (expected, behind)
 
 
 def test_a_fetch_reports_how_many_messages_are_read(job: Job) -> None:

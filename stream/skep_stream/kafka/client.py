@@ -125,22 +125,19 @@ class Topic:
                     call="read",
                     path=self.name,
                 )
+            batch = messages.once(messages.of([each for each in arrived if each.error() is None]), taken, ends)
             errors = [each for each in arrived if each.error() is not None]
-            batch = messages.once(messages.of([each for each in arrived if each.error() is None]), taken)
-            reached = messages.reached(batch) | self._ended(errors, wanted)
-            ended = {partition for partition in left if reached.get(partition, 0) >= ends[partition]}
+            at_end = self._ended(errors, wanted) if errors else {}
+            ended = {each for each in left if max(taken[each], at_end.get(each, 0)) >= ends[each]}
             if ended:
                 consumer.pause([self._partition(each) for each in ended])
                 left -= ended
-            within = messages.before(batch, ends, reached)
-            if within.num_rows or ended:
+            if batch.num_rows or ended:
                 last = monotonic()
-                yield within
+                yield batch
 
     def _ended(self, errors: list[Any], wanted: Mapping[int, OffsetRange]) -> dict[int, int]:
         """Where partitions end, of what is reported as errors."""
-        if not errors:
-            return {}
         from confluent_kafka import KafkaError
 
         for each in errors:

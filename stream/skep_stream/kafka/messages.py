@@ -61,8 +61,8 @@ def of(messages: Sequence[Any]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
-def once(batch: pa.RecordBatch, taken: dict[int, int]) -> pa.RecordBatch:
-    """The messages from the offsets `taken` of their partitions on, which it raises to behind the last ones.
+def once(batch: pa.RecordBatch, taken: dict[int, int], ends: Mapping[int, int]) -> pa.RecordBatch:
+    """The messages between two offsets of their partitions, of which it raises `taken` to behind the last message.
 
     The client delivers messages a second time where it finds its place in a partition again, after a lost connection
     or while brokers confirm an offset.
@@ -71,16 +71,10 @@ def once(batch: pa.RecordBatch, taken: dict[int, int]) -> pa.RecordBatch:
     new = np.ones(batch.num_rows, np.bool_)
     for partition in np.unique(partitions).tolist():
         at = np.flatnonzero(partitions == partition)
-        behind = np.maximum.accumulate(np.append(taken.get(partition, 0), offsets[at] + 1))
-        new[at] = offsets[at] >= behind[:-1]
+        behind = np.maximum.accumulate(np.append(taken[partition], offsets[at] + 1))
+        new[at] = (offsets[at] >= behind[:-1]) & (offsets[at] < ends[partition])
         taken[partition] = int(behind[-1])
     return batch if new.all() else batch.filter(pa.array(new))
-
-
-def reached(batch: pa.RecordBatch) -> dict[int, int]:
-    """Of each partition the offset behind its last message."""
-    found = pa.Table.from_batches([batch]).group_by("partition").aggregate([("offset", "max")]).to_pydict()
-    return {partition: offset + 1 for partition, offset in zip(found["partition"], found["offset_max"], strict=True)}
 
 
 def first_times(batch: pa.RecordBatch) -> dict[int, int]:
@@ -88,15 +82,6 @@ def first_times(batch: pa.RecordBatch) -> dict[int, int]:
     found = pa.Table.from_batches([batch]).group_by("partition", use_threads=False)
     first = found.aggregate([("timestamp", "first")]).to_pydict()
     return dict(zip(first["partition"], first["timestamp_first"], strict=True))
-
-
-def before(batch: pa.RecordBatch, ends: Mapping[int, int], reached: Mapping[int, int]) -> pa.RecordBatch:
-    """The messages before the ends of their partitions."""
-    for partition, end in ends.items():
-        if reached.get(partition, 0) > end:
-            other = pc.not_equal(batch.column("partition"), partition)
-            batch = batch.filter(pc.or_(other, pc.less(batch.column("offset"), end)))
-    return batch
 
 
 def in_order(rows: pa.Table, of_rows: Sequence[pa.RecordBatch]) -> pa.Table:
