@@ -85,8 +85,7 @@ class RecordIndex(Index):
         Those of all partitions where one of its entries is outdated.
         """
         few = keys(_FEW_KEYS) if self.is_global else None
-        index = None if few is None else table.metadata_table()
-        groups = () if index is None else index.record_index_groups()
+        index, groups = (None, ()) if few is None else _opened(table)
         found = index.record_index(few) if index is not None and groups and groups[0].partition is None else None
         if found is not None:
             held = list(zip(*(found.column(name).to_pylist() for name in ("partition_path", "file_id")), strict=True))
@@ -99,8 +98,7 @@ class RecordIndex(Index):
         by_files = BloomLookUp(table, files, self.is_global, positions=uses_positions(table))
         if not any(files.values()):
             return by_files  # there is no key to be found
-        index = table.metadata_table()
-        groups = index.record_index_groups() if index is not None else ()
+        index, groups = _opened(table)
         if index is None or not groups:
             self._warn(table, "has no record index that lists all commits")
         elif self.is_global is not (groups[0].partition is None):
@@ -116,6 +114,12 @@ class RecordIndex(Index):
             MetadataIndexWarning,
             stacklevel=2,
         )
+
+
+def _opened(table: HudiTable) -> tuple[MetadataTable | None, tuple[RecordIndexGroup, ...]]:
+    """The metadata table, and the file groups of the record index in it."""
+    index = table.metadata_table()
+    return index, () if index is None else index.record_index_groups()
 
 
 @dataclass(frozen=True)
