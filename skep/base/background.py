@@ -1,4 +1,5 @@
-"""Background jobs: one at a time for each table, or each lane of it, all of them finished before the process ends."""
+"""Background jobs: one at a time for each table, or each lane of it, all of them finished before the process ends; and
+calls beside others, whose answer may not be wanted in the end."""
 
 from __future__ import annotations
 
@@ -6,6 +7,9 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import TypeVar
+
+T = TypeVar("T")
 
 log = logging.getLogger("skep.background")
 
@@ -35,3 +39,17 @@ def wait_for(table: str | None = None, timeout_seconds: float | None = None) -> 
         chosen = [_running.get(table, [])] if table is not None else list(_running.values())
         futures = [future for each in chosen for future in each]
     return not wait(futures, timeout_seconds).not_done
+
+
+def beside(call: Callable[[], T]) -> Future[T]:
+    """The answer of a call that another thread makes; the process does not wait for it at its end."""
+    answer: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(call())
+        except BaseException as error:  # raised where the answer is wanted
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name="skep-beside", daemon=True).start()
+    return answer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -22,7 +21,7 @@ from skep.handles.snapshots import Snapshots
 from skep.handles.table import Table
 from skep.metastore.entries import VIEWS, check_registered, hudi_entries, named_entry
 from skep.metastore.locking import checked, lock_of
-from skep.metastore.syncing import SYNC, SyncWarning, TableSyncs, open_queue
+from skep.metastore.syncing import SYNC, TableSyncs, open_queue
 from skep.query.spark import SparkHolder
 from skep.services.runner import Services
 from skep_catalog.addresses import is_of_glue
@@ -42,7 +41,6 @@ from skep_sync.planning.locations import registered_there, same_location
 from skep_sync.targets import Clients, targets_of
 from skep_table.commit.create import TableSpec
 from skep_table.events import Events
-from skep_table.hooks import CommitHook, Committed
 from skep_table.lock import GuardedLock, Lock
 from skep_table.query.options import QueryType
 from skep_table.table import HudiTable
@@ -461,7 +459,7 @@ class LakeTables:
         if registered is None:
             registered = self.metastore.find_table(name.database, name.name) is not None
         check = self._check_of(name, hudi) if registered else self._ensure_open
-        hooks = [self._after_commit(name, check)] if self.options.value(SYNC) else []
+        hooks = [self._syncs.after_commit(str(name), check)] if self.options.value(SYNC) else []
         hudi = hudi.with_context(events=self.events)
         services = Services(self._lock_of(name, hudi, check), self._spark, hooks)
         sync, owner = partial(self._sync_now, name, hudi, check), (id(self._syncs), str(name))
@@ -485,20 +483,6 @@ class LakeTables:
             return GuardedLock(make(options), check)
 
         return checked(guarded, self.options)
-
-    def _after_commit(self, name: TableName, check: Callable[[], None]) -> CommitHook:
-        sync = self._syncs.after_commit(str(name))
-
-        def hook(committed: Committed) -> None:
-            try:
-                check()
-            except SkepError as error:
-                what = f"commit {committed.instant.requested_time} of {name} is complete, and is not synced"
-                warnings.warn(f"{what}: {error.message}", SyncWarning, stacklevel=2)
-                return
-            sync(committed)
-
-        return hook
 
     def _sync(self, name: TableName, hudi: HudiTable) -> SyncReport:
         return self._syncs.sync(hudi, str(name))

@@ -21,9 +21,10 @@ from skep_format.errors import UnsupportedError
 from skep_format.names import BaseFormat
 from skep_format.storage import Storage
 from skep_sync.options import SyncOptions, TargetKind
+from skep_sync.planning.ahead import Ahead, Registered
 from skep_sync.planning.changes import PartitionChanges, TimelineState, each_path
 from skep_sync.planning.plan import EntryLayout
-from skep_sync.planning.planner import SYMLINKS, Planner, Registered, target_of
+from skep_sync.planning.planner import SYMLINKS, Planner, target_of
 from skep_sync.planning.steps import Manifest, Step, SyncPlan, WriteManifests
 from skep_sync.sync_lock import as_sync_error
 from skep_table.table import HudiTable
@@ -43,13 +44,14 @@ def planning(
     options: SyncOptions | Mapping[str, object] | None,
     *,
     full: bool = False,
+    ahead: Ahead | None = None,
 ) -> Iterator[Planner]:
     """The planner of a table for the kind of target that the options ask for. Errors of the block are SyncErrors."""
     settings = SyncOptions.of(options)
     database, name = target_of(table, database, name)
     kind = ManifestPlanner if settings.kind is TargetKind.MANIFEST else Planner
     with as_sync_error(database, name, table.storage.root):
-        yield kind(table, metastore, database, name, settings, full or not settings.incremental)
+        yield kind(table, metastore, database, name, settings, full or not settings.incremental, ahead)
 
 
 def manifest_path(partition_path: str) -> str:
@@ -135,7 +137,7 @@ class ManifestPlanner(Planner):
         location = (actual.storage.location or "").rstrip("/")
         return actual.storage.input_format == SYMLINKS and location.endswith(f"/{FOLDER}")
 
-    def _earlier_views(self, wanted: dict[str, TableEntry | None]) -> list[Step]:  # noqa: ARG002 - there are none
+    def _earlier_views(self, wanted: Mapping[str, TableEntry | None]) -> list[Step]:  # noqa: ARG002 - there are none
         return []
 
 

@@ -12,6 +12,7 @@ from skep_format.errors import EntryChangedError, EntryExistsError
 from skep_sync.apply import Applier
 from skep_sync.manifest import planning
 from skep_sync.options import SyncOptions
+from skep_sync.planning.ahead import Ahead
 from skep_sync.planning.changes import TimelineState
 from skep_sync.planning.planner import target_of
 from skep_sync.planning.steps import SyncPlan
@@ -57,9 +58,10 @@ def plan_sync(
     options: SyncOptions | Mapping[str, object] | None = None,
     *,
     full: bool = False,
+    ahead: Ahead | None = None,
 ) -> SyncPlan:
     """What a sync would do; changes nothing. `full` compares all partitions, whatever the markers are."""
-    with planning(table, metastore, database, name, options, full=full) as planner:
+    with planning(table, metastore, database, name, options, full=full, ahead=ahead) as planner:
         return planner.plan()
 
 
@@ -72,14 +74,18 @@ def sync_table(
     *,
     full: bool = False,
     events: Events = NO_EVENTS,
+    ahead: Ahead | None = None,
 ) -> SyncReport:
     """Brings the metastore in line with the table. SyncError when it can't; what was done until then is well-formed,
-    and the next sync continues from there. Syncs of one table take turns; with nothing to do there is no waiting."""
+    and the next sync continues from there. Syncs of one table take turns; with nothing to do there is no waiting.
+
+    `ahead`: what was looked up before the table's last commit was complete.
+    """
     settings = SyncOptions.of(options)
     database, name = target_of(table, database, name)
     with events.step("sync.table", table=f"{database}.{name}"):
         start, calls = time.monotonic(), metastore.calls
-        plan = plan_sync(table, metastore, database, name, settings, full=full)
+        plan = plan_sync(table, metastore, database, name, settings, full=full, ahead=ahead)
         counts: dict[str, int] = {}
         if plan:
             with (
@@ -88,6 +94,8 @@ def sync_table(
             ):
                 for attempt in range(_ATTEMPTS):
                     if attempt or not _is_current(plan, table, metastore):
+                        if ahead is not None:
+                            ahead.confirm()
                         table = table.reload()
                         plan = plan_sync(table, metastore, database, name, settings, full=full)
                     try:

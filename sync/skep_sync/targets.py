@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -28,6 +28,7 @@ from skep_table.events import NO_EVENTS, Events
 from skep_table.table import HudiTable
 
 if TYPE_CHECKING:
+    from skep_sync.planning.ahead import Ahead
     from skep_sync.sync import SyncReport
 
 MAIN: Final = "main"
@@ -167,14 +168,32 @@ def sync_target(
     *,
     full: bool = False,
     events: Events = NO_EVENTS,
+    ahead: Ahead | None = None,
 ) -> SyncReport:
-    """Syncs a table, or what lies at a path now, to one target."""
+    """Syncs a table, or what lies at a path now, to one target. `ahead`: see `look_ahead`."""
     if isinstance(table, str):
         table = HudiTable.open(table, target.options)
     database, name = target.names(entry)
     from skep_sync.sync import sync_table  # reads of a lake know its targets, and sync nothing
 
-    return sync_table(table, clients.of(target), database, name, target.options, full=full, events=events)
+    options = target.options
+    return sync_table(table, clients.of(target), database, name, options, full=full, events=events, ahead=ahead)
+
+
+def look_ahead(
+    target: Target,
+    clients: Clients,
+    table: HudiTable,
+    entry: str | None,
+    paths: Collection[str],
+    confirm: Callable[[], None],
+) -> Ahead:
+    """What a target has of a table and some of its partitions, for the sync after a commit that is under way."""
+    from skep_sync.manifest import planning
+
+    database, name = target.names(entry)
+    with planning(table, clients.of(target), database, name, target.options) as planner:
+        return planner.look_ahead(paths, confirm)
 
 
 def each_target(targets: Sequence[Target], sync: Callable[[Target], SyncReport]) -> list[Outcome]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from skep_format.schema.types import Schema
 from skep_format.timeline.instant import Instant
@@ -37,3 +38,21 @@ class Committed:
 
 CommitHook = Callable[[Committed], Committed | None]
 """A hook that changed the table returns the event with the snapshot after that, for the hooks that follow."""
+
+
+@runtime_checkable
+class EarlyHook(Protocol):
+    """A hook that can do a part of its work while the files of a commit are written."""
+
+    def before(self, table: HudiTable, partitions: Collection[str]) -> CommitHook:
+        """The hook to be called in its place after a commit into these partitions, by their paths, if there is one.
+
+        Returns at once, and raises nothing. `table` is the snapshot that the commit is based on.
+        """
+
+
+def started(hooks: Iterable[CommitHook], table: HudiTable, partitions: Collection[str]) -> Iterator[CommitHook]:
+    """The hooks to be called after a commit: those that can have started before it."""
+    for hook in hooks:
+        any_hook: object = hook
+        yield any_hook.before(table, partitions) if isinstance(any_hook, EarlyHook) else hook

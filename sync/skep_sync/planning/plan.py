@@ -102,6 +102,10 @@ class EntryLayout:
         target = self.target(path)
         return {target.name, partition_name(self.keys, self.known_as(target.values))}
 
+    def all_names(self, paths: Iterable[str]) -> list[str]:
+        """The same of several paths, each once."""
+        return sorted(set().union(*map(self.names, paths)))
+
 
 def marker_of(entry: TableEntry | None) -> SyncPoint | None:
     """The commit up to which an entry is synced, by its parameters."""

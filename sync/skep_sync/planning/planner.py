@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -11,11 +12,13 @@ from skep_catalog.entities import Column, StorageDescriptor, TableEntry, partiti
 from skep_catalog.entries import OWNED_BY, WantedEntries, WantedEntry, is_hudi, wanted_entries
 from skep_catalog.entry_options import PARTITION_FIELDS
 from skep_catalog.lengths import too_long
+from skep_format.clock import SYSTEM_CLOCK
 from skep_format.errors import NoSuchTableError, TableMismatchError
 from skep_format.names import DEFAULT_PARTITION
 from skep_format.schema.types import META_FIELDS, TimestampType
 from skep_format.table_config.keys import PARTITION_FIELDS as TABLE_PARTITION_FIELDS
 from skep_sync.options import RELOCATE, Cascade, SyncOptions
+from skep_sync.planning.ahead import Ahead, FoundPartitions, Registered
 from skep_sync.planning.changes import PartitionChanges, TimelineState
 from skep_sync.planning.columns import refused
 from skep_sync.planning.descriptors import Drifted, drift
@@ -42,9 +45,6 @@ SYMLINKS: Final = "org.apache.hadoop.hive.ql.io.SymlinkTextInputFormat"
 _LATELY: Final = 60.0
 """Seconds for which commits in the same second as the synced one are compared again: their writers sync soon after."""
 
-Registered = dict[tuple[str, ...], str | None]
-"""The locations of an entry's partitions by their values; None where it was not asked for."""
-
 
 def target_of(table: HudiTable, database: str | None = None, name: str | None = None) -> tuple[str, str]:
     """Where a table is registered: as asked for, else by its own database and name, else in `default`."""
@@ -62,8 +62,10 @@ class Planner:
         name: str,
         options: SyncOptions,
         full: bool = False,
+        ahead: Ahead | None = None,
     ) -> None:
         self.table, self.metastore, self.options, self.full = table, metastore, options, full
+        self.ahead = ahead
         self.database, self.name = database, name
         self.base_path = metastore.location(table.storage.uri(""))
         self.warnings: list[str] = []
@@ -73,7 +75,7 @@ class Planner:
     def plan(self) -> SyncPlan:
         """The plan. NoSuchTableError for a missing database, TableMismatchError for another table under the name."""
         history, wanted = self.look()
-        actual = self.metastore.find_tables(self.database, [entry.table.name for entry in wanted.entries])
+        actual = self._actual(wanted)
         if any(self._is_ahead(entry, history) for entry in actual.values()):
             # Another sync included a later commit than this snapshot has.
             self.table = self.table.reload()
@@ -106,6 +108,21 @@ class Planner:
             self.drifted,
             tuple(dict.fromkeys(self.refused)),
         )
+
+    def look_ahead(self, paths: Collection[str], confirm: Callable[[], None]) -> Ahead:
+        """What the plan of a commit into these partitions needs of the metastore, while the commit is not complete."""
+        at = SYSTEM_CLOCK.monotonic()
+        _, wanted = self.look()
+        entries, found = self._actual(wanted), {}
+        for entry in (each for each in entries.values() if each is not None and self._needs_changes(each)):
+            names = self._layout(entry.partition_keys).all_names(paths)
+            found[entry.name] = FoundPartitions(frozenset(names), self._located(entry, names))
+        return Ahead(entries, found, confirm, at)
+
+    def _actual(self, wanted: WantedEntries) -> Mapping[str, TableEntry | None]:
+        names = [entry.table.name for entry in wanted.entries]
+        known = None if self.ahead is None else self.ahead.entries_of(names)
+        return self.metastore.find_tables(self.database, names) if known is None else known
 
     def look(self) -> tuple[TimelineState, WantedEntries]:
         """What the table is now, and what it should be in the metastore."""
@@ -334,19 +351,24 @@ class Planner:
         if changes.complete:
             found: Registered = {values_of_name(text): None for text in self.metastore.partition_names(database, name)}
             shared = [partition_name(layout.keys, values) for values in layout.shared(changes) if values in found]
-            return found | {p.values: p.storage.location for p in self.metastore.partitions(database, name, shared)}
+            return found | self._located(actual, shared)
         paths = changes.live | changes.emptied
-        names = sorted(set().union(*map(layout.names, paths)))
-        found = {p.values: p.storage.location for p in self.metastore.partitions(database, name, names)}
+        names = layout.all_names(paths)
+        known = None if self.ahead is None else self.ahead.registered(name, names)
+        found = self._located(actual, names) if known is None else known
         if layout.spells_alike:
             missing = {layout.known_as(layout.target(path).values) for path in paths} - set(map(layout.known_as, found))
             if missing:  # new, or registered by a spelling that only the list of all names shows
                 listed = self.metastore.partition_names(database, name)
                 others = [text for text in listed if layout.known_as(values_of_name(text)) in missing]
-                found |= {p.values: p.storage.location for p in self.metastore.partitions(database, name, others)}
+                found = found | self._located(actual, others)
         return found
 
-    def _earlier_views(self, wanted: dict[str, TableEntry | None]) -> list[Step]:
+    def _located(self, entry: TableEntry, names: Sequence[str]) -> Registered:
+        """Those of some partitions that an entry has, with their locations."""
+        return {p.values: p.storage.location for p in self.metastore.partitions(entry.database, entry.name, names)}
+
+    def _earlier_views(self, wanted: Mapping[str, TableEntry | None]) -> list[Step]:
         """Views of an earlier strategy: dropped where a sync of skep's created them, else reported."""
         steps: list[Step] = []
         for name in (f"{self.name}_ro", f"{self.name}_rt", self.name):

@@ -27,7 +27,7 @@ from skep_table.commit.parts.batches import CommitLabel, NoCommit
 from skep_table.commit.plaintext import check_plaintext, marks_of
 from skep_table.commit.transaction import Transaction
 from skep_table.commit.writable import check_writable
-from skep_table.hooks import CommitHook, Committed
+from skep_table.hooks import CommitHook, Committed, started
 from skep_table.keys.hash_rings import mark, renewed_rings, with_groups_of_rings
 from skep_table.metadata_write.kinds.contract import FoundByTasks
 from skep_table.metadata_write.updates import NOTHING_FOUND
@@ -125,7 +125,7 @@ class TableWriter:
         self._engine = engine
         self._settings = settings
         self._table = table
-        self._hooks = tuple(hooks)
+        self._hooks = self._started = tuple(hooks)
 
     def bulk_insert(self, frame: object, **how: Unpack[How]) -> WriteResult:
         """Adds rows as new files, without reading the table's."""
@@ -281,6 +281,7 @@ class TableWriter:
         is_last: bool = True,
     ) -> WriteResult:
         """What follows a commit follows the one that `is_last` of a call."""
+        self._started = self._hooks
         with self._engine.running():
             context = self._table.context
             start = context.clock.monotonic()
@@ -466,6 +467,8 @@ class TableWriter:
         if transaction.is_requested:
             transaction.inflight(workload(plan.operation, buckets))
         left, kept = former.rest(buckets) if former else (buckets, ())
+        paths = frozenset(bucket.partition_path for bucket in buckets.buckets)
+        self._started = tuple(started(self._hooks, table, paths))
         plan.index.before_writing(table, transaction.instant.requested_time)
         with events.step("write.files", buckets=len(buckets.buckets)):
             results = rows.write(context, left)
@@ -576,7 +579,7 @@ class TableWriter:
         """Errors of hooks are logged and not raised, since the commit is complete; a hook records what to retry."""
         config = self._table.config
         committed = Committed(result.table or self._table.reload(), result.instant, result.metadata, result.schema)
-        for hook in self._hooks:
+        for hook in self._started:
             try:
                 committed = hook(committed) or committed
             except Exception as error:
