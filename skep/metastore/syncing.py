@@ -71,7 +71,7 @@ class TableSyncs:
         full: bool = False,
         ahead: Mapping[str, Ahead] | None = None,
     ) -> list[Outcome]:
-        """Syncs a table, or what lies at a path now, to all targets. `ahead`: what was looked up for some of them, by name."""
+        """Syncs a table, or what lies at a path now, to all targets. `ahead`: what was looked up for some, by name."""
         queue = queue_if_any(self.queue)
         base_path = table if isinstance(table, str) else table.storage.root
 

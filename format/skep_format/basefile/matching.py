@@ -7,17 +7,21 @@ dictionary is decoded for the rows that are left alone.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from skep_format.basefile.encryption import ParquetKeys
 
-_STEP_ROWS: Final = 8192
+_STEP_ROWS: Final = 32_768
+# A row group of at most so many rows is read whole.
+_SMALL_ROWS: Final = 8192
 # Where more of the rows are left than one of so many, reading all columns at once takes less time.
 _FEW: Final = 4
 
@@ -106,21 +110,27 @@ def matching_rows(
     columns: Sequence[str],
     batch_rows: int,
     with_dictionaries: Callable[[Sequence[str]], pq.ParquetFile],
+    numbers: RowNumbers | None = None,
 ) -> Iterator[pa.RecordBatch] | None:
     """The rows of a row group that fulfil the condition, in `columns` of the file; None where it has to be read whole:
     it is small, too many rows fulfil it, or there is no other column. `with_dictionaries` opens the file for reading
-    text columns with the dictionaries that they have.
+    text columns with the dictionaries that they have. `numbers` are added to the rows.
     """
     others = [name for name in columns if name not in condition.columns]
-    if not others or file.metadata.row_group(group).num_rows <= _STEP_ROWS:
+    if not others or file.metadata.row_group(group).num_rows <= _SMALL_ROWS:
         return None
     left = _left(file, group, condition)
     if left is None:
         return None
     if not left.rows.num_rows:
         return iter(())
-    rows = _joined(left, _others(with_dictionaries(others), file.schema_arrow, group, others, left))
-    return iter(rows.select(columns).to_batches(max_chunksize=batch_rows))
+    found = _others(with_dictionaries(others), file.schema_arrow, group, others, left)
+    for field, column in zip(left.rows.schema, left.rows.columns, strict=True):
+        found = found.append_column(field, column)
+    rows = found.select(columns)
+    if numbers is not None:
+        rows = rows.append_column(numbers.field, numbers.of((group,)).filter(left.mask))
+    return iter(rows.combine_chunks().to_batches(max_chunksize=batch_rows))
 
 
 def _left(file: pq.ParquetFile, group: int, condition: RowCondition) -> _Left | None:
@@ -129,31 +139,57 @@ def _left(file: pq.ParquetFile, group: int, condition: RowCondition) -> _Left | 
     seen = found = 0
     for batch in file.iter_batches(_STEP_ROWS, row_groups=[group], columns=list(condition.columns)):
         masks.append(pc.fill_null(condition.mask(batch), False))
-        kept.append(batch.filter(masks[-1]))
+        kept.append(_filtered(batch, masks[-1]))
         seen, found = seen + batch.num_rows, found + kept[-1].num_rows
-        if found * _FEW > max(seen, _STEP_ROWS):
+        if found * _FEW > max(seen, _SMALL_ROWS):
             return None
     return _Left(pa.concat_arrays(masks), pa.Table.from_batches(kept))
 
 
-def _others(
-    file: pq.ParquetFile, plain: pa.Schema, group: int, columns: Sequence[str], left: _Left
-) -> Iterator[pa.RecordBatch]:
+def _others(file: pq.ParquetFile, plain: pa.Schema, group: int, columns: Sequence[str], left: _Left) -> pa.Table:
     """The rows that are left, of which there are some, in other columns."""
     schema = pa.schema([plain.field(name) for name in columns])
     last, start = pc.indices_nonzero(left.mask)[-1].as_py(), 0
+    found: list[pa.RecordBatch] = []
     for batch in file.iter_batches(_STEP_ROWS, row_groups=[group], columns=list(columns)):
-        rows = batch.filter(left.mask.slice(start, batch.num_rows))
+        found.append(_filtered(batch, left.mask.slice(start, batch.num_rows)))
         start += batch.num_rows
-        if rows.num_rows:
-            arrays = [rows.column(field.name).cast(field.type) for field in schema]
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
         if start > last:
-            return
+            break
+    rows = pa.Table.from_batches(found)
+    return pa.table([rows.column(field.name).cast(field.type) for field in schema], schema=schema)
 
 
-def _joined(left: _Left, others: Iterator[pa.RecordBatch]) -> pa.Table:
-    rows = pa.Table.from_batches(others)
-    for field, column in zip(left.rows.schema, left.rows.columns, strict=True):
-        rows = rows.append_column(field, column)
-    return rows.combine_chunks()
+def _filtered(batch: pa.RecordBatch, mask: pa.Array) -> pa.RecordBatch:
+    """Column by column: Arrow takes the rows of a batch one by one."""
+    return pa.RecordBatch.from_arrays([column.filter(mask) for column in batch.columns], schema=batch.schema)
+
+
+@dataclass(frozen=True, slots=True)
+class RowNumbers:
+    """The numbers of a file's rows as a column: from 0 on, over all its row groups."""
+
+    name: str
+    starts: Sequence[int]
+    """Of each row group the number of its first row; then that of all rows."""
+
+    @classmethod
+    def of_file(cls, name: str, metadata: pq.FileMetaData) -> RowNumbers:
+        rows = (metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
+        return cls(name, (0, *itertools.accumulate(rows)))
+
+    @property
+    def field(self) -> pa.Field:
+        """That of the column."""
+        return pa.field(self.name, pa.int64())
+
+    def of(self, groups: Sequence[int]) -> pa.Array:
+        """Those of the rows of some row groups."""
+        return pa.array(np.concatenate([np.arange(*self.starts[at : at + 2]) for at in groups]))
+
+    def added(self, batches: Iterator[pa.RecordBatch], groups: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        """Batches of all rows of some row groups, with the column."""
+        numbers, start = self.of(groups), 0
+        for batch in batches:
+            yield batch.append_column(self.field, numbers.slice(start, batch.num_rows))
+            start += batch.num_rows

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from skep_format.basefile.calendars import LegacyCalendar
 from skep_format.basefile.encryption import Encrypted, ParquetKeys, encryption_of, keys_of
 from skep_format.basefile.footer import BaseFileFooter, damage_named, opened_footer, read_end
-from skep_format.basefile.matching import RowCondition, Statistics, matching_rows, parquet_file
+from skep_format.basefile.matching import RowCondition, RowNumbers, Statistics, matching_rows, parquet_file
 from skep_format.basefile.orc_file import OrcRows
 from skep_format.basefile.row_groups import RowGroups
 from skep_format.batching import in_groups
@@ -94,6 +94,7 @@ class OpenBaseFile:
         batch_rows: int = BATCH_ROWS,
         encoded: Collection[str] = (),
         groups: Sequence[int] | None = None,
+        number_as: str | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Streams the file, one row group in memory at a time; only some row groups of a Parquet file, by number.
 
@@ -101,7 +102,10 @@ class OpenBaseFile:
         promoted and missing columns filled (SchemaError where that can't be); `names` are the file's names for renamed
         columns. `condition` spares row groups whose statistics exclude it, and the other columns of rows that fail it,
         in files without renamed columns: rows that fail it may still come. Text columns that are `encoded` by name come
-        with their dictionaries where the file has some. Raises CorruptFileError for a damaged file, EncryptedFileError
+        with their dictionaries where the file has some. `number_as` names a column for the numbers of the rows of a
+        Parquet file, which `schema` has, too; without a schema it comes last.
+
+        Raises CorruptFileError for a damaged file, EncryptedFileError
         for one whose keys are missing.
         """
         wanted = _wanted(columns, schema, names)
@@ -112,7 +116,7 @@ class OpenBaseFile:
             kept = () if names else self._encoded(encoded)
             # The condition names the columns of today, of which the file may have others by the same names.
             known = None if names else condition
-            batches = self._parquet_batches(wanted, known, batch_rows, target, kept, groups)
+            batches = self._parquet_batches(wanted, known, batch_rows, target, kept, groups, number_as)
         for batch in batches:
             yield batch if schema is None else project(batch, schema, names or {}, encoded=bool(encoded))
 
@@ -173,6 +177,7 @@ class OpenBaseFile:
         target: Schema | None,
         encoded: Sequence[str],
         groups: Sequence[int] | None,
+        number_as: str | None,
     ) -> Iterator[pa.RecordBatch]:
         source, path = self._source, self._path
         with damage_named(path):
@@ -203,12 +208,14 @@ class OpenBaseFile:
             if sought is None:  # Arrow fetches what is read together in few requests, and keeps its bytes to the end
                 sizes = file.metadata.row_group
                 runs = in_groups(left, lambda group: sizes(group).total_byte_size, _TOGETHER_BYTES)
+            numbers = None if number_as is None else RowNumbers.of_file(number_as, file.metadata)
             for run in runs:
                 batches = None
                 if sought is not None and columns is not None:
-                    batches = matching_rows(file, run[0], sought, columns, batch_rows, self._with_dictionaries)
+                    batches = matching_rows(file, run[0], sought, columns, batch_rows, self._with_dictionaries, numbers)
                 if batches is None:
                     batches = file.iter_batches(batch_size=batch_rows, row_groups=run, columns=columns)
+                    batches = batches if numbers is None else numbers.added(batches, run)
                 for batch in batches:
                     seen = True
                     plain = _without_metadata(batch)
@@ -216,6 +223,7 @@ class OpenBaseFile:
             if not seen:
                 schema = file.schema_arrow.remove_metadata()
                 held = schema if columns is None else pa.schema([schema.field(name) for name in columns])
+                held = held if numbers is None else held.append(numbers.field)
                 yield pa.RecordBatch.from_pylist([], schema=held)
 
     def _has_several_groups(self) -> bool:
@@ -271,10 +279,18 @@ def read_base(
     names: SourceNames | None = None,
     condition: RowCondition | None = None,
     batch_rows: int = BATCH_ROWS,
+    number_as: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Opens a base file and streams its rows, as `OpenBaseFile.rows`."""
     with open_base(storage, path, size) as file:
-        yield from file.rows(columns=columns, schema=schema, names=names, condition=condition, batch_rows=batch_rows)
+        yield from file.rows(
+            columns=columns,
+            schema=schema,
+            names=names,
+            condition=condition,
+            batch_rows=batch_rows,
+            number_as=number_as,
+        )
 
 
 def _wanted(columns: Sequence[str] | None, schema: Schema | None, names: SourceNames | None) -> Sequence[str] | None:

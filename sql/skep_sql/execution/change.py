@@ -21,11 +21,12 @@ from skep_sql.parsing.statements import Assignment, Delete, Node, Update
 from skep_sql.protocols import QueryEngine, Relation, TargetTable
 from skep_table.keys.text import column_of as values_of
 from skep_table.merge import Fill, MergeRule
-from skep_table.merge.rows import DELETED, PARTIAL
+from skep_table.merge.rows import DELETED, PARTIAL, POSITION
 from skep_table.query.filters.predicate import Predicate
 from skep_table.query.filters.text import parse_predicate
 from skep_table.query.options import QueryType
 from skep_table.table import HudiTable
+from skep_table.write.input.source import has_positions
 from skep_table.write.input.source import matching as found_by_reader
 from skep_table.write.joint import ChangePart, RemovalPart
 from skep_table.write.planning.merge_options import merged_by
@@ -82,7 +83,8 @@ def update_rows(
             needed = setting.keys() | columns_beside(snapshot)
             schema = pa.schema([field for field in schema if field.name in needed])
         ordering = [name for name in rule_of(snapshot).ordering_fields if name.partition(".")[0] in setting]
-        columns = [_column(alias, name) for name in META]
+        found_by = columns_found_by(snapshot)
+        columns = [_column(alias, name) for name in found_by]
         columns += [
             exp.alias_(setting[f.name].copy(), f.name, quoted=True) if f.name in setting else _column(alias, f.name)
             for f in schema
@@ -94,7 +96,7 @@ def update_rows(
         if where is not None:
             query = query.where(where.copy())
         rows = rows_of(query, snapshot, target, scope, engine)
-        made = {name: rows.column(name).cast(pa.string()) for name in META}
+        made = {name: rows.column(name).cast(type_of(name)) for name in found_by}
         for field in schema:
             column = assigned(rows.column(field.name), field.type, field.name, target.name, engine)
             if not field.nullable and column.null_count:
@@ -129,10 +131,9 @@ def matching(
     check_has_meta(target.hudi, target, "DELETE with this predicate")
 
     def compute(snapshot: HudiTable) -> pa.Table:
-        query = (
-            exp.select(*(_column(alias, name) for name in META)).from_(given_rows(TARGET, alias)).where(where.copy())
-        )
-        return rows_of(query, snapshot, target, scope, engine).select(list(META))
+        names = columns_found_by(snapshot)
+        query = exp.select(*(_column(alias, name) for name in names)).from_(given_rows(TARGET, alias))
+        return rows_of(query.where(where.copy()), snapshot, target, scope, engine).select(names)
 
     return compute
 
@@ -140,10 +141,20 @@ def matching(
 def rows_of(query: exp.Query, snapshot: HudiTable, target: TargetTable, scope: Scope, engine: QueryEngine) -> pa.Table:
     """The answer over the snapshot: `skep_target` is the table, which other mentions of it read the same."""
     pinned = replace(scope, pinned={**scope.pinned, target.name: snapshot})
-    relation: Relation = target.rows(snapshot, query=QueryType.SNAPSHOT)
+    relation: Relation = target.rows(snapshot, query=QueryType.SNAPSHOT, positions=has_positions(snapshot))
     inner = replace(pinned, functions={**scope.functions, TARGET: lambda _catalog, _arguments: relation})
     bound = bind(query, inner)
     return engine.rows(bound.query, bound.relations)
+
+
+def columns_found_by(snapshot: HudiTable) -> list[str]:
+    """The columns by which the stored rows are changed that a statement has read."""
+    return [*META, POSITION] if has_positions(snapshot) else [*META]
+
+
+def type_of(column: str) -> pa.DataType:
+    """That of one of these columns; engines may answer with a like one."""
+    return pa.int64() if column == POSITION else pa.string()
 
 
 def _column(alias: str, name: str) -> Node:

@@ -23,7 +23,9 @@ from skep_sql.execution.change import (
     check_has_meta,
     check_ordering_rises,
     columns_beside,
+    columns_found_by,
     rule_of,
+    type_of,
     values_to_set,
 )
 from skep_sql.parsing.statements import Assignment, Merge, MergeClause, Node
@@ -34,6 +36,7 @@ from skep_table.merge.rows import DELETED, PARTIAL
 from skep_table.query.options import QueryType
 from skep_table.table import HudiTable
 from skep_table.write.indexes import index_of
+from skep_table.write.input.source import has_positions
 from skep_table.write.joint import ChangePart
 from skep_table.write.result import WriteResult
 
@@ -86,7 +89,7 @@ def merge_rows(merge: MergeInto, scope: Scope, engine: QueryEngine, options: Map
         numbered = engine.numbered(source.query, source.relations, _ROW)
         held = numbered if isinstance(numbered, pa.Table) else None
         plan = _Plan(merge, snapshot.with_options(options), known, engine, whole=whole, held=held)
-        relation: Relation = merge.target.rows(snapshot, query=QueryType.SNAPSHOT)
+        relation: Relation = merge.target.rows(snapshot, query=QueryType.SNAPSHOT, positions=has_positions(snapshot))
         if held is not None and (names := plan.joined_columns(held.schema)) is not None:
             relation = relation.joined_by(names[0], held.column(names[1]))
         functions = {TARGET: lambda *_: relation, _SOURCE: lambda *_: numbered}
@@ -128,6 +131,7 @@ class _Plan:
         self._table = table
         self._name = merge.target.name
         self._schema = to_arrow(table.schema())
+        self._found_by = columns_found_by(table)
         self._source = list(source)
         config = table.config
         self._schema_names = frozenset(self._schema.names)
@@ -221,7 +225,7 @@ class _Plan:
                 condition = exp.and_(condition, clause.condition.copy())
             number = number.when(condition, exp.Literal.number(at))
         number = number.else_(exp.Literal.number(-1))
-        columns = [exp.alias_(self._of_table(name), f"{_OLD}{name}", quoted=True) for name in META]
+        columns = [exp.alias_(self._of_table(name), f"{_OLD}{name}", quoted=True) for name in self._found_by]
         old = self._names_read()
         columns += [exp.alias_(self._of_table(name), f"{_OLD}{name}", quoted=True) for name in old]
         columns.append(exp.column(_ROW, table=exp.to_identifier(merge.source_alias, quoted=True)))
@@ -303,7 +307,7 @@ class _Plan:
         """The rows that a clause took, as `TableWriter.change` takes them: by clause, and by row of the source."""
         parts, inserted = [], []
         for at, clause in enumerate(self._merge.clauses):
-            used = [*(f"{_OLD}{name}" for name in (*META, *self._names_read())), _ROW]
+            used = [*(f"{_OLD}{name}" for name in (*self._found_by, *self._names_read())), _ROW]
             used += [
                 name for place in range(len(self._schema)) if (name := f"_skep_v{at}_{place}") in rows.schema.names
             ]
@@ -317,7 +321,9 @@ class _Plan:
 
     def _changed(self, at: int, clause: MergeClause, rows: pa.Table) -> pa.Table:
         values = self._values[at]
-        made: dict[str, pa.ChunkedArray] = {name: rows.column(f"{_OLD}{name}").cast(pa.string()) for name in META}
+        made: dict[str, pa.ChunkedArray] = {
+            name: rows.column(f"{_OLD}{name}").cast(type_of(name)) for name in self._found_by
+        }
         for place, field in enumerate(self._schema):
             if field.name in values:
                 from_source, by_name = self._held_column(values[field.name]), clause.assignments is None
@@ -370,7 +376,7 @@ class _Plan:
             stays = pc.and_(stays, _same(old, changed.column(name)))
         if pc.all(stays).as_py() is not False:
             return changed
-        for name in (*META, PARTIAL):
+        for name in (*self._found_by, PARTIAL):
             at, column = changed.schema.get_field_index(name), changed.column(name)
             other = pa.scalar(False) if name == PARTIAL else pa.scalar(None, column.type)
             changed = changed.set_column(at, name, pc.if_else(stays, column, other))

@@ -12,6 +12,7 @@ from skep_format.basefile.reader import open_base
 from skep_format.logfile import read_blocks
 from skep_format.schema.exact import cast_exactly
 from skep_format.schema.types import COMMIT_TIME, RECORD_KEY
+from skep_table.merge.rows import POSITION
 from skep_table.query.filters.predicate import ColumnRef, IsIn, Predicate
 from skep_table.query.plan import ReadTask, Scan
 from skep_table.query.pruning.slices import record_keys
@@ -24,6 +25,9 @@ def run(task: ReadTask) -> Iterator[pa.RecordBatch]:
     """The rows of one slice that belong to the answer, in batches of its schema."""
     scan = task.scan
     constants = scan.constants(task.slice)
+    numbers_rows = scan.numbers_rows(task.slice)
+    if POSITION in scan.columns and not numbers_rows:
+        constants[POSITION] = pa.scalar(None, pa.int64())
     completed = task.complete is not None and _has_partial_updates(scan, task.slice)
     batches = read_slice(
         scan.table,
@@ -36,6 +40,7 @@ def run(task: ReadTask) -> Iterator[pa.RecordBatch]:
         of_keys=_of_keys(scan) if task.slice.log_files else None,
         options=scan.options,
         history=scan.history,
+        number_as=POSITION if numbers_rows else None,
     )
     for rows in batches:
         if scan.commit_times is not None:

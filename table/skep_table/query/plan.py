@@ -14,11 +14,13 @@ import pyarrow as pa
 from skep_format.errors import InputError, SkepError, UnsupportedError
 from skep_format.hashing_metadata import INDEX_FOLDER
 from skep_format.instant_time import InstantTime
+from skep_format.names import BaseFormat
 from skep_format.options import Options
 from skep_format.schema.arrow import from_arrow_type, to_arrow
 from skep_format.schema.history import SchemaVersion
 from skep_format.schema.policy import OPERATION_FIELD
-from skep_format.schema.types import Field, Schema
+from skep_format.schema.types import Field, LongType, Schema
+from skep_table.merge.rows import POSITION
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, FILES, PARTITION_STATS
 from skep_table.query.cleaned import (
@@ -63,6 +65,7 @@ from skep_table.table import HudiTable
 from skep_table.view import FileSlice, FileView
 
 _ATTEMPTS: Final = 5
+_POSITION: Final = Field(POSITION, LongType())
 
 
 class PartlyBootstrappedWarning(UserWarning):
@@ -108,6 +111,13 @@ class Scan:
             fields = tuple(to_arrow(self.schema).field(name) for name in self.partitions.fields if name in self.schema)
             return replace(self.partitions, columns=fields).of(slice.partition_path)
         return self.partitions.of(slice.partition_path)
+
+    def numbers_rows(self, slice: FileSlice) -> bool:
+        """Whether the rows of a slice come with their numbers in its base file."""
+        base = slice.base_file
+        if POSITION not in self.columns or base is None or slice.log_files:
+            return False
+        return base.name.instant_time != METADATA_BOOTSTRAP and BaseFormat.of(base.path) is BaseFormat.PARQUET
 
     @property
     def typed_as_in_files(self) -> frozenset[str]:
@@ -247,6 +257,8 @@ def scan_of(table: HudiTable, request: ReadRequest) -> Scan:
             table=table.config.name,
         )
     partitions = partition_values(table.config, to_arrow(schema), request.query, request.partitions_from_path)
+    if request.positions:
+        schema = replace(schema, fields=(*schema.fields, _POSITION))
     file_schema, schema = schema, _with_types(schema, partitions)
     predicate = predicate_of(request.where, to_arrow(schema))
     return Scan(

@@ -45,6 +45,8 @@ class ReadRequest:
     `metadata` False lists storage even where there is a metadata table. `partitions_from_path` True takes the values of
     partition columns from the folders; None lets table and query decide as Hudi does. `full_scan` True answers an
     incremental query from the table as it is when files that it needs were cleaned; None as the table's release.
+    `positions` adds the column POSITION: the numbers of rows in their base file, null where it has logs or is not of
+    Parquet.
     """
 
     query: QueryType = QueryType.SNAPSHOT
@@ -60,6 +62,7 @@ class ReadRequest:
     data_skipping: bool = True
     partitions_from_path: bool | None = None
     full_scan: bool | None = None
+    positions: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

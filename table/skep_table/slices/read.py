@@ -42,6 +42,7 @@ def read_slice(
     counts: MergeCounts | None = None,
     watch: Watch | None = None,
     changed_rows: Callable[[Updates], Iterator[pa.RecordBatch]] | None = None,
+    number_as: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a slice in the reader's `schema` (the table's, with meta columns, when None), only `columns` of it.
 
@@ -52,7 +53,8 @@ def read_slice(
     table's; log entries above `hoodie.memory.merge.max.size` bytes spill to disk. `history` is the table's schema
     history where it is known already. `counts` is filled while the rows are read, and `watch` is passed those that
     differ from the base file's. `changed_rows` gets the updates, where memory holds them, and returns the rows of the
-    base file that these may change, with all columns: only they and what the logs add are then returned. Raises
+    base file that these may change, with all columns: only they and what the logs add are then returned. `number_as` is
+    the column of `schema` for the numbers of the rows in the base file, of a slice without logs. Raises
     CorruptFileError and FormatError naming the file, SchemaError naming the column.
     """
     if schema is None:
@@ -62,7 +64,7 @@ def read_slice(
     every = table.options.with_values(options or {})
     context = SliceContext(table, schema, wanted, as_of, every, commit_times, history, counts or MergeCounts(), watch)
     if not slice.log_files:
-        yield from _base_rows(context, slice, context.answer, condition, BATCH_ROWS)
+        yield from _base_rows(context, slice, context.answer, condition, BATCH_ROWS, number_as)
         return
     with open_blocks(context, slice.log_files) as blocks:
         if not blocks:
@@ -174,19 +176,29 @@ def _loose(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _base_rows(
-    context: SliceContext, slice: FileSlice, wanted: Schema, condition: RowCondition | None, batch_rows: int
+    context: SliceContext,
+    slice: FileSlice,
+    wanted: Schema,
+    condition: RowCondition | None,
+    batch_rows: int,
+    number_as: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
     if context.commit_times is None:
-        yield from _all_base_rows(context, slice, wanted, condition, batch_rows)
+        yield from _all_base_rows(context, slice, wanted, condition, batch_rows, number_as)
         return
     names = list(wanted.names())
     read = wanted if COMMIT_TIME in wanted else context.schema.select((*names, COMMIT_TIME))
-    for batch in _all_base_rows(context, slice, read, condition, batch_rows):
+    for batch in _all_base_rows(context, slice, read, condition, batch_rows, number_as):
         yield batch.filter(context.commit_times.mask(batch.column(COMMIT_TIME))).select(names)
 
 
 def _all_base_rows(
-    context: SliceContext, slice: FileSlice, wanted: Schema, condition: RowCondition | None, batch_rows: int
+    context: SliceContext,
+    slice: FileSlice,
+    wanted: Schema,
+    condition: RowCondition | None,
+    batch_rows: int,
+    number_as: str | None,
 ) -> Iterator[pa.RecordBatch]:
     if slice.base_file is None:
         return
@@ -198,5 +210,12 @@ def _all_base_rows(
         return
     size = slice.base_file.known_size
     yield from read_base(
-        storage, path, size=size, schema=wanted, names=names, condition=condition, batch_rows=batch_rows
+        storage,
+        path,
+        size=size,
+        schema=wanted,
+        names=names,
+        condition=condition,
+        batch_rows=batch_rows,
+        number_as=number_as,
     )

@@ -17,11 +17,13 @@ from skep_format.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from skep_table.keys import KeyGenerator
 from skep_table.keys.generator import check_unambiguous
 from skep_table.keys.text import column_of, single
-from skep_table.merge.rows import DELETED, PARTIAL, Mask, as_mask
+from skep_table.merge.rows import DELETED, PARTIAL, POSITION, Mask, as_mask
 from skep_table.write.input.conform import conform
+from skep_table.write.tags import HELD
 
 _KEY_FIELDS = (pa.field(RECORD_KEY, pa.string()), pa.field(PARTITION_PATH, pa.string()))
 _PLACE_FIELD = pa.field(FILE_NAME, pa.string())
+_POSITION_FIELD = pa.field(POSITION, pa.int64())
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,8 @@ class Keyer:
 
     Without record fields keys are made when the rows are written, and are null until then. `prepped` rows bring key,
     partition path and the name of their file in the meta columns with which they were read. `ambiguous`: takes values
-    whose key or path other values may have, too. `ordering`: fields that may not be null.
+    whose key or path other values may have, too. `ordering`: fields that may not be null. `placed`: prepped rows have
+    their positions in that file, where these are known.
     """
 
     generator: KeyGenerator
@@ -39,11 +42,21 @@ class Keyer:
     casts: Casts = EXACT
     ambiguous: bool = False
     ordering: tuple[str, ...] = ()
+    placed: bool = False
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of keyed rows: key, partition path, for prepped rows their file, then the table's columns."""
-        return pa.schema([*_KEY_FIELDS, *((_PLACE_FIELD,) if self.prepped else ()), *self.target])
+        """The columns of keyed rows: key, partition path, for prepped rows their file, then the table's columns, and
+        their position."""
+        places = (_PLACE_FIELD,) if self.prepped else ()
+        return pa.schema([*_KEY_FIELDS, *places, *self.target, *self._position_fields])
+
+    @property
+    def _position_fields(self) -> tuple[pa.Field, ...]:
+        return (_POSITION_FIELD,) if self.placed else ()
+
+    def _positions(self, rows: pa.RecordBatch | pa.Table) -> list[pa.ChunkedArray]:
+        return [pc.fill_null(_chunked(rows.column(field.name)), HELD) for field in self._position_fields]
 
     def keyed(self, rows: pa.RecordBatch | pa.Table) -> pa.Table:
         """KeyFieldError for rows without key or with an ambiguous one, SchemaError for values that don't fit."""
@@ -52,7 +65,8 @@ class Keyer:
         if self.ordering:
             _check_ordering(data, self.ordering)
         if self.prepped:
-            return pa.Table.from_arrays([*_meta_columns(rows), *data.columns], schema=self.schema)
+            columns = [*_meta_columns(rows), *data.columns, *self._positions(rows)]
+            return pa.Table.from_arrays(columns, schema=self.schema)
         if not self.ambiguous:
             check_unambiguous(self.generator, data)
         if self.generator.record_fields:
@@ -100,7 +114,7 @@ class ChangeKeyer(Keyer):
     def schema(self) -> pa.Schema:
         """Key, path, file name, the columns kept, and the marks."""
         marks = [pa.field(name, pa.bool_()) for name in self._marks]
-        return pa.schema([*_KEY_FIELDS, _PLACE_FIELD, *self._of_stored, *marks])
+        return pa.schema([*_KEY_FIELDS, _PLACE_FIELD, *self._of_stored, *marks, *self._position_fields])
 
     @property
     def _of_stored(self) -> pa.Schema:
@@ -124,7 +138,8 @@ class ChangeKeyer(Keyer):
             for field, column in zip(self.target, data.columns, strict=True)
         ]
         marks = [rows.column(name) for name in self._marks]
-        return pa.Table.from_arrays([*_meta_columns(rows), *columns, *marks], schema=self.schema)
+        every = [*_meta_columns(rows), *columns, *marks, *self._positions(rows)]
+        return pa.Table.from_arrays(every, schema=self.schema)
 
     def _new(self, rows: pa.Table) -> pa.Table:
         keyed = Keyer(self.generator, self.target, casts=self.casts, ambiguous=self.ambiguous).keyed(rows)
@@ -132,6 +147,7 @@ class ChangeKeyer(Keyer):
         columns = dict(zip(keyed.schema.names, keyed.columns, strict=True))
         columns[FILE_NAME] = pa.chunked_array([pa.nulls(count, pa.string())])
         columns |= {name: pa.chunked_array([pa.repeat(False, count)]) for name in self._marks}
+        columns[POSITION] = pa.chunked_array([pa.repeat(pa.scalar(HELD, pa.int64()), count)])
         return pa.Table.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
 
 

@@ -34,7 +34,7 @@ from skep_table.write.output.bucket import BucketResult, write_bucket
 from skep_table.write.output.files import announce
 from skep_table.write.planning.profile import Bucket, BucketPlan
 from skep_table.write.row_store import ARRIVAL, RowStore
-from skep_table.write.tags import Located, Positions, Tags
+from skep_table.write.tags import HELD, Located, Positions, Tags
 
 PIECE_BYTES: Final = 32 << 20  # rows that pass a kernel at once
 _TASKS_AT_ONCE: Final = 4
@@ -255,7 +255,7 @@ class StoredRows:
     """The rows of one label in tables, read when they are iterated; pickled, they are these tables.
 
     At least one table: all rows in one where they fit into memory, else in several; with `combine` each key in one.
-    `positions`, by row, become a helper column.
+    `positions`, by row, become a helper column; rows that have one keep what it states beyond these.
     """
 
     store: RowStore[Any]
@@ -285,10 +285,18 @@ class StoredRows:
             else:
                 part = self.positions[start : start + batch.num_rows]
                 start += batch.num_rows
-                yield batch.append_column(POSITION, pa.array(part))
+                yield _placed(batch, part)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return list, (list(self),)
+
+
+def _placed(rows: pa.RecordBatch, positions: Positions) -> pa.RecordBatch:
+    at = rows.schema.get_field_index(POSITION)
+    if at < 0:
+        return rows.append_column(POSITION, pa.array(positions))
+    known = np.where(positions == HELD, rows.column(at).to_numpy(), positions)
+    return rows.set_column(at, POSITION, pa.array(known))
 
 
 def by_key(batches: Iterable[pa.RecordBatch], size: int, memory: Memory) -> Iterator[pa.Table]:

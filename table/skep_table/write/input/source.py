@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from skep_format.schema.arrow import to_arrow
 from skep_format.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from skep_format.timeline.metadata import WriteOperation
 from skep_table.keys import KeyGenerator
+from skep_table.merge.rows import POSITION
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
 from skep_table.query.request import Where
@@ -159,7 +161,7 @@ class Computed(RowSource):
     (all three null for a new row), the data columns as they are to be, and DELETED. With `deletes` all its rows are
     deleted, and it returns `columns_that_find` only. With `sets` it also returns PARTIAL: which rows are stored ones of
     which only the columns `sets` are changed. `compute_set` is called instead where those need no others: it may leave
-    them out, but for ordering and partition columns.
+    them out, but for ordering and partition columns. Where the table `has_positions` it may return POSITION, too.
     """
 
     is_steady = False
@@ -199,7 +201,10 @@ class Computed(RowSource):
                 kept=kept,
                 unordered=tuple(name.partition(".")[0] for name in plan.rule.ordering_fields),
             )
-        self._rows = self._engine.rows(compute(table), keyer)
+        rows = compute(table)
+        if POSITION in rows.schema.names and plan.index.is_global:  # it may put rows elsewhere
+            rows = rows.drop_columns(POSITION)
+        self._rows = self._engine.rows(rows, replace(keyer, placed=POSITION in rows.schema.names))
         return self._rows
 
 
@@ -237,10 +242,17 @@ def matching(where: Where) -> Callable[[HudiTable], pa.Table]:
     """Computes the rows for which a predicate holds, with the columns by which they are deleted."""
 
     def compute(table: HudiTable) -> pa.Table:
-        request = ReadRequest(columns=columns_that_find(table), where=where, options=table.options)
+        positions = has_positions(table)
+        columns = (*columns_that_find(table), *((POSITION,) if positions else ()))
+        request = ReadRequest(columns=columns, where=where, options=table.options, positions=positions)
         return read(table, request).to_arrow()
 
     return compute
+
+
+def has_positions(table: HudiTable) -> bool:
+    """Whether stored rows are changed by the positions in base files that they were read at, and not by their keys."""
+    return table.config.populate_meta_fields and not table.config.is_mor and table.unwritten is None
 
 
 def deleting(table: HudiTable) -> WriteOperation:

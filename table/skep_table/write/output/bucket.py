@@ -205,7 +205,7 @@ class _BucketWriter:
     def _settled(self, rows: pa.Table) -> pa.Table:
         """Rows that can be written, one a key where that is asked for."""
         context, partial = self._context, self._context.partial
-        rows, errors = _without_null_ordering(rows, context)
+        rows, errors = _without_null_ordering(_placed_once(rows), context)
         self._errors += errors
         if context.combine and not context.deletes:
             rule = context.rule.of_batch
@@ -261,7 +261,7 @@ class _BucketWriter:
                 arriving = arriving.append_column(POSITION, pa.array(passing.positions))
             kept = () if partial is None else partial.kept_in_files
             updates = Updates(arriving, self._context.rule, changes, kept)
-            needed = self._needed(rows, passing.positions) if kept and changes is None else None
+            needed = self._needed(base, rows, passing.positions) if kept and changes is None else None
             for batch in passing.batches(self._texts if updates.takes_encoded else (), needed):
                 merged = updates.apply(self._keyed(batch), passing.start)
                 passing.write(merged, file.name)
@@ -281,13 +281,16 @@ class _BucketWriter:
             changes=logged,
         )
 
-    def _needed(self, rows: pa.Table, positions: Positions | None) -> Collection[str] | None:
-        """The columns of stored rows that may get other values, where `rows` are updates of some columns or new."""
+    def _needed(self, base: CandidateFile, rows: pa.Table, positions: Positions | None) -> Collection[str] | None:
+        """The columns of stored rows that may get other values, where `rows` are updates of some columns or new.
+
+        And their keys, where the positions were not found in this very file.
+        """
         context, partial = self._context, self._context.partial
         if partial is None or positions is None or not (partial.flags(rows) | (positions == NOT_HELD)).all():
             return None
         ordering = (name.partition(".")[0] for name in context.rule.ordering_fields)
-        checked = (RECORD_KEY,) if POSITION in rows.schema.names else ()  # else they were found by it, in this file
+        checked = () if POSITION not in rows.schema.names or _were_read_in(base, rows) else (RECORD_KEY,)
         return frozenset(
             (COMMIT_TIME, COMMIT_SEQNO, FILE_NAME, *checked, *partial.names, *ordering, context.event_time)
         )
@@ -336,6 +339,24 @@ def _ended(changes: ChangeLog | None, inserts: pa.Table) -> Mapping[str, int] | 
 def _without_deletes(rows: pa.Table, rule: MergeRule) -> pa.Table:
     deletes = deleted(rows, rule)
     return rows.filter(pa.array(~deletes)) if deletes.any() else rows
+
+
+def _were_read_in(base: CandidateFile, rows: pa.Table) -> bool:
+    """Whether all rows name a base file as the one that they were read in."""
+    if FILE_NAME not in rows.schema.names:
+        return False
+    return pc.all(pc.equal(rows.column(FILE_NAME), base.path.rpartition("/")[2]), skip_nulls=False).as_py() is True
+
+
+def _placed_once(rows: pa.Table) -> pa.Table:
+    """The rows without positions where several stored rows of one key were read: one row becomes all of these."""
+    if POSITION not in rows.schema.names or FILE_NAME not in rows.schema.names:
+        return rows
+    if pc.count_distinct(rows.column(RECORD_KEY)).as_py() == rows.num_rows:
+        return rows
+    found = rows.group_by(RECORD_KEY).aggregate([(POSITION, "min_max")]).column(f"{POSITION}_min_max")
+    low, high = (pc.struct_field(found, name) for name in ("min", "max"))
+    return rows if low.equals(high) else rows.drop_columns(POSITION)
 
 
 def _without_null_ordering(rows: pa.Table, context: WriteContext) -> tuple[pa.Table, int]:
