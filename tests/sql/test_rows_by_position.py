@@ -122,7 +122,7 @@ def test_no_key_is_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 class TestRowsOfOneKey:
-    """Rows that were inserted without a look at their keys."""
+    """Rows that were inserted without a look-up of their keys."""
 
     @pytest.fixture
     def table(self, tmp_path: Path) -> Table:

@@ -110,7 +110,7 @@ def matching_rows(
     columns: Sequence[str],
     batch_rows: int,
     with_dictionaries: Callable[[Sequence[str]], pq.ParquetFile],
-    numbers: RowNumbers | None = None,
+    numbers: RowPositions | None = None,
 ) -> Iterator[pa.RecordBatch] | None:
     """The rows of a row group that fulfil the condition, in `columns` of the file; None where it has to be read whole:
     it is small, too many rows fulfil it, or there is no other column. `with_dictionaries` opens the file for reading
@@ -166,7 +166,7 @@ def _filtered(batch: pa.RecordBatch, mask: pa.Array) -> pa.RecordBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class RowNumbers:
+class RowPositions:
     """The numbers of a file's rows as a column: from 0 on, over all its row groups."""
 
     name: str
@@ -174,7 +174,7 @@ class RowNumbers:
     """Of each row group the number of its first row; then that of all rows."""
 
     @classmethod
-    def of_file(cls, name: str, metadata: pq.FileMetaData) -> RowNumbers:
+    def of_file(cls, name: str, metadata: pq.FileMetaData) -> RowPositions:
         rows = (metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
         return cls(name, (0, *itertools.accumulate(rows)))
 

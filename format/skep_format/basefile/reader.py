@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from skep_format.basefile.calendars import LegacyCalendar
 from skep_format.basefile.encryption import Encrypted, ParquetKeys, encryption_of, keys_of
 from skep_format.basefile.footer import BaseFileFooter, damage_named, opened_footer, read_end
-from skep_format.basefile.matching import RowCondition, RowNumbers, Statistics, matching_rows, parquet_file
+from skep_format.basefile.matching import RowCondition, RowPositions, Statistics, matching_rows, parquet_file
 from skep_format.basefile.orc_file import OrcRows
 from skep_format.basefile.row_groups import RowGroups
 from skep_format.batching import in_groups
@@ -208,7 +208,7 @@ class OpenBaseFile:
             if sought is None:  # Arrow fetches what is read together in few requests, and keeps its bytes to the end
                 sizes = file.metadata.row_group
                 runs = in_groups(left, lambda group: sizes(group).total_byte_size, _TOGETHER_BYTES)
-            numbers = None if number_as is None else RowNumbers.of_file(number_as, file.metadata)
+            numbers = None if number_as is None else RowPositions.of_file(number_as, file.metadata)
             for run in runs:
                 batches = None
                 if sought is not None and columns is not None:
