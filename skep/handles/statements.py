@@ -139,7 +139,7 @@ class LakeCatalog(TableCatalog):
     @contextmanager
     def looking_once(self) -> Iterator[None]:
         """Entries of the metastore are looked up once, each."""
-        before, self._seen = self._seen, self._seen or {}
+        before, self._seen = self._seen, {} if self._seen is None else self._seen
         try:
             yield
         finally:

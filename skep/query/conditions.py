@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +35,9 @@ class _NoTables:
     """The catalog of expressions that name no other tables."""
 
     database = ""
+
+    def looking_once(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def facts(self, name: str) -> None: ...
 

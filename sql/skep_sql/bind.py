@@ -68,6 +68,11 @@ class Bound:
 
 def bind(query: exp.Query, scope: Scope) -> Bound:
     """NoSuchTableError with the nearest name for an unknown table; InputError for what can't be read that way."""
+    with scope.catalog.looking_once():
+        return _bound(query, scope)
+
+
+def _bound(query: exp.Query, scope: Scope) -> Bound:
     tree = expanded(query, scope)
     _check_common(tree)
     relations: dict[str, Relation] = {}

@@ -34,5 +34,4 @@ class Session:
 
     def bound(self, query: exp.Query) -> Bound:
         """The query with its tables looked up."""
-        with self.catalog.looking_once():
-            return bind(query, self.scope)
+        return bind(query, self.scope)
