@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 import skep_writer
 from skep.base.display import ROWS_SHOWN, first_rows, print_table, rows_html
 from skep.query.spark import SparkHolder
 from skep_format.basefile.row_groups import share_of_columns
-from skep_format.batching import in_groups
 from skep_format.options import at_least, option
+from skep_table.keys.text import single
+from skep_table.query.filters.among import OneOf
 from skep_table.query.filters.predicate import Predicate
 from skep_table.query.options import QueryType
 from skep_table.query.plan import plan, scan_of
@@ -45,10 +45,6 @@ SHARED_BYTES: Final = option(
     doc="The rows of tables whose files have at most this many bytes are kept for the next queries of the snapshot.",
     accepts="a number of bytes",
 )
-
-
-# Of rows that are compared at once with the values that a join looks for.
-_COMPARED_BYTES: Final = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,20 +80,6 @@ def columns_among(listed: Sequence[str], names: frozenset[str]) -> tuple[str, ..
     return tuple(name for name in listed if name.lower() in names) or tuple(listed[:1])
 
 
-@dataclass(frozen=True, slots=True)
-class JoinedBy:
-    """The values that a join looks for in a column."""
-
-    column: str
-    values: pa.Array
-
-    def filtered(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows that have one of them. Arrow hashes the values for each call, so several batches are one."""
-        for group in in_groups(batches, lambda batch: int(batch.nbytes), _COMPARED_BYTES):
-            rows = pa.Table.from_batches(group)
-            yield from rows.filter(pc.is_in(rows.column(self.column), value_set=self.values)).to_batches()
-
-
 class Rows(ReadResult):
     """The rows of one read. Each `to_…` reads again; nothing is read before.
 
@@ -111,14 +93,12 @@ class Rows(ReadResult):
         spark: SparkHolder,
         *,
         is_shared: bool = False,
-        joined: JoinedBy | None = None,
     ) -> None:
-        """`is_shared`: of a snapshot that other reads have, too. `joined`: see `joined_by`."""
-        inner = read(table, request)
-        batches = inner.to_batches if joined is None else lambda: joined.filtered(inner.to_batches())
+        """`is_shared`: of a snapshot that other reads have, too."""
+        inner, only = read(table, request), request.only
+        batches = inner.to_batches if only is None else lambda: only.filtered(inner.to_batches())
         super().__init__(inner.schema, batches, inner.count)
         self._table, self._request, self._spark, self._is_shared = table, request, spark, is_shared
-        self._joined = joined
 
     def __repr__(self) -> str:
         return f"Rows({', '.join(self.schema.names)})"
@@ -144,8 +124,7 @@ class Rows(ReadResult):
         plain = ReadRequest(query=request.query)
         if not self._is_shared or request.query not in (QueryType.SNAPSHOT, QueryType.READ_OPTIMIZED):
             return None
-        is_whole = request == plain and self._joined is None
-        return (table.storage.root, request.query, table.options) if is_whole else None
+        return (table.storage.root, request.query, table.options) if request == plain else None
 
     @property
     def where(self) -> str | None:
@@ -187,7 +166,7 @@ class Rows(ReadResult):
         if names is None or self._request.query is QueryType.CDC:
             return self
         columns = columns_among(self.schema.names, names)
-        return Rows(self._table, replace(self._request, columns=columns), self._spark, joined=self._joined)
+        return Rows(self._table, replace(self._request, columns=columns), self._spark)
 
     def filtered(self, where: Predicate | None) -> Rows:
         """With a filter, of the same snapshot of the table. None keeps all; a filter that is there stays.
@@ -198,13 +177,13 @@ class Rows(ReadResult):
             return self
         own = scan_of(self._table, self._request).predicate
         request = replace(self._request, where=where if own is None else own.also(where))
-        return Rows(self._table, request, self._spark, joined=self._joined)
+        return Rows(self._table, request, self._spark)
 
     def joined_by(self, column: str, values: pa.ChunkedArray) -> Rows:
         """For a join that needs only rows with one of the values, of the column's type, in a column that it reads:
         batches come without the others.
         """
-        return Rows(self._table, self._request, self._spark, joined=JoinedBy(column, values.combine_chunks()))
+        return Rows(self._table, replace(self._request, only=OneOf(column, single(values))), self._spark)
 
     def to_pyarrow_dataset(self) -> ds.Dataset:
         """A dataset of pyarrow: its scans read the columns that they name, and the files that their filter leaves."""
@@ -218,4 +197,5 @@ class Rows(ReadResult):
 
     def to_spark(self) -> DataFrame:
         """A lazy frame of the lake's session; files are read by its tasks."""
-        return skep_writer.to_spark(self._table, self._request, self._spark.session)
+        request = replace(self._request, only=None)  # its values would be sent with each task
+        return skep_writer.to_spark(self._table, request, self._spark.session)

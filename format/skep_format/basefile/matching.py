@@ -19,9 +19,7 @@ import pyarrow.parquet as pq
 
 from skep_format.basefile.encryption import ParquetKeys
 
-_STEP_ROWS: Final = 32_768
-# A row group of at most so many rows is read whole.
-_SMALL_ROWS: Final = 8192
+STEP_ROWS: Final = 32_768
 # Where more of the rows are left than one of so many, reading all columns at once takes less time.
 _FEW: Final = 4
 
@@ -55,6 +53,10 @@ class RowCondition(Protocol):
     @property
     def expression(self) -> pc.Expression | None:
         """What must hold wherever it holds, for statistics of row groups; None where that is nothing."""
+
+    @property
+    def rows_at_once(self) -> int:
+        """For how many rows `mask` is called, at most; STEP_ROWS where a call has no cost of its own."""
 
     def mask(self, rows: pa.RecordBatch) -> pa.Array:
         """True, false or null for each row."""
@@ -113,11 +115,12 @@ def matching_rows(
     numbers: RowPositions | None = None,
 ) -> Iterator[pa.RecordBatch] | None:
     """The rows of a row group that fulfil the condition, in `columns` of the file; None where it has to be read whole:
-    it is small, too many rows fulfil it, or there is no other column. `with_dictionaries` opens the file for reading
-    text columns with the dictionaries that they have. `numbers` are added to the rows.
+    it is small beside the rows that the condition takes at once, too many rows fulfil it, or there is no other column.
+    `with_dictionaries` opens the file for reading text columns with the dictionaries that they have. `numbers` are
+    added to the rows.
     """
     others = [name for name in columns if name not in condition.columns]
-    if not others or file.metadata.row_group(group).num_rows <= _SMALL_ROWS:
+    if not others or file.metadata.row_group(group).num_rows * _FEW <= condition.rows_at_once:
         return None
     left = _left(file, group, condition)
     if left is None:
@@ -136,12 +139,12 @@ def matching_rows(
 def _left(file: pq.ParquetFile, group: int, condition: RowCondition) -> _Left | None:
     masks: list[pa.Array] = []
     kept: list[pa.RecordBatch] = []
-    seen = found = 0
-    for batch in file.iter_batches(_STEP_ROWS, row_groups=[group], columns=list(condition.columns)):
+    seen, found, step = 0, 0, condition.rows_at_once
+    for batch in file.iter_batches(step, row_groups=[group], columns=list(condition.columns)):
         masks.append(pc.fill_null(condition.mask(batch), False))
         kept.append(_filtered(batch, masks[-1]))
         seen, found = seen + batch.num_rows, found + kept[-1].num_rows
-        if found * _FEW > max(seen, _SMALL_ROWS):
+        if found * _FEW > max(seen, step // _FEW):
             return None
     return _Left(pa.concat_arrays(masks), pa.Table.from_batches(kept))
 
@@ -151,7 +154,7 @@ def _others(file: pq.ParquetFile, plain: pa.Schema, group: int, columns: Sequenc
     schema = pa.schema([plain.field(name) for name in columns])
     last, start = pc.indices_nonzero(left.mask)[-1].as_py(), 0
     found: list[pa.RecordBatch] = []
-    for batch in file.iter_batches(_STEP_ROWS, row_groups=[group], columns=list(columns)):
+    for batch in file.iter_batches(STEP_ROWS, row_groups=[group], columns=list(columns)):
         found.append(_filtered(batch, left.mask.slice(start, batch.num_rows)))
         start += batch.num_rows
         if start > last:

@@ -13,6 +13,7 @@ from skep_format.logfile import read_blocks
 from skep_format.schema.exact import cast_exactly
 from skep_format.schema.types import COMMIT_TIME, RECORD_KEY
 from skep_table.merge.rows import POSITION
+from skep_table.query.filters.among import OneOf, both
 from skep_table.query.filters.predicate import ColumnRef, IsIn, Predicate
 from skep_table.query.plan import ReadTask, Scan
 from skep_table.query.pruning.slices import record_keys
@@ -36,7 +37,7 @@ def run(task: ReadTask) -> Iterator[pa.RecordBatch]:
         schema=scan.file_schema,
         as_of=scan.as_of,
         commit_times=None if completed or scan.commits_after_merge else scan.commit_times,
-        condition=_pushed(scan, constants),
+        condition=both(_pushed(scan, constants), _only(scan, task.slice, constants)),
         of_keys=_of_keys(scan) if task.slice.log_files else None,
         options=scan.options,
         history=scan.history,
@@ -87,6 +88,14 @@ def _pushed(scan: Scan, constants: dict[str, pa.Scalar]) -> Predicate | None:
     """What rows of files can be left out by: conditions on columns that have the same type there."""
     from_file = scan.typed_as_in_files - constants.keys()
     return None if scan.predicate is None else scan.predicate.weakened(from_file)
+
+
+def _only(scan: Scan, found: FileSlice, constants: dict[str, pa.Scalar]) -> OneOf | None:
+    """The other condition, by which base files are read that logs do not change."""
+    only = scan.only
+    if only is None or found.log_files or only.column not in scan.typed_as_in_files - constants.keys():
+        return None
+    return only
 
 
 def _of_keys(scan: Scan) -> Predicate | None:

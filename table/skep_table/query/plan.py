@@ -31,6 +31,7 @@ from skep_table.query.cleaned import (
     is_outdated,
     named_partitions,
 )
+from skep_table.query.filters.among import OneOf
 from skep_table.query.filters.predicate import Predicate
 from skep_table.query.incremental import (
     WrittenFiles,
@@ -93,6 +94,7 @@ class Scan:
     options: Mapping[str, str] = field(default_factory=dict)
     history: tuple[SchemaVersion, ...] = ()
     commits_after_merge: bool = False
+    only: OneOf | None = None
 
     @property
     def arrow_schema(self) -> pa.Schema:
@@ -272,6 +274,7 @@ def scan_of(table: HudiTable, request: ReadRequest) -> Scan:
         None,
         request.options,
         schema_history(table),
+        only=request.only,
     )
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 from skep_format.errors import InputError
 from skep_format.instant_time import BEGINNING, InstantTime
 from skep_format.options import Options
+from skep_table.query.filters.among import OneOf
 from skep_table.query.filters.predicate import Predicate
 from skep_table.query.options import (
     AS_OF_INSTANT,
@@ -45,8 +46,8 @@ class ReadRequest:
     `metadata` False lists storage even where there is a metadata table. `partitions_from_path` True takes the values of
     partition columns from the folders; None lets table and query decide as Hudi does. `full_scan` True answers an
     incremental query from the table as it is when files that it needs were cleaned; None as the table's release.
-    `positions` adds the column POSITION: the numbers of rows in their base file, null where it has logs or is not of
-    Parquet.
+    `only`: of rows that fail this condition it does not matter whether they are in the answer. `positions` adds the
+    column POSITION: the numbers of rows in their base file, null where it has logs or is not of Parquet.
     """
 
     query: QueryType = QueryType.SNAPSHOT
@@ -62,6 +63,7 @@ class ReadRequest:
     data_skipping: bool = True
     partitions_from_path: bool | None = None
     full_scan: bool | None = None
+    only: OneOf | None = None
     positions: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
 

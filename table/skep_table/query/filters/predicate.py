@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_format.basefile.matching import STEP_ROWS
 from skep_format.errors import PredicateError
 from skep_format.expressions import IDENTITY, Expression
 from skep_format.schema.arrow import arrow_type
@@ -212,6 +213,11 @@ class Predicate:
             if isinstance(result, pa.Scalar):
                 return pa.array(np.full(rows.num_rows, result.as_py() is True))
             return result
+
+    @property
+    def rows_at_once(self) -> int:
+        """See RowCondition."""
+        return STEP_ROWS
 
     def filter(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows for which the condition is true."""
