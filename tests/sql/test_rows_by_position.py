@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 from skep.handles.by_path import open_table
 from skep.handles.table import Table
 from skep_format.basefile import OpenBaseFile
+from skep_format.errors import InputError
 from skep_format.names import BaseFormat
 from skep_format.storage import LocalStorage
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.merge.rows import POSITION
 from skep_table.query import ReadRequest, read
+from skep_table.write.indexes.bloom_lookup import BloomLookUp
 from tests.tables_at import create_at
 
 SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int64()), ("word", pa.string()), ("part", pa.string())])
@@ -187,3 +189,49 @@ def test_rows_of_other_slices_have_none(tmp_path: Path, kind: str) -> None:
     table.update(set={"word": "'u'"}, where="n = 3")
     table.delete(where="n = 4")
     assert [each["word"] for each in stored(table)][2:6] == ["a", "u", "b", "a"]
+
+
+class TestNewRowsOfAMerge:
+    """Where ON compares the keys, the rows without a match are new: no index is consulted."""
+
+    @pytest.fixture
+    def table(self, tmp_path: Path) -> Table:
+        table = make(tmp_path / "t", SMALL_GROUPS)
+        table.bulk_insert(rows(list(range(100))))
+        return table
+
+    def merged(self, table: Table, on: str | list[str]) -> list[tuple[int, str]]:
+        merge = table.merge(rows([5, 205, 206], word="m"), on=on).when_matched_update({"word": "source.word"})
+        merge.when_not_matched_insert_all().execute()
+        return [(each["id"], each["word"]) for each in stored(table) if each["word"] == "m"]
+
+    @pytest.mark.parametrize("on", ["id", ["id", "part"]])
+    def test_they_are_not_looked_up(self, table: Table, monkeypatch: pytest.MonkeyPatch, on: str | list[str]) -> None:
+        def fail(*_: object) -> None:
+            raise AssertionError("the index is consulted")
+
+        monkeypatch.setattr(BloomLookUp, "candidates", fail)
+        monkeypatch.setattr(OpenBaseFile, "text_among", fail)
+        assert self.merged(table, on) == [(5, "m"), (205, "m"), (206, "m")]
+        assert len(stored(table)) == 102
+
+    @pytest.mark.parametrize("index", ["SIMPLE", "GLOBAL_BLOOM", "BUCKET", "RECORD_INDEX"])
+    def test_with_other_indexes(self, tmp_path: Path, index: str) -> None:
+        options = {"hoodie.index.type": index, "hoodie.metadata.enable": str(index == "RECORD_INDEX").lower()}
+        if index == "RECORD_INDEX":
+            options["hoodie.metadata.record.index.enable"] = "true"
+        table = make(tmp_path / "t", options)
+        table.upsert(rows(list(range(100))))
+        assert self.merged(table, "id") == [(5, "m"), (205, "m"), (206, "m")]
+        table.upsert(rows([205, 5], word="x"))
+        assert len(stored(table)) == 102
+
+    def test_others_are_looked_up(self, table: Table) -> None:
+        """ON compares another column: what has no match may still have a key that is stored."""
+        source = rows([300], n=7, word="m")
+        merge = table.merge(source, on="target.n = source.id").when_matched_update({"word": "source.word"})
+        merge.when_not_matched_insert_all().execute()
+        assert len(stored(table)) == 101
+        again = table.merge(rows([8], n=1000), on="target.n = source.n").when_matched_update({"word": "source.word"})
+        with pytest.raises(InputError, match="with key 8, which is stored already"):
+            again.when_not_matched_insert_all().execute()

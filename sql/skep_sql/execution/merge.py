@@ -32,13 +32,14 @@ from skep_sql.parsing.statements import Assignment, Merge, MergeClause, Node
 from skep_sql.protocols import QueryEngine, Relation, TargetTable
 from skep_table.keys import KeyGenerator
 from skep_table.keys.text import joined_places, single
-from skep_table.merge.rows import DELETED, PARTIAL
+from skep_table.merge.rows import DELETED, PARTIAL, POSITION
 from skep_table.query.options import QueryType
 from skep_table.table import HudiTable
 from skep_table.write.indexes import index_of
 from skep_table.write.input.source import has_positions
 from skep_table.write.joint import ChangePart
 from skep_table.write.result import WriteResult
+from skep_table.write.tags import NOT_HELD
 
 _CLAUSE: Final = "_skep_clause"
 _ROW: Final = "_skep_row"
@@ -343,6 +344,8 @@ class _Plan:
                 problem = f"column {field.name} is NOT NULL, MERGE gives {column.null_count} rows null"
                 raise InputError.of_table(self._name, problem, column=field.name)
             made[field.name] = column
+        if clause.action == "insert" and POSITION in self._found_by and self._compares_keys():
+            made[POSITION] = pa.chunked_array([pa.repeat(pa.scalar(NOT_HELD, pa.int64()), rows.num_rows)])
         made[DELETED] = pa.chunked_array([pa.repeat(clause.action == "delete", rows.num_rows)])
         made[PARTIAL] = pa.chunked_array([pa.repeat(clause.action == "update", rows.num_rows)])
         changed = pa.table(made)

@@ -19,7 +19,7 @@ from skep_table.keys.generator import check_unambiguous
 from skep_table.keys.text import column_of, single
 from skep_table.merge.rows import DELETED, PARTIAL, POSITION, Mask, as_mask
 from skep_table.write.input.conform import conform
-from skep_table.write.tags import HELD
+from skep_table.write.tags import HELD, NOT_HELD
 
 _KEY_FIELDS = (pa.field(RECORD_KEY, pa.string()), pa.field(PARTITION_PATH, pa.string()))
 _PLACE_FIELD = pa.field(FILE_NAME, pa.string())
@@ -147,7 +147,7 @@ class ChangeKeyer(Keyer):
         columns = dict(zip(keyed.schema.names, keyed.columns, strict=True))
         columns[FILE_NAME] = pa.chunked_array([pa.nulls(count, pa.string())])
         columns |= {name: pa.chunked_array([pa.repeat(False, count)]) for name in self._marks}
-        columns[POSITION] = pa.chunked_array([pa.repeat(pa.scalar(HELD, pa.int64()), count)])
+        columns |= dict(zip((field.name for field in self._position_fields), self._positions(rows), strict=True))
         return pa.Table.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
 
 
@@ -177,10 +177,13 @@ def named(names: pa.Array | pa.ChunkedArray) -> Mask:
 
 
 def unnamed(rows: pa.RecordBatch | pa.Table) -> int:
-    """How many keyed rows name no file."""
+    """How many keyed rows name no file, and may be in one for all that is known of them."""
     if FILE_NAME not in rows.schema.names:
         return rows.num_rows
-    return rows.num_rows - int(named(rows.column(FILE_NAME)).sum())
+    known = named(rows.column(FILE_NAME))
+    if POSITION in rows.schema.names:
+        known |= as_mask(pc.equal(rows.column(POSITION), NOT_HELD))
+    return rows.num_rows - int(known.sum())
 
 
 _FEW_CODES: Final = 1 << 15

@@ -57,7 +57,7 @@ class KeyedRows(Protocol):
 
     @property
     def all_named(self) -> bool:
-        """Whether every row names the file that it was read from, as prepped rows do."""
+        """Whether every row names the file that it was read from, as prepped rows do, or is known to be new."""
 
     def sample(self, most: int) -> pa.Table:
         """Some of the rows, at most so many, from all over them."""

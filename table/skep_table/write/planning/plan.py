@@ -79,7 +79,7 @@ class WritePlan:
         return self.traits.finds_keys or self.index.places_new_keys or self.duplicates is not Duplicates.NONE
 
     def looks_up(self, *, all_named: bool) -> bool:
-        """Whether the index is asked where keys are. `all_named`: every row names the file that it was read from.
+        """Whether the index is asked where keys are. `all_named`: see `KeyedRows`.
 
         Prepped rows that name theirs need no index, nor do those that only delete, nor new ones without a key so far.
         """
