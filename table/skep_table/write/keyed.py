@@ -177,7 +177,7 @@ def named(names: pa.Array | pa.ChunkedArray) -> Mask:
 
 
 def unnamed(rows: pa.RecordBatch | pa.Table) -> int:
-    """How many keyed rows name no file, and may be in one for all that is known of them."""
+    """How many keyed rows name no file, and are not known to be in none."""
     if FILE_NAME not in rows.schema.names:
         return rows.num_rows
     known = named(rows.column(FILE_NAME))

@@ -161,8 +161,8 @@ class Computed(RowSource):
     (all three null for a new row), the data columns as they are to be, and DELETED. With `deletes` all its rows are
     deleted, and it returns `columns_that_find` only. With `sets` it also returns PARTIAL: which rows are stored ones of
     which only the columns `sets` are changed. `compute_set` is called instead where those need no others: it may leave
-    them out, but for ordering and partition columns. Where the table `has_positions` it may return POSITION, too, which is
-    NOT_HELD for a new row whose key no stored row has.
+    them out, but for ordering and partition columns. Where the table `has_positions` it may return POSITION, too,
+    which is NOT_HELD for a new row whose key no stored row has.
     """
 
     is_steady = False
