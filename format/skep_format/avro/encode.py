@@ -259,8 +259,11 @@ def _cleared(values: Any, rows: Mask) -> Any:
 
 
 def _sized(values: Any, rows: Mask) -> Pieces:
-    length = pc.binary_length(values).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    return [_varints(length, rows), _cleared(values, rows)]
+    """The bytes of an array of large binary, each behind its length."""
+    if not len(values):
+        return [_varints(np.zeros(0, np.int64), rows), values]
+    offsets = np.frombuffer(values.buffers()[1], np.int64, len(values) + 1, values.offset * 8)
+    return [_varints(np.diff(offsets), rows), _cleared(values, rows)]
 
 
 def _decimals(kind: types.DecimalType, values: Any, rows: Mask, path: str) -> Pieces:
