@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from skep_format.timeline.plans import Plan, SavepointMetadata
     from skep_table.metadata_table import MetadataTable
+    from skep_table.metadata_table.entries import OpenedFiles
     from skep_table.view.slicing import InstantStates
 
 
@@ -53,6 +54,14 @@ class Unwritten:
 
     changes: pa.Table | None = None
     held: pa.Table | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _MetadataRead:
+    """What snapshots have read of the metadata table, see `metadata_table.table.ReadBefore`."""
+
+    own: Any = None
+    groups: MutableMapping[str, Mapping[str, OpenedFiles]] = field(default_factory=dict)
 
 
 P = TypeVar("P")
@@ -97,6 +106,7 @@ class HudiTable:
         self._lock, self._states_lock = threading.Lock(), threading.Lock()
         self._metadata_table: Any = _NOT_OPENED
         self._metadata_before: MetadataTable | None = None  # that of an earlier snapshot
+        self._metadata_read = _MetadataRead()  # shared with earlier and later snapshots
         self._listings = StorageListings(context.storage, context.threads)
         self._states: OrderedDict[InstantTime | None, InstantStates] = OrderedDict()
         self._properties: FileStatus | None = None  # the file that `config` was read from, when a change would show
@@ -162,20 +172,26 @@ class HudiTable:
 
         The settings are read again unless the listing of the timeline shows that their file is the same.
         """
+        return self.listed_again()._with_contents_of(self)
+
+    def listed_again(self) -> HudiTable:
+        """As `reload`, without what completed instants hold: where one may be undone and carried out again at its time,
+        as in a metadata table.
+        """
         timeline = _timeline(self.storage, self.config, self.timeline)
         files = timeline.files
         if files.properties is not None and files.properties == self._properties:
             refuse_half_moved(self.storage, timeline, self.config.name)
             fresh = HudiTable(self.context, self.config, timeline)
             fresh._properties = self._properties
-            return fresh._with_contents_of(self)
+            return fresh
         config = load_table_config(self.storage)
         if format_of(config) is not format_of(self.config):
-            return HudiTable.in_context(self.context)._with_contents_of(self)
+            return HudiTable.in_context(self.context)
         refuse_half_moved(self.storage, timeline, config.name)
         fresh = HudiTable(self.context, config, timeline)
         fresh._properties = files.properties if files.properties_are_settled else None
-        return fresh._with_contents_of(self)
+        return fresh
 
     def newest(self) -> HudiTable:
         """This snapshot, with all that was read of it, where a new listing shows the same timeline; else a new one."""
@@ -250,6 +266,7 @@ class HudiTable:
         self._plans = other._plans
         found = other._metadata_table
         self._metadata_before = other._metadata_before if found is _NOT_OPENED else found
+        self._metadata_read = other._metadata_read
         return self
 
     def error(self, kind: type[E], problem: str, *, hint: str | None = None, **fields: object) -> E:
@@ -475,7 +492,7 @@ class HudiTable:
         from skep_table.metadata_table import MetadataTable
 
         try:
-            opened = MetadataTable.open(self, self._metadata_before)
+            opened = MetadataTable.open(self, self._metadata_before, self._metadata_read)
         except NotATableError:
             return None  # its folder was deleted, and the settings still name it
         return opened if opened is not None and opened.is_current() else None

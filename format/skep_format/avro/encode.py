@@ -27,6 +27,7 @@ Mask = npt.NDArray[np.bool_]
 Pieces = list[Any]  # binary arrays and scalars; rows that are not asked for have empty entries
 
 _CHUNK_ROWS = 65_536
+_FEW_ROWS = 64
 
 
 @cache
@@ -184,6 +185,8 @@ def _union(kind: UnionType, values: Any, rows: Mask, path: str) -> Pieces:
 
 def _varints(values: I64, rows: Mask) -> Any:
     """Zig-zag varints of the values of `rows`, nothing for the others."""
+    if len(values) <= _FEW_ROWS:
+        return _few([_varint(value) if row else b"" for value, row in zip(values.tolist(), rows.tolist(), strict=True)])
     everywhere = bool(rows.all())
     if not everywhere:
         values = np.where(rows, values, 0)
@@ -207,6 +210,12 @@ def _varints(values: I64, rows: Mask) -> Any:
 
 def _branches(value_at: int, null_at: int, valid: Mask, rows: Mask) -> Any:
     """The numbers of the branches of a value that may be null; `valid` are those of `rows` that are not."""
+    if len(rows) <= _FEW_ROWS:
+        value, null = _varint(value_at), _varint(null_at)
+        if valid is rows and rows.all():
+            return _few([value] * len(rows))
+        there = zip(rows.tolist(), valid.tolist(), strict=True)
+        return _few([(value if known else null) if row else b"" for row, known in there])
     everywhere = bool(rows.all())
     if everywhere and (valid is rows or value_at == null_at) and len(rows) > 1:
         return _constant(value_at)
@@ -217,7 +226,19 @@ def _branches(value_at: int, null_at: int, valid: Mask, rows: Mask) -> Any:
 @lru_cache(maxsize=1024)
 def _constant(value: int) -> pa.Scalar:
     """The zig-zag varint of one number."""
-    return _scalar(format_varint(value << 1 ^ value >> 63))
+    return _scalar(_varint(value))
+
+
+@lru_cache(maxsize=1024)
+def _varint(value: int) -> bytes:
+    return format_varint(value << 1 ^ value >> 63)
+
+
+def _few(pieces: list[bytes]) -> Any:
+    """Pieces of few rows, for which a loop takes less than the steps over whole arrays."""
+    if len(pieces) > 1 and pieces.count(pieces[0]) == len(pieces):
+        return _scalar(pieces[0])
+    return pa.array(pieces, pa.large_binary())
 
 
 def _ragged(matrix: npt.NDArray[np.uint8], size: I64) -> pa.Array:
@@ -259,8 +280,11 @@ def _cleared(values: Any, rows: Mask) -> Any:
 
 
 def _sized(values: Any, rows: Mask) -> Pieces:
-    length = pc.binary_length(values).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    return [_varints(length, rows), _cleared(values, rows)]
+    """The bytes of an array of large binary, each behind its length."""
+    if not len(values):
+        return [_varints(np.zeros(0, np.int64), rows), values]
+    offsets = np.frombuffer(values.buffers()[1], np.int64, len(values) + 1, values.offset * 8)
+    return [_varints(np.diff(offsets), rows), _cleared(values, rows)]
 
 
 def _decimals(kind: types.DecimalType, values: Any, rows: Mask, path: str) -> Pieces:

@@ -16,7 +16,7 @@ from skep_format.basefile import keys
 from skep_format.basefile.encryption import Encrypted, ParquetKeys, encryption_of, keys_of, without_keys
 from skep_format.basefile.orc_file import without_avro
 from skep_format.basefile.parquet_metadata import ENCRYPTED_MAGIC, MAGIC
-from skep_format.bloom import BloomFilter
+from skep_format.bloom import BloomFilter, StoredBloom
 from skep_format.errors import CorruptFileError, EncryptedFileError, SchemaError, SkepError
 from skep_format.names import BaseFormat
 from skep_format.schema.arrow import from_arrow
@@ -52,10 +52,14 @@ class BaseFileFooter:
     @cached_property
     def bloom(self) -> BloomFilter | None:
         """The filter over the file's record keys, None where it has none. CorruptFileError when it can't be decoded."""
+        stored = self.stored_bloom
+        return None if stored is None else BloomFilter.parse(stored.text, stored.type_code, path=self.path)
+
+    @property
+    def stored_bloom(self) -> StoredBloom | None:
+        """The same, as it is there."""
         text = self.entries.get(keys.BLOOM_FILTER) or self.entries.get(keys.OLD_BLOOM_FILTER)
-        if text is None:
-            return None
-        return BloomFilter.parse(text, self.entries.get(keys.BLOOM_TYPE), path=self.path)
+        return None if text is None else StoredBloom(text, self.entries.get(keys.BLOOM_TYPE))
 
     @cached_property
     def schema(self) -> Schema:

@@ -62,13 +62,22 @@ class OpenBaseFile:
 
     @property
     def column_metadata(self) -> pq.FileMetaData | None:
-        """The same for what it states of columns, None where it has more than is known here.
+        """The same for what it states of columns, without its entries; None where it has more than is known here.
 
         CorruptFileError where it contradicts itself: of `metadata` Arrow would end the process.
         """
         if self.metadata is None or self._encrypted is not None:
             return self._metadata
-        return RowGroups(self._source, self._path).metadata()
+        return RowGroups(self._source, self._path, self._tail).metadata()
+
+    @property
+    def calendar(self) -> LegacyCalendar | None:
+        """The calendar of its dates and times, once `footer` was read; None where it is the one of today.
+
+        EncryptedFileError as `metadata`.
+        """
+        metadata = self.metadata
+        return None if metadata is None else self._calendar_of(metadata)
 
     @cached_property
     def row_groups(self) -> RowGroups | None:

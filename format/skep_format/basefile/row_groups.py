@@ -146,7 +146,8 @@ class RowGroups:
         return [name for name in map(parquet.name_of, encoded) if name in among]
 
     def metadata(self) -> pq.FileMetaData | None:
-        """The footer as Arrow reads it, for statistics; None where it can't be read here.
+        """The footer as Arrow reads it, for statistics, without its entries, of which a filter is large; None where it
+        can't be read here.
 
         CorruptFileError where it contradicts itself, for which Arrow would end the process; so it would for sizes of
         levels that don't fit their column, which are left out.
@@ -155,7 +156,8 @@ class RowGroups:
             return None
         self._check()
         with damage_named(self._path):
-            found = pq.read_metadata(pa.BufferReader(without_level_sizes(self._footer)))
+            footer = {field: found for field, found in self._footer.items() if field != parquet.KEY_VALUES}
+            found = pq.read_metadata(pa.BufferReader(without_level_sizes(footer)))
             found.created_by  # noqa: B018  a ValueError where it is no text
             return found
 

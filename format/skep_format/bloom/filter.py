@@ -173,6 +173,18 @@ class BloomFilter:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class StoredBloom:
+    """A filter as a footer has it, for what stores it elsewhere: nothing of it is decoded."""
+
+    text: str
+    type_code: str | None = None
+
+    def to_text(self) -> str:
+        """The footer's base64 text."""
+        return self.text
+
+
 class _Reader:
     """Walks over a filter's bytes, big-endian."""
 

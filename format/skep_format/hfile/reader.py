@@ -133,10 +133,11 @@ class HFile:
 
         Each block that may hold one of the keys is read once.
         """
-        wanted = pc.unique(keys.cast(pa.large_binary()))
+        texts = keys if keys.type == pa.large_binary() else keys.cast(pa.large_binary())
         if len(self._blocks) == 1:  # where each key's block is need not be found
             entries = self._cached((0,))
-            return entries.filter(pc.is_in(entries.column("key"), value_set=wanted))
+            return entries.filter(pc.is_in(entries.column("key"), value_set=texts))
+        wanted = pc.unique(texts)
         # Each key's block is the last one that begins at it or before it.
         count = len(self._first_keys)
         order = pc.sort_indices(pa.concat_arrays([pa.array(self._first_keys, pa.large_binary()), wanted])).to_numpy()

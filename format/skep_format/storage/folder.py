@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from typing import Any
 
 from skep_format.storage.base import FileStatus, FolderListing, Storage, StorageFlags
@@ -40,7 +39,7 @@ class FolderStorage(Storage):
 
     def _inner(self, files: list[FileStatus]) -> list[FileStatus]:
         cut = len(self._folder) + 1
-        return [replace(status, path=status.path[cut:]) for status in files]
+        return [FileStatus(status.path[cut:], status.size_bytes, status.modified_ms) for status in files]
 
     uri = _below("uri")
     exists = _below("exists")

@@ -123,14 +123,15 @@ class GroupReader:
         slice_: FileSlice,
         counts: Callable[[InstantTime], bool],
         files: Mapping[str, FileStatus] | None = None,
-        before: GroupReader | None = None,
+        before: OpenedFiles | None = None,
     ) -> None:
-        """`files` has the listed files by path, and `before` is the reader of the group in an earlier snapshot: of what
-        is the same there nothing is read again.
+        """`files` has the listed files by path, and `before` what the reader of the group in another snapshot has
+        opened: of what is the same here nothing is read again.
         """
         self._storage, self.slice, self._counts = storage, slice_, counts
         self._files = files or {}
-        self._base, self._logs = (None, {}) if before is None else before._settled()
+        self.files = OpenedFiles(counts) if before is None else before.settled(counts)
+        """What is open, for the reader of the group in another snapshot."""
         self._sources: list[_Source] | None = None
         self._last: _Found | None = None
 
@@ -184,12 +185,13 @@ class GroupReader:
     def _open(self) -> Iterator[_Source]:
         base = self.slice.base_file
         if base is not None:
-            if self._base is None or self._base.status != self._files.get(base.path):
+            opened = self.files.base
+            if opened is None or opened.status != self._files.get(base.path):
                 read = partial(HFile.open, self._storage, base.path, base.size_bytes)
-                self._base = _Base(self._files.get(base.path), _HFileSource(read, base.path))
-            yield self._base.source
+                opened = self.files.base = _Base(self._files.get(base.path), _HFileSource(read, base.path))
+            yield opened.source
         for block in valid_blocks(self._blocks(), BlockRule(self._counts)):
-            log = self._logs.get(block.path)
+            log = self.files.logs.get(block.path)
             source = self._source_of(block) if log is None else log.source_of(block, self._source_of)
             if source is not None:
                 yield source
@@ -202,7 +204,7 @@ class GroupReader:
         if block.type is BlockType.HFILE_DATA:
             if not block.content_size:
                 return None
-            if block.path in self._logs:
+            if block.path in self.files.logs:
                 return _HFileSource(partial(_file_of, block), block.path, block.schema_text)
             # read later by its place: not one of many log files stays open
             place = block.path, block.content_offset, block.content_size
@@ -220,21 +222,37 @@ class GroupReader:
             if log.size_bytes > _SMALL_LOG:
                 yield from read_blocks(self._storage.open_input(log.path), log.path, log.size_bytes)
                 continue
-            known, status = self._logs.get(log.path), self._files.get(log.path)
+            known, status = self.files.logs.get(log.path), self._files.get(log.path)
             if known is None or known.status != status or not known.counts(self._counts):
                 data = pa.BufferReader(self._storage.read_range(log.path, 0, log.size_bytes))
                 blocks = tuple(read_blocks(data, log.path, log.size_bytes))
-                known = self._logs[log.path] = _SmallLog(status, blocks, {})
+                known = self.files.logs[log.path] = _SmallLog(status, blocks, {})
             yield from known.blocks
 
-    def _settled(self) -> tuple[_Base | None, dict[str, _SmallLog]]:
-        """What a reader of a later snapshot need not read again, where the listing shows the same files.
+
+class OpenedFiles:
+    """The base file of a file group that is open, and its log files that are in memory, with what was read of them.
+
+    Unlike a reader it has no results of look-ups: it may be kept until another snapshot is read.
+    """
+
+    def __init__(
+        self,
+        counts: Callable[[InstantTime], bool],
+        base: _Base | None = None,
+        logs: dict[str, _SmallLog] | None = None,
+    ) -> None:
+        self._counts, self.base, self.logs = counts, base, logs or {}
+
+    def settled(self, counts: Callable[[InstantTime], bool]) -> OpenedFiles:
+        """What a reader of another snapshot, with `counts` of its own, need not read again, where the listing shows the
+        same files.
 
         Log files whose commits have not all completed are read again: they may be rolled back, and another commit may
         give its file the name of one of them.
         """
-        logs = {path: log for path, log in list(self._logs.items()) if log.status and log.counts(self._counts)}
-        return self._base if self._base and self._base.status else None, logs
+        logs = {path: log for path, log in list(self.logs.items()) if log.status and log.counts(self._counts)}
+        return OpenedFiles(counts, self.base if self.base and self.base.status else None, logs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -17,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_format.bloom import BloomFilter
-from skep_format.errors import FormatError
+from skep_format.errors import FormatError, TableVersionError
 from skep_format.instant_time import BEFORE_ALL, InstantTime
 from skep_format.names import META_FOLDER, join
 from skep_format.storage import FileStatus, FolderStorage, Storage
@@ -25,7 +26,7 @@ from skep_format.timeline.instant import Action, Instant
 from skep_format.timeline.write import Seen
 from skep_table.metadata_table import keys as spelling
 from skep_table.metadata_table.definitions import IndexDefinition, definitions_path, read_definitions
-from skep_table.metadata_table.entries import Entries, GroupReader, alive, entries_of, latest
+from skep_table.metadata_table.entries import Entries, GroupReader, OpenedFiles, alive, entries_of, latest
 from skep_table.metadata_table.partitions import (
     BLOOM_FILTERS,
     BLOOM_MEMBER,
@@ -50,6 +51,7 @@ FOLDER: Final = f"{META_FOLDER}/metadata"
 
 FIRST_INSTANTS: Final = "00000000000000"  # what initialises a partition has an artificial time
 _INSTANT_DIGITS: Final = 17
+_KEPT_KEYS: Final = 1 << 16
 _SINGLE_LOOKUPS: Final = 16  # so many partitions are looked up one by one; then all are read in one go
 
 
@@ -60,44 +62,62 @@ class OpenedTable(Seen, Protocol):
     def open(cls, path_or_storage: Storage) -> OpenedTable:
         """Opens a table at the root of a storage."""
 
+    def listed_again(self) -> OpenedTable:
+        """A new snapshot of the same table, without what instants hold."""
+
     def view(self, *, as_of: InstantTime | None = None, metadata: bool = True) -> FileView:
         """The file groups as of an instant; `metadata`: by the metadata table where there is one."""
+
+
+class ReadBefore(Protocol):
+    """What snapshots of a data table have read of its metadata table: the last one of each. They share it.
+
+    `own` is a snapshot of the metadata table, with the storage of the data table; `groups` are the files that are open,
+    by partition and file group.
+    """
+
+    own: tuple[Storage, OpenedTable] | None
+    groups: MutableMapping[str, Mapping[str, OpenedFiles]]
 
 
 class MetadataTable:
     """A consistent snapshot of a metadata table: the records of the completed instants of `data`, and of no others."""
 
-    def __init__(self, data: OpenedTable, own: OpenedTable) -> None:
+    def __init__(self, data: OpenedTable, own: OpenedTable, shared: ReadBefore | None = None) -> None:
         self._data, self._own = data, own
+        self._opened = {} if shared is None else shared.groups
         self.indexes = frozenset(data.config.metadata_partitions)
         self._unbuilt = unbuilt_partitions(data.config)
         self._view = own.view(metadata=False)
         self._lock = threading.RLock()
         self._groups: dict[str, list[GroupReader]] = {}
-        self._earlier: dict[str, list[GroupReader]] = {}  # of an earlier snapshot, which has other log files
+        self._described: dict[str, bool] = {}  # columns: whether statistics have a record of them
+        self._sliced: dict[str, list[FileSlice]] = {}
         self._looked_up: dict[str, list[FileStatus]] = {}
         self._all: dict[str, list[FileStatus]] | None = None
         self._single = 0
+        self._last_keys: tuple[pa.Array, Sequence[str] | None, pa.Table] | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
         return MetadataTable, (self._data, self._own)
 
     @classmethod
-    def open(cls, data: OpenedTable, before: MetadataTable | None = None) -> MetadataTable | None:
+    def open(
+        cls, data: OpenedTable, before: MetadataTable | None = None, shared: ReadBefore | None = None
+    ) -> MetadataTable | None:
         """None when the table's settings name no finished metadata partition. Errors are those of opening a table.
 
-        What `before`, that of an earlier snapshot, has read is not read again where it is the same.
+        What `before`, that of an earlier snapshot, has read is not read again where it is the same, nor what any
+        snapshot has read with which `shared` is shared.
         """
         if FILES not in data.config.metadata_partitions:
             return None
-        opened = cls(data, data.open(FolderStorage(data.storage, FOLDER)))
-        if before is not None:
-            same = opened._has_records_of(before)
+        opened = cls(data, _own_of(data, shared), shared)
+        if before is not None and opened._has_records_of(before):
             with before._lock:
-                opened._earlier = dict(before._earlier) if same else {**before._earlier, **before._groups}
-                if not same:
-                    return opened
                 opened._groups, opened._looked_up = dict(before._groups), dict(before._looked_up)
+                if opened.indexes == before.indexes:
+                    opened._described = dict(before._described)
                 opened._all, opened._single = before._all, before._single
         return opened
 
@@ -203,10 +223,12 @@ class MetadataTable:
 
     def has_statistics(self, column: str) -> bool:
         """Whether the column statistics have a record of a data column, even one that ends them."""
-        prefix = spelling.column_key(column)
-        return COLUMN_STATS in self.indexes and any(
-            group.has_prefix(prefix) for group in self.group_readers(COLUMN_STATS)
-        )
+        if column not in self._described:
+            prefix = spelling.column_key(column)
+            self._described[column] = COLUMN_STATS in self.indexes and any(
+                group.has_prefix(prefix) for group in self.group_readers(COLUMN_STATS)
+            )
+        return self._described[column]
 
     def partition_stats_records(self, pairs: Sequence[tuple[str, str]]) -> tuple[npt.NDArray[np.int64], pa.StructArray]:
         """The records of statistics of data columns in partitions, as stored, behind the number of the pair that each
@@ -279,6 +301,9 @@ class MetadataTable:
             return None
         column = RECORD_INDEX_MEMBER
         wanted = pc.unique(keys).drop_null().cast(pa.string())
+        last = self._last_keys  # a write looks its keys up for the files that they are in, and again to tag its rows
+        if last is not None and last[1] == partitions and last[0].equals(wanted):
+            return last[2]
         sets = self._record_groups()
         if partitions is not None and self.has_partitioned_record_index:
             names = [spelling.record_index_groups(path) for path in partitions]
@@ -288,7 +313,9 @@ class MetadataTable:
         # A partitioned index knows a key once for each partition of the data table.
         among = (_entries_in(groups, wanted, column, newest=True) for groups in sets.values())
         found = [file_ids(*latest(entries, column)) for entries in among]
-        return pa.concat_tables(found) if found else file_ids(wanted[:0], pa.nulls(0))
+        places = pa.concat_tables(found) if found else file_ids(wanted[:0], pa.nulls(0))
+        self._last_keys = (wanted, partitions, places) if len(wanted) <= _KEPT_KEYS else None
+        return places
 
     @property
     def has_partitioned_record_index(self) -> bool:
@@ -332,8 +359,7 @@ class MetadataTable:
         """The file groups of the record index; none where the table keeps none, or where it has no groups yet."""
         if RECORD_INDEX not in self.indexes:
             return ()
-        slices = sorted(self._view.slices(RECORD_INDEX), key=lambda slice_: slice_.file_id)
-        return tuple(RecordIndexGroup.of(slice_) for slice_ in slices)
+        return tuple(map(RecordIndexGroup.of, self._sorted_slices(RECORD_INDEX)))
 
     def group(self, slice_: FileSlice) -> GroupReader:
         """What a file group holds by one slice of it."""
@@ -365,18 +391,26 @@ class MetadataTable:
                         path=f"{FOLDER}/{partition}", expected="at least one file group",
                     )  # fmt: skip
                 counts, files = self._counts(), {file.path: file for file in self._view.listing.files(partition)}
-                before = {reader.file_id: reader for reader in self._earlier.pop(partition, ())}
-                self._groups[partition] = [
+                before = self._opened.get(partition, {})
+                readers = [
                     GroupReader(self._own.storage, slice_, counts, files, before.get(slice_.file_id))
                     for slice_ in slices
                 ]
+                self._opened[partition] = {reader.file_id: reader.files for reader in readers}
+                self._groups[partition] = readers
             return self._groups[partition]
 
     def _slices(self, partition: str) -> list[FileSlice]:
-        slices = sorted(self._view.slices(partition), key=lambda slice_: slice_.file_id)
+        slices = self._sorted_slices(partition)
         if partition in self._unbuilt:  # their base files come and go
             return [replace(slice_, base_file=None) for slice_ in slices]
         return slices
+
+    def _sorted_slices(self, partition: str) -> list[FileSlice]:
+        """By file id. Kept, as the listing is that they are made of."""
+        if partition not in self._sliced:
+            self._sliced[partition] = sorted(self._view.slices(partition), key=lambda slice_: slice_.file_id)
+        return self._sliced[partition]
 
     def _counts(self) -> Callable[[InstantTime], bool]:
         """Blocks count when their delta commit is completed here, and the action on the data table is completed too.
@@ -401,6 +435,19 @@ class MetadataTable:
             return of_data not in pending and of_data.is_at_or_before(last)
 
         return counts
+
+
+def _own_of(data: OpenedTable, shared: ReadBefore | None) -> OpenedTable:
+    """A new snapshot of the metadata table, by one that was taken before where there is one."""
+    own = None
+    if shared is not None and shared.own is not None and shared.own[0] is data.storage:
+        with suppress(TableVersionError):  # its version was changed since
+            own = shared.own[1].listed_again()
+    if own is None:
+        own = data.open(FolderStorage(data.storage, FOLDER))
+    if shared is not None:
+        shared.own = data.storage, own
+    return own
 
 
 def _entries_in(groups: Sequence[GroupReader], keys: pa.Array, column: str, *, newest: bool = False) -> list[Entries]:

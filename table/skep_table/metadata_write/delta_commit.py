@@ -62,8 +62,9 @@ def write_delta_commit(own: HudiTable, time: InstantTime, updates: Sequence[Part
     def appended(update: tuple[PartitionUpdate, pa.RecordBatch]) -> list[_Append]:
         return list(_appends(own, time, *update, schema))
 
-    # compressing large ones takes most of the time, and is done beside others
-    threads = own.context.threads if sum(each.nbytes for each in entries) > _MANY_BYTES else ThreadRunner(1)
+    # compressing large ones takes most of the time: several are compressed at the same time
+    large = sum(each.nbytes > _MANY_BYTES for each in entries)
+    threads = own.context.threads if large > 1 else ThreadRunner(1)
     appends = [append for each in threads.map(appended, zip(updates, entries, strict=True)) for append in each]
     planned = _metadata([append.planned for append in appends])
     requested = create_requested(own, Instant(time, Action.DELTA_COMMIT, State.REQUESTED))

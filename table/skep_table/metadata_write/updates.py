@@ -106,7 +106,7 @@ def _facts_of_tasks(
         return {}
     facts = {file: tasks.facts[file] for file in written if file in tasks.facts}
     bases = [(path, written[path, name]) for path, name in facts if blooms and not name.startswith(".")]
-    for each in facts_of_files(table, bases, {}, blooms=True):
+    for each in facts_of_files(table, bases, {}, blooms=True, written=True):
         file = (each.partition_path, each.name)
         facts[file] = replace(facts[file], bloom=each.bloom)
     return facts

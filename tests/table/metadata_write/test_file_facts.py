@@ -291,6 +291,21 @@ class TestFoundByTasks:
         found = {each.name: bounds(each) for each in facts(now)}
         assert any(each["ts"][:2] == (9, 9) for each in found.values())
 
+    @pytest.mark.parametrize("nan", [False, True])
+    def test_bounds_of_floating_point_numbers(self, tmp_path: Path, kind: TableType, nan: bool) -> None:
+        first = pa.table({"id": ["1", "2"], "x": [-1.5, 0.0], "f": pa.array([2.5, None], pa.float32())})
+        table = table_of(tmp_path, first, kind).with_options(self.OPTIONS)
+        second = pa.table({"id": ["2", "3"], "x": [float("nan") if nan else 4.5, 1.0], "f": first["f"]})
+        for rows in (first, second):
+            LocalWriter(table).upsert(rows)
+        now = HudiTable.open(str(tmp_path))
+        assert check_metadata_table(now).differences == ()
+        index = now.metadata_table()
+        assert index is not None
+        found = index.statistics_of_files("x", pa.float64(), [(path, file.name) for path, file in data_files(now)])
+        assert found is not None
+        assert (found["min_value"].null_count > 0) is nan
+
     def test_of_base_files_their_bloom_filters_are_read(
         self, tmp_path: Path, kind: TableType, read_again: list[tuple[str, tuple[str, ...]]]
     ) -> None:

@@ -78,6 +78,26 @@ def test_an_open_table_reads_each_file_of_the_metadata_table_once(tmp_path: Path
 
 
 @pytest.mark.parametrize("table_version", [6, 9], indirect=True)
+@pytest.mark.parametrize("kind", [COW, MOR])
+def test_a_writer_reads_each_log_file_of_the_metadata_table_once(tmp_path: Path, kind: TableType) -> None:
+    """Each of its commits begins with the snapshot that the writer was made with."""
+    new_table(tmp_path, kind)
+    storage = CountingStorage(LocalStorage(str(tmp_path)))
+    writer = LocalWriter(HudiTable.open(storage, ALL))
+    for ts in range(1, 7):
+        if ts == 4:  # what another one writes is read, too
+            LocalWriter(HudiTable.open(str(tmp_path), ALL)).upsert(frame(("a", "p", ts), ("c", "q", ts)))
+        else:
+            writer.upsert(frame(("a", "p", ts), ("b", "q", ts)))
+    calls = [call for call in storage.calls if call.path.startswith(FOLDER) and ".log." in call.path]
+    read = Counter(call.path for call in calls if call.method in ("open_input", "read_range"))
+    assert len(read) >= 10
+    assert set(read.values()) == {1}
+    assert_alike(HudiTable.open(str(tmp_path)))
+    assert check_metadata_table(HudiTable.open(str(tmp_path))).differences == ()
+
+
+@pytest.mark.parametrize("table_version", [6, 9], indirect=True)
 def test_tasks_do_not_open_the_log_files_that_they_have_written(tmp_path: Path, table_version: int) -> None:
     new_table(tmp_path, MOR)
     for ts in (1, 2):
@@ -179,7 +199,7 @@ class TestLaterSnapshots:
         self, storage: LocalStorage, slice_: FileSlice, done: set[InstantTime], before: GroupReader | None = None
     ) -> GroupReader:
         files = {file.path: file for file in storage.list_prefix("record_index")}
-        return GroupReader(storage, slice_, done.__contains__, files, before)
+        return GroupReader(storage, slice_, done.__contains__, files, None if before is None else before.files)
 
     def keys(self, reader: GroupReader, *keys: str) -> list[str]:
         entries = reader.entries(pa.array(keys), column=RECORD_INDEX_MEMBER)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from skep_format.bloom import BloomFilter, BloomKind
+from skep_format.bloom import BloomFilter, BloomKind, StoredBloom
 from skep_format.instant_time import InstantTime
 from skep_table.metadata_table.keys import file_key, path_key
 from skep_table.metadata_table.partitions import BLOOM_FILTERS
@@ -16,7 +16,7 @@ File = tuple[str, str]  # partition path, file name
 
 
 def bloom_filters_update(
-    written: Mapping[File, BloomFilter], deleted: Sequence[File], instant: InstantTime, release: str
+    written: Mapping[File, BloomFilter | StoredBloom], deleted: Sequence[File], instant: InstantTime, release: str
 ) -> PartitionUpdate:
     """The filters of base files that were written, and marks for those that were deleted."""
     kind = type_of(BLOOM_FILTERS, release)

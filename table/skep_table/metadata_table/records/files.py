@@ -6,7 +6,7 @@ that it marks so; of several sizes of one file the largest counts.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -24,6 +24,8 @@ _PARTITION_LIST: Final = 1  # the record's type: the names in its map are partit
 _FILE_LIST: Final = 2
 _INFO: Final = pa.struct([pa.field("size", pa.int64()), pa.field("isDeleted", pa.bool_())])
 _ROWS: Final = pa.schema([("key", pa.string()), ("name", pa.string()), ("size", pa.int64()), ("deleted", pa.bool_())])
+
+_FEW_BYTES: Final = 1 << 20
 
 _SIZES: Final = pa.schema([("key", pa.string()), ("name", pa.string()), ("size", pa.int64())])
 
@@ -77,7 +79,9 @@ def files_merged(rows: pa.Table) -> PartitionUpdate:
 
 def files_changed(rows: pa.Table) -> PartitionUpdate:
     """Files that were added and deleted, as `merged_changes` returns them, by key."""
-    return _grouped(rows.cast(_ROWS), [ALL_PARTITIONS])
+    how = [("size", "max"), ("deleted", "min")]
+    once = rows.cast(_ROWS).group_by(["key", "name"]).aggregate(how).rename_columns(_ROWS.names)
+    return _by_key(once.sort_by([("key", "ascending"), ("name", "ascending")]), [ALL_PARTITIONS])
 
 
 def _row(partition_path: str, name: str, size: int | None = None) -> tuple[str, str, int, bool]:
@@ -99,21 +103,25 @@ def _update(
     """`rows` of files, and the partition paths that are added to the table or dropped. `keys` have a record anyway."""
     removed = [(ALL_PARTITIONS, partition_key(path), 0, True) for path in dropped]
     listed = [(ALL_PARTITIONS, partition_key(path), 0, False) for path in added]
-    columns = zip(*rows, *removed, *listed, strict=True) if rows or removed or listed else [()] * len(_ROWS)
+    once: dict[tuple[str, str], tuple[int, bool]] = {}
+    for key, name, size, deleted in (*rows, *removed, *listed):  # a file that is written again is there
+        before = once.get((key, name), (size, deleted))
+        once[key, name] = max(size, before[0]), deleted and before[1]
+    files = sorted((*file, *state) for file, state in once.items())  # as by their bytes
+    columns = zip(*files, strict=True) if files else [()] * len(_ROWS)
     arrays = [pa.array(column, kind) for column, kind in zip(columns, _ROWS.types, strict=True)]
-    return _grouped(pa.table(arrays, _ROWS), [ALL_PARTITIONS, *map(partition_key, keys)])
+    return _by_key(pa.table(arrays, _ROWS), [ALL_PARTITIONS, *map(partition_key, keys)])
 
 
-def _grouped(rows: pa.Table, keys: Iterable[str]) -> PartitionUpdate:
-    """A record for each key of `rows`, and for each of `keys`: there it may have no files."""
-    how = [("size", "max"), ("deleted", "min")]  # a file that is written again is there
-    rows = rows.group_by(["key", "name"]).aggregate(how).sort_by([("key", "ascending"), ("name", "ascending")])
+def _by_key(rows: pa.Table, keys: Iterable[str]) -> PartitionUpdate:
+    """A record for each key of `rows`, which are sorted by key and name, and for each of `keys`: there it may have no
+    files."""
     given = pa.concat_arrays([rows["key"].combine_chunks(), pa.array(list(keys), pa.string())]).unique()
     given = given.take(pc.sort_indices(given))  # by their bytes, as in an HFile
     counts = np.bincount(pc.index_in(rows["key"], given).to_numpy(), minlength=len(given))
     offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
     infos = pa.StructArray.from_arrays(
-        [rows["size_max"].combine_chunks(), rows["deleted_min"].combine_chunks()], fields=list(_INFO)
+        [rows["size"].combine_chunks(), rows["deleted"].combine_chunks()], fields=list(_INFO)
     )
     maps = pa.MapArray.from_arrays(offsets, rows["name"].combine_chunks(), infos)
     kinds = pc.if_else(pc.equal(given, ALL_PARTITIONS), _PARTITION_LIST, _FILE_LIST).cast(pa.int32())
@@ -147,6 +155,8 @@ def merged_changes(entries: Iterable[Entries]) -> pa.Table | None:
 
 def _rows(entries: Iterable[Entries]) -> pa.Table | None:
     """All that the entries state, as `key`, `name`, `size`, `deleted`, and the `number` of the entry; None for none."""
+    if isinstance(entries, list) and len(entries) > 1 and _are_few(entries):
+        return _rows_of_few(entries)
     tables = []
     for number, source in enumerate(entries):
         if source.records is None:
@@ -158,6 +168,25 @@ def _rows(entries: Iterable[Entries]) -> pa.Table | None:
             rows = pa.table([source.keys.take(owners), names, *infos.flatten()], _ROWS.names)
         tables.append(rows.append_column("number", pa.array(np.full(len(rows), number, np.int64))))
     return pa.concat_tables(tables) if tables else None
+
+
+def _are_few(sources: Sequence[Entries]) -> bool:
+    """Whether entries in memory are small, and have records of one type."""
+    kinds = {None if each.records is None else each.records.column(FILES_MEMBER).type for each in sources}
+    return None not in kinds and len(kinds) == 1 and sum(map(_record_bytes, sources)) <= _FEW_BYTES
+
+
+def _record_bytes(source: Entries) -> int:
+    return source.records.nbytes if source.records is not None else 0
+
+
+def _rows_of_few(sources: Sequence[Entries]) -> pa.Table:
+    """As `_rows`, in one step: what one takes does not depend on the number of log files, of which each has entries."""
+    maps = [each.records.column(FILES_MEMBER) for each in sources if each.records is not None]
+    owners, names, infos = _entries_of(pa.concat_arrays(maps))
+    keys = pa.concat_arrays([each.keys for each in sources])
+    numbers = pa.array(np.repeat(np.arange(len(sources)), [len(each.keys) for each in sources]))
+    return pa.table([keys.take(owners), names, *infos.flatten(), numbers.take(owners)], [*_ROWS.names, "number"])
 
 
 def _entries_of(maps: pa.MapArray) -> tuple[pa.Array, pa.Array, pa.StructArray]:

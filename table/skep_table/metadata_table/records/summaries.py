@@ -73,18 +73,23 @@ def summaries_of_base_file(
     *,
     schema: pa.Schema | None = None,
     by_value: Callable[[str], bool] = lambda _column: False,
+    minds_nan: bool = False,
 ) -> list[ColumnSummary]:
     """Of those columns that the file has. `read` is called for the columns whose bounds the footer lacks, and those
     `by_value`, for which its bounds do not hold. `metadata` is as of `OpenBaseFile.column_metadata`;
-    `schema` is the file's in Arrow's form, where it is known.
+    `schema` is the file's in Arrow's form, where it is known. `minds_nan`: the footer has no bounds where a column has
+    NaN; those of some writers have none in any case.
     """
     held = metadata.schema.to_arrow_schema() if schema is None else schema
     chunks = _chunks(metadata)
+    minds_nan = minds_nan or (metadata.created_by or "").startswith(_MINDS_NAN)
     types = {
         name: kind for name in columns if (kind := _type_in(held, name)) is not None and not pa.types.is_nested(kind)
     }
     found = {
-        name: None if by_value(name) else _of_footer(metadata, chunks.get(name, -1), name, columns[name], kind)
+        name: None
+        if by_value(name)
+        else _of_footer(metadata, chunks.get(name, -1), name, columns[name], kind, minds_nan=minds_nan)
         for name, kind in types.items()
     }
     lacking = [name for name, summary in found.items() if summary is None]
@@ -144,9 +149,10 @@ def _bounds(kind: DataType, values: pa.Array | pa.ChunkedArray) -> tuple[Any, An
 
 def _float_bounds(values: pa.Array | pa.ChunkedArray) -> tuple[Any, Any]:
     nan = pc.is_nan(values)
-    found = pc.min_max(values.filter(pc.invert(nan))).as_py()
     if not pc.any(nan).as_py():
+        found = pc.min_max(values).as_py()
         return found["min"], found["max"]
+    found = pc.min_max(values.filter(pc.invert(nan))).as_py()
     return _NAN if found["min"] is None else found["min"], _NAN
 
 
@@ -209,13 +215,12 @@ def _sizes(metadata: pq.FileMetaData, number: int) -> tuple[int, int]:
 
 
 def _of_footer(
-    metadata: pq.FileMetaData, number: int, name: str, kind: DataType, held: pa.DataType
+    metadata: pq.FileMetaData, number: int, name: str, kind: DataType, held: pa.DataType, *, minds_nan: bool
 ) -> ColumnSummary | None:
     """None where the footer does not have it all, in the column's type."""
     if held != arrow_type(kind):
         return None
-    is_float = isinstance(kind, (FloatType, DoubleType))
-    if is_float and not (metadata.created_by or "").startswith(_MINDS_NAN):
+    if isinstance(kind, (FloatType, DoubleType)) and not minds_nan:
         return None
     lows, highs, values, nulls = [], [], 0, 0
     for group in range(metadata.num_row_groups):

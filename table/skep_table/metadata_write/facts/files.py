@@ -19,10 +19,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_format.basefile.calendars import LegacyCalendar
 from skep_format.basefile.footer import BaseFileFooter
 from skep_format.basefile.reader import OpenBaseFile, open_base
-from skep_format.bloom import BloomFilter
+from skep_format.bloom import BloomFilter, StoredBloom
 from skep_format.errors import SchemaError, UnsupportedError
 from skep_format.instant_time import InstantTime
 from skep_format.logfile import BlockRule, LogBlock, read_blocks, valid_blocks
@@ -62,7 +61,7 @@ class FileFacts:
     partition_path: str
     name: str
     summaries: Sequence[ColumnSummary]
-    bloom: BloomFilter | None
+    bloom: BloomFilter | StoredBloom | None
 
 
 def facts_of_files(
@@ -71,14 +70,16 @@ def facts_of_files(
     columns: Columns,
     *,
     blooms: bool,
+    written: bool = False,
     runner: Runner | None = None,
 ) -> Iterator[FileFacts]:
     """The facts of data files, given as partition path and file, in their order; read ahead, by threads or `runner`.
 
     `columns` as `stats_columns` has them. What is in a log file counts whether its instant has completed or not.
+    `written`: a write of this process, or its tasks, have just written the base files; see `ColumnReader`.
     Raises what opening a file does, CorruptFileError naming a damaged one.
     """
-    reader = ColumnReader.of(table, columns, blooms=blooms)
+    reader = ColumnReader.of(table, columns, blooms=blooms, written=written)
     yield from each_read(runner or table.context.threads, reader.read, files, lambda file: file[1].size_bytes)
 
 
@@ -111,25 +112,30 @@ class ColumnReader:
     """Reads what files hold of some columns, as `stats_columns` has them. It can be sent to other machines.
 
     `schema` is that of files, `history` has its versions. `mixes_rows`: a merged row may have values of several rows,
-    so that bounds of one file don't hold for it. `is_done`: whether the instant of a file has completed.
+    so that bounds of one file don't hold for it. `is_done`: whether the instant of a file has completed. `written`: the
+    base files have just been written by `BaseFileWriter`. Their filters need no look, and a footer states bounds of
+    floating-point numbers only where these have no NaN; of other files, a filter is decoded, which shows that it is
+    whole.
     """
 
     storage: Storage
     schema: Schema
     columns: Columns
     blooms: bool = False
+    written: bool = False
     mixes_rows: bool = False
     history: tuple[SchemaVersion, ...] = ()
     is_done: Callable[[InstantTime], bool] = _never
 
     @classmethod
-    def of(cls, table: HudiTable, columns: Columns, *, blooms: bool = False) -> ColumnReader:
+    def of(cls, table: HudiTable, columns: Columns, *, blooms: bool = False, written: bool = False) -> ColumnReader:
         """The reader of the files of a table."""
         return cls(
             table.storage,
             in_files(table, table.stored_schema()),
             columns,
             blooms,
+            written,
             _mixes_rows(table),
             schema_history(table),
             table.timeline.is_completed_or_archived,
@@ -142,9 +148,9 @@ class ColumnReader:
         """
         if schema_history(table):
             return None
-        written = in_files(table, schema)
-        typed = indexable(written, tuple(columns), table.format.metadata.release)
-        reader = cls(table.storage, written, typed, mixes_rows=_mixes_rows(table))
+        in_file = in_files(table, schema)
+        typed = indexable(in_file, tuple(columns), table.format.metadata.release)
+        reader = cls(table.storage, in_file, typed, written=True, mixes_rows=_mixes_rows(table))
         try:
             return reader if reader._chains else None
         except KeyError:  # files of this write lack a column
@@ -167,11 +173,12 @@ class ColumnReader:
         partition, status = file
         base, log_file = BaseFileName.parse(status.name), LogFileName.parse(status.name)
         summaries: Sequence[ColumnSummary] = ()
-        bloom = None
+        bloom: BloomFilter | StoredBloom | None = None
         if base is not None and (self.columns or self.blooms):
             with open_base(self.storage, status.path, status.size_bytes or None) as opened:
                 footer = opened.footer()
-                bloom = footer.bloom if self.blooms else None
+                if self.blooms:
+                    bloom = footer.stored_bloom if self.written else footer.bloom
                 summaries = self._unless_in_doubt(status, lambda: self._of_base(opened, footer, base.instant_time))
         elif log_file is not None and not log_file.cdc:
             summaries = self._unless_in_doubt(status, lambda: self._of_log(status.path))
@@ -207,9 +214,11 @@ class ColumnReader:
         if metadata is None:
             every = (self._of_values(rows, paths) for rows in self._rows(opened, paths, names))
             return merged(chain.from_iterable(every))
-        calendar = LegacyCalendar.of(metadata, footer.path)
+        calendar = opened.calendar
         dated = {path for path, kind in own.items() if calendar and isinstance(kind, (DateType, TimestampType))}
-        found = summaries_of_base_file(metadata, own, read, schema=footer.arrow_schema, by_value=dated.__contains__)
+        found = summaries_of_base_file(
+            metadata, own, read, schema=footer.arrow_schema, by_value=dated.__contains__, minds_nan=self.written
+        )
         return [replace(summary, column=column_of[summary.column]) for summary in found]
 
     def _names_of_base(self, instant: InstantTime) -> SourceNames:
