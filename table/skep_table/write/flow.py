@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from skep_table.write.bootstrap.source import SourceData
 
 _RECENT_SECONDS: Final = 5.0
+_OF_METADATA_TABLE: Final = ("hoodie.table.metadata.", "hoodie.table.index.")
 
 log = logging.getLogger("skep.write")
 
@@ -642,7 +643,7 @@ def _plan_is_outdated(before: HudiTable, now: HudiTable) -> bool:
 
 
 def _settings(table: HudiTable) -> dict[str, str]:
-    return {key: text for key, text in table.config.raw.items() if not key.startswith("hoodie.table.metadata.")}
+    return {key: text for key, text in table.config.raw.items() if not key.startswith(_OF_METADATA_TABLE)}
 
 
 def _warn_of(results: Iterable[BucketResult]) -> None:

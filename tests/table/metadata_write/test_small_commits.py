@@ -22,6 +22,7 @@ from skep_format.names import LogFileName
 from skep_format.storage import LocalStorage
 from skep_format.table_config import TableType
 from skep_table.commit.create import TableSpec, create_table
+from skep_table.events import Events
 from skep_table.metadata_table import FOLDER
 from skep_table.metadata_table.entries import GroupReader, latest
 from skep_table.metadata_table.partitions import RECORD_INDEX_MEMBER
@@ -52,6 +53,18 @@ ALL = {
     "hoodie.index.type": "RECORD_INDEX",
 }
 EARLIER, LATER = InstantTime("20260101000000001"), InstantTime("20260101000000002")
+
+
+@pytest.mark.parametrize("table_version", [6, 9], indirect=True)
+def test_a_writer_that_goes_on_requests_one_instant_a_commit(tmp_path: Path) -> None:
+    """Its first commit makes the indexes and records them in the table's settings: its plan is as good as before."""
+    new_table(tmp_path, COW)
+    requested: list[object] = []
+    events = Events(lambda each: requested.append(each) if each.facts.get("transition") == "request" else None)
+    writer = LocalWriter(HudiTable.open(LocalStorage(str(tmp_path)), ALL).with_context(events=events))
+    for ts in range(1, 4):
+        writer.upsert(frame(("a", "p", ts)))
+    assert len(requested) == 3
 
 
 @pytest.mark.parametrize("table_version", [6, 9], indirect=True)
