@@ -56,9 +56,12 @@ def _column(chunks: Sequence[pa.Array], plain: pa.DataType, wanted: pa.DataType 
     encoded = [chunk if chunk.type == ENCODED_TEXT else chunk.dictionary_encode() for chunk in chunks]
     unified = pa.chunked_array(encoded, ENCODED_TEXT).unify_dictionaries()
     dictionary = unified.chunk(0).dictionary
-    counts = np.zeros(len(dictionary), np.int64)
-    for chunk in unified.chunks:
-        counts += np.bincount(chunk.indices.drop_null().to_numpy(), minlength=len(dictionary))
+    if len(dictionary) == 1:  # one text in all rows, as most meta columns have it
+        counts = np.array([len(unified) - unified.null_count])
+    else:
+        counts = np.zeros(len(dictionary), np.int64)
+        for chunk in unified.chunks:
+            counts += np.bincount(chunk.indices.drop_null().to_numpy(), minlength=len(dictionary))
     if wanted is None and not _is_worth(dictionary, counts):
         return unified.cast(plain)
     return unified if counts.all() else _without_unused(unified, counts > 0)

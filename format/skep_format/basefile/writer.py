@@ -314,7 +314,8 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
             field.with_type(found.type) if kept and found.type == ENCODED_TEXT and field.type == pa.string() else field
             for found, field in zip(batch.schema, map(self._arrow.field, batch.schema.names), strict=True)
         ]
-        return batch.cast(pa.schema(fields))
+        wanted = pa.schema(fields)
+        return batch if batch.schema == wanted else batch.cast(wanted)
 
     def _start(self, rows: pa.Table) -> pq.ParquetWriter:
         self._buffer = pa.BufferedOutputStream(pa.PythonFile(self._output, "w"), _BUFFER_BYTES)

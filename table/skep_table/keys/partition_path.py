@@ -43,7 +43,10 @@ def join_values(
         return pa.repeat(pa.scalar("", pa.string()), rows)
     levels = []
     for text, field in zip(values, fields, strict=True):
-        filled = pc.if_else(pc.equal(pc.coalesce(text, pa.scalar("")), ""), DEFAULT_PARTITION, text).cast(pa.string())
+        missing = pc.equal(pc.coalesce(text, pa.scalar("")), "")
+        # Not copied without need: where path and column are one in memory, rows are put into partitions faster.
+        filled = pc.if_else(missing, DEFAULT_PARTITION, text) if pc.any(missing).as_py() else text
+        filled = filled.cast(pa.string())
         level = escape_column(filled) if url_encode else filled
         levels.append(pc.binary_join_element_wise(f"{field}=", level, "") if hive_style else level)
     paths = levels[0] if len(levels) == 1 else pc.binary_join_element_wise(*levels, "/")
