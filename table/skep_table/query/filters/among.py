@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from skep_format.batching import in_groups
 _COMPARED_BYTES: Final = 32 << 20
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class OneOf:
     """Rows that have one of some values, of its type, in a column.
 
@@ -35,7 +36,7 @@ class OneOf:
     def rows_at_once(self) -> int:
         return max(STEP_ROWS, 8 * len(self.values))
 
-    @property
+    @cached_property
     def expression(self) -> pc.Expression | None:
         """That the column is between the least and the greatest."""
         least, greatest = (pc.min_max(self.values)[name] for name in ("min", "max"))
