@@ -53,13 +53,13 @@ class BaseFileFooter:
     def bloom(self) -> BloomFilter | None:
         """The filter over the file's record keys, None where it has none. CorruptFileError when it can't be decoded."""
         stored = self.stored_bloom
-        return None if stored is None else BloomFilter.parse(stored.text, stored.type_code, path=self.path)
+        return None if stored is None else stored.parsed()
 
     @property
     def stored_bloom(self) -> StoredBloom | None:
         """The same, as it is there."""
         text = self.entries.get(keys.BLOOM_FILTER) or self.entries.get(keys.OLD_BLOOM_FILTER)
-        return None if text is None else StoredBloom(text, self.entries.get(keys.BLOOM_TYPE))
+        return None if text is None else StoredBloom(text, self.entries.get(keys.BLOOM_TYPE), self.path)
 
     @cached_property
     def schema(self) -> Schema:

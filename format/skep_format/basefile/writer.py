@@ -153,9 +153,11 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         True: those rows may be written with `new_keys=False`, or copied. Keys that were deleted are then still in the
         filter, which costs a read of the file and never hides a key; where that are many, the answer is False.
         """
-        if not self._keyed or footer.bloom is None or footer.min_key is None or footer.max_key is None:
+        stored = footer.stored_bloom
+        if not self._keyed or stored is None or footer.min_key is None or footer.max_key is None:
             return False
-        if footer.bloom.keys > _MOST_KEYS * footer.num_rows or not self._bloom.resume(footer.bloom):
+        bloom = stored.without_bits()
+        if bloom.keys > _MOST_KEYS * footer.num_rows or not self._bloom.resume(bloom, stored):
             return False
         self._range = footer.min_key, footer.max_key
         return True
@@ -334,7 +336,7 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         entries = _orc_entries(self._schema) if self._is_orc else _schema_entries(self._schema)
         if not self._keyed:
             return entries
-        bloom = self._bloom.finish()
+        bloom = self._bloom.finished()
         entries[keys.BLOOM_FILTER] = bloom.to_text()
         if bloom.type_code is not None:
             entries[keys.BLOOM_TYPE] = bloom.type_code

@@ -31,6 +31,8 @@ _FEW_BITS: Final = 4_096  # that are set in a row: up to here they are kept by t
 _BATCH: Final = 65_536  # keys hashed at once where nobody keeps the hashes: the passes stay in the cache
 # The smallest false-positive rate a double can hold needs 1,075 hash functions; a greater number is damage.
 _MAX_HASHES: Final = 1_100
+_BASE64: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+_NO_BITS: Final = np.zeros(0, np.uint8)
 
 
 class BloomKind(str, Enum):
@@ -105,18 +107,23 @@ class BloomFilter:
             data = base64.b64decode(text, validate=True)
         except (binascii.Error, ValueError) as error:
             raise CorruptFileError(f"{path or 'bloom filter'}: not base64: {error}", path=path, offset=0) from error
-        reader = _Reader(data, path)
+        return cls.read(_Reader(data, path), kind)
+
+    @classmethod
+    def read(cls, reader: _Reader, kind: BloomKind) -> BloomFilter:
+        """From its bytes, all of them."""
+        size = len(reader.data)
         if kind is BloomKind.SIMPLE:
             parsed = cls(kind, (reader.row(),))
         else:
             reader.header()
             capacity, last, count = reader.unpack(_GROWTH)
             # Each row takes 13 bytes at least, so a false count fails at the end of the data, not in memory.
-            if capacity < 1 or last < 0 or not 0 < count <= len(data) // _HEADER.size:
+            if capacity < 1 or last < 0 or not 0 < count <= size // _HEADER.size:
                 raise reader.corrupt("dynamic filter of impossible size", (capacity, last, count))
             parsed = cls(kind, tuple(reader.row() for _ in range(count)), capacity, last)
-        if reader.at != len(data):
-            raise reader.corrupt("bytes after the end of the filter", len(data) - reader.at)
+        if reader.at != size:
+            raise reader.corrupt("bytes after the end of the filter", size - reader.at)
         return parsed
 
     def to_text(self) -> str:
@@ -175,20 +182,61 @@ class BloomFilter:
 
 @dataclass(frozen=True, slots=True)
 class StoredBloom:
-    """A filter as a footer has it, for what stores it elsewhere: nothing of it is decoded."""
+    """A filter as a footer has it, for what stores it elsewhere: its bits are decoded where they are needed.
+
+    `path` is named in errors.
+    """
 
     text: str
     type_code: str | None = None
+    path: str | None = None
 
     def to_text(self) -> str:
         """The footer's base64 text."""
         return self.text
 
+    def parsed(self) -> BloomFilter:
+        """Raises as `BloomFilter.parse`."""
+        return BloomFilter.parse(self.text, self.type_code, path=self.path)
+
+    def without_bits(self) -> BloomFilter:
+        """The filter by the headers of its rows alone; with its bits where these are needed to count its keys.
+
+        Raises as `parsed`.
+        """
+        try:
+            data = _Encoded(self.text.encode("ascii"))
+            if self.type_code == BloomKind.DYNAMIC_V0:
+                return BloomFilter.read(_Reader(data, self.path, skips_bits=True), BloomKind.DYNAMIC_V0)
+        except ValueError:  # the decoder states what is wrong
+            pass
+        return self.parsed()
+
+
+class _Encoded:
+    """The bytes behind base64 text, decoded where they are read. ValueError for other characters, wherever they are."""
+
+    def __init__(self, text: bytes) -> None:
+        padding = len(text) - len(text.rstrip(b"="))
+        if len(text) % 4 or padding > 2 or text.translate(None, _BASE64) != b"=" * padding:
+            raise ValueError("not base64")
+        self._text, self._size = text, len(text) // 4 * 3 - padding
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, part: slice) -> bytes:
+        low = part.start // 3
+        return binascii.a2b_base64(self._text[low * 4 : -(-part.stop // 3) * 4])[part.start - low * 3 :][
+            : part.stop - part.start
+        ]
+
 
 class _Reader:
-    """Walks over a filter's bytes, big-endian."""
+    """Walks over a filter's bytes, big-endian. `skips_bits`: rows come without theirs."""
 
-    def __init__(self, data: bytes, path: str | None) -> None:
+    def __init__(self, data: bytes | _Encoded, path: str | None, *, skips_bits: bool = False) -> None:
+        self._skips_bits = skips_bits
         self.data, self.at, self.path = data, 0, path
 
     def corrupt(self, what: str, found: object) -> CorruptFileError:
@@ -200,7 +248,7 @@ class _Reader:
     def unpack(self, layout: struct.Struct) -> tuple[int, ...]:
         if self.at + layout.size > len(self.data):
             raise self.corrupt(f"cut short, {layout.size} bytes expected", len(self.data) - self.at)
-        values = layout.unpack_from(self.data, self.at)
+        values = layout.unpack(self.data[self.at : self.at + layout.size])
         self.at += layout.size
         return values
 
@@ -225,7 +273,7 @@ class _Reader:
         size = (m + 7) // 8
         if self.at + size > len(self.data):
             raise self.corrupt(f"cut short, {size} bytes of bits expected", len(self.data) - self.at)
-        bits = np.frombuffer(self.data, np.uint8, size, self.at)
+        bits = _NO_BITS if self._skips_bits else np.frombuffer(self.data, np.uint8, size, self.at)  # type: ignore[arg-type]
         self.at += size
         return BloomRow(k, m, bits, kind, versioned)
 
@@ -295,6 +343,7 @@ class BloomBuilder:
     _rows: list[_Row] = field(default_factory=list, init=False)
     _last_row_keys: int = field(default=0, init=False)
     _overflow: int = field(default=0, init=False)  # keys that came after the last row was full
+    _stored: StoredBloom | None = field(default=None, init=False)  # what is in it so far, not decoded
     _m: int = field(default=0, init=False)
     _k: int = field(default=0, init=False)
 
@@ -314,10 +363,11 @@ class BloomBuilder:
         self._rows.append(_Row(self._m))
         self._held = [] if self.fits else None
 
-    def resume(self, filter: BloomFilter) -> bool:
+    def resume(self, filter: BloomFilter, stored: StoredBloom | None = None) -> bool:
         """Goes on where `filter` was left, before any key is added: the filter of both, without hashing its keys again.
 
-        False, and nothing done, for a filter of another kind or size.
+        False, and nothing done, for a filter of another kind or size. `stored`: the same one; `filter` may lack its
+        bits then, which are decoded with the first key.
         """
         like = all(
             (row.k, row.m, row.hash, row.versioned) == (self._k, self._m, HashKind.MURMUR, True) for row in filter.rows
@@ -330,7 +380,7 @@ class BloomBuilder:
             self._last_row_keys = filter.last_row_keys
             self._overflow = max(0, filter.last_row_keys - self.entries)
         self._rows = [_Row(self._m, row.bits) for row in filter.rows]
-        self._held = None
+        self._held, self._stored = None, stored
         return True
 
     def add(self, keys: pa.Array | pa.ChunkedArray) -> None:
@@ -350,6 +400,8 @@ class BloomBuilder:
                 self._set(each)
 
     def _set(self, hashes: KeyHashes) -> None:
+        if self._stored is not None:
+            self.resume(self._stored.parsed())
         rows = self._rows_of(len(hashes))
         for positions in hashes.positions_of_rounds(self._k, self._m):
             for row, some in rows:
@@ -379,8 +431,14 @@ class BloomBuilder:
             self._last_row_keys += count - at
         return parts
 
+    def finished(self) -> BloomFilter | StoredBloom:
+        """As `finish`; what it goes on from where no key was added to that."""
+        return self.finish() if self._stored is None else self._stored
+
     def finish(self) -> BloomFilter:
         """The filter over all added keys, made smaller where there were few."""
+        if self._stored is not None:
+            return self._stored.parsed()
         if self._held is not None:
             entries = fitted(self._held_keys, self.entries)
             small = BloomBuilder(self.kind, entries, self.fpp, max(entries, self.max_entries))

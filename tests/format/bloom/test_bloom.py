@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep_format.bloom import BloomBuilder, BloomFilter, BloomKind, HashKind, KeyHashes
+from skep_format.bloom import BloomBuilder, BloomFilter, BloomKind, HashKind, KeyHashes, StoredBloom
 from skep_format.bloom.filter import BloomRow
 from skep_format.errors import CorruptFileError, FormatError, KeyFieldError, OptionError, UnsupportedError
 from tests.blooms import build_bloom
@@ -208,6 +208,55 @@ class TestDynamic:
         again = BloomFilter.parse(whole.to_text(), "DYNAMIC_V0")
         assert again.to_bytes() == whole.to_bytes()
         assert all(again.might_contain(keys).to_pylist())
+
+
+class TestStored:
+    """Filters that go from one footer into the next: their bits are decoded when a key is added."""
+
+    @pytest.mark.parametrize("kind", list(BloomKind))
+    @pytest.mark.parametrize(("before", "after"), [(0, 0), (1, 0), (700, 0), (700, 1), (250, 900), (0, 40)])
+    def test_it_goes_on_as_if_all_keys_were_added(self, kind: BloomKind, before: int, after: int) -> None:
+        keys = pa.array([f"key-{at}" for at in range(before + after)], pa.string())
+        how = {"entries": 200, "fpp": 1e-3, "max_entries": 600}
+        first = build_bloom(keys[:before], kind.value, **how)
+        stored = StoredBloom(first.to_text(), kind.value)
+        builder = BloomBuilder(kind, 200, 1e-3, 600)
+        assert builder.resume(stored.without_bits(), stored)
+        builder.add(keys[before:])
+        made, whole = builder.finished(), build_bloom(keys, kind.value, **how)
+        assert made.to_text() == builder.finish().to_text() == whole.to_text()
+        assert made.type_code == whole.type_code or kind is BloomKind.SIMPLE
+        assert isinstance(made, StoredBloom) == (not after)
+
+    def test_of_another_size_is_left_alone(self) -> None:
+        stored = StoredBloom(build_bloom(pa.array(["a"]), entries=200).to_text(), "DYNAMIC_V0")
+        assert not BloomBuilder(entries=300).resume(stored.without_bits(), stored)
+
+    @given(st.lists(st.text("abc", min_size=1), max_size=30), st.integers(1, 12), st.integers(1, 30))
+    def test_its_headers_are_those_of_the_filter(self, keys: list[str], entries: int, maximum: int) -> None:
+        whole = build_bloom(pa.array(keys, pa.string()), entries=entries, fpp=1e-2, max_entries=maximum)
+        found = StoredBloom(whole.to_text(), "DYNAMIC_V0").without_bits()
+        assert (found.keys, found.capacity, found.last_row_keys) == (whole.keys, whole.capacity, whole.last_row_keys)
+        assert [row.header() for row in found.rows] == [row.header() for row in whole.rows]
+        assert not any(len(row.bits) for row in found.rows)
+
+    @given(st.data())
+    def test_damage_is_noticed_as_by_decoding_it(self, data: st.DataObject) -> None:
+        text = build_bloom(pa.array(["a", "b", "c"]), entries=2, fpp=1e-2, max_entries=4).to_text()
+        at = data.draw(st.integers(0, len(text) - 1))
+        cut = data.draw(st.sampled_from([text[:at], text[:at] + text[at + 1 :], text + text[at:]]))
+        other = data.draw(st.sampled_from(["A", "=", "!", "\n", "é", "/"]))
+        for damaged in (cut, text[:at] + other + text[at + 1 :]):
+            stored = StoredBloom(damaged, "DYNAMIC_V0", "f.parquet")
+            try:
+                wanted: BloomFilter | None = stored.parsed()
+            except CorruptFileError:
+                wanted = None
+            if wanted is None:
+                with pytest.raises(CorruptFileError, match=r"f\.parquet"):
+                    stored.without_bits()
+            else:
+                assert stored.without_bits().keys == wanted.keys
 
 
 def footers(golden: Path) -> list[tuple[Path, str, str | None]]:
