@@ -20,6 +20,7 @@ from skep_format.timeline.instant import DATA_ACTIONS, Action, Instant, State
 from skep_format.timeline.layout import MOVED, NamedInstant, TimelineLayout, instant_of
 
 _SETTLED_MS: Final = 2_000
+_FINELY_SETTLED_MS: Final = 200
 _REQUESTED: Final = attrgetter("requested_time")
 _ORDER: Final = attrgetter("sort_key")
 _COMPLETED_AS: Final = {action: action.completed_as.value for action in Action}
@@ -79,10 +80,13 @@ class TimelineFiles:
     def properties_are_settled(self) -> bool:
         """Whether any later change of the property file shows in its time.
 
-        Storage states times to the second or better. A file of this listing that is two seconds younger proves that
-        such a change has another second.
+        Storage states times to the second or better, and better where a time is between two seconds. A file of this
+        listing that is younger by more than that proves that such a change has another time.
         """
-        return self.properties is not None and self.latest_ms >= self.properties.modified_ms + _SETTLED_MS
+        if self.properties is None:
+            return False
+        modified = self.properties.modified_ms
+        return self.latest_ms >= modified + (_SETTLED_MS if modified % 1000 == 0 else _FINELY_SETTLED_MS)
 
 
 _NO_FILES: Final = TimelineFiles()

@@ -23,7 +23,7 @@ from skep_format.timeline.layout import TimelineLayout, layout_1, layout_2
 from skep_format.timeline.lsm_archive import LsmArchive
 from skep_format.timeline.metadata import CommitMetadata
 from skep_format.timeline.plans import CleanMetadata
-from skep_format.timeline.timeline import Timeline, load_timeline
+from skep_format.timeline.timeline import Timeline, TimelineFiles, load_timeline
 from skep_format.versions import format_of
 from skep_table.table import HudiTable
 
@@ -370,3 +370,20 @@ def test_the_schema_of_a_commit_of_many_files_is_read_without_them(
     monkeypatch.setattr("skep_table.table._WHOLE_COMMIT_BYTES", 0)  # small commits are decoded as a whole
     monkeypatch.setattr("skep_format.timeline.codec.WriteStat", None)  # nothing makes one
     assert HudiTable.open(path).schema() == expected
+
+
+@pytest.mark.parametrize(
+    ("modified", "latest", "settled"),
+    [
+        (None, 9_999, False),
+        (5_000, 6_900, False),  # storage that may state whole seconds
+        (5_000, 7_000, True),
+        (5_001, 5_100, False),
+        (5_001, 5_201, True),
+    ],
+)
+def test_when_a_change_of_the_settings_shows_in_the_time_of_their_file(
+    modified: int | None, latest: int, settled: bool
+) -> None:
+    properties = None if modified is None else FileStatus("hoodie.properties", 10, modified)
+    assert TimelineFiles(properties=properties, latest_ms=latest).properties_are_settled is settled
