@@ -32,11 +32,13 @@ class NamedFiles(KeyLookUp):
     files: CandidateFiles
 
     def candidates(self, keyed: pa.Table) -> LookedUp:
-        names = single(keyed.column(FILE_NAME))
+        names = single(keyed.column(FILE_NAME)).dictionary_encode(null_encoding="encode")  # many rows name a file
+        files = names.indices.to_numpy()
         numbers = np.full(len(names), NEW_KEY, np.int64)
         paths, codes = partition_codes(keyed)
         for code, rows in rows_by(codes, len(paths)):
-            numbers[rows] = self._numbers(paths[code], names.take(pa.array(rows)))
+            among, places = np.unique(files[rows], return_inverse=True)
+            numbers[rows] = self._numbers(paths[code], names.dictionary.take(pa.array(among)))[places]
         return LookedUp(numbers)
 
     def _numbers(self, path: str, names: pa.Array) -> npt.NDArray[np.int64]:
