@@ -13,7 +13,7 @@ import threading
 import uuid
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any, Final
@@ -421,9 +421,17 @@ def _sync_each(places: Collection[Path]) -> None:
     if len(places) == 1:
         _sync_if_there(*places)
         return
-    with ThreadPoolExecutor(_SYNCS_AT_ONCE) as pool:
-        for _ in pool.map(_sync_if_there, places):
-            pass
+    for _ in _sync_threads().map(_sync_if_there, places):
+        pass
+
+
+@cache
+def _sync_threads() -> ThreadPoolExecutor:
+    """Kept, since a commit puts files on the disk several times, and to start threads may take longer than that."""
+    return ThreadPoolExecutor(_SYNCS_AT_ONCE, "skep-sync-files")
+
+
+os.register_at_fork(after_in_child=_sync_threads.cache_clear)  # threads stay in the parent
 
 
 def _sync_name(target: Path) -> None:
