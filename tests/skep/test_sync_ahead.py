@@ -70,6 +70,37 @@ def test_only_the_lock_and_the_alterations_are_left(
 
 
 @KINDS
+def test_of_a_statement_it_begins_with_the_partitions_of_the_last_commit(
+    lake: Lake, database: str, orders: Orders, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Others are looked up once they are known."""
+    looked: list[set[str]] = []
+    look = skep.metastore.syncing.look_ahead
+
+    def noted(*args: Any, paths: frozenset[str], **more: Any) -> Any:
+        looked.append(set(paths))
+        return look(*args, paths=paths, **more)
+
+    monkeypatch.setattr(skep.metastore.syncing, "look_ahead", noted)
+    table = lake.create_table("orders", orders(), key="id", ordering="ts", partition_by="day", type=kind)
+    table.upsert(orders(1, day="a"))
+    table.upsert(pa.concat_tables([orders(2, day="b"), orders(3, day="c")]))
+    for name in VIEWS[kind]:
+        lake.metastore.drop_partitions(database, name, ["day=b", "day=a"])
+    looked.clear()
+    result = table.update(set={"note": "'x'", "ts": "ts + 1"}, where="id = 2")
+    assert looked == [{"b", "c"}]
+    assert markers(lake, database, kind) == {result.instant.requested_time}
+    for name in VIEWS[kind]:
+        assert lake.metastore.partition_names(database, name) == ["day=b", "day=c"]
+    looked.clear()
+    table.update(set={"note": "'y'", "ts": "ts + 1"}, where="id = 1")
+    assert looked == [{"b"}, {"a"}]
+    for name in VIEWS[kind]:
+        assert lake.metastore.partition_names(database, name) == ["day=a", "day=b", "day=c"]
+
+
+@KINDS
 def test_new_partitions_and_ones_that_were_dropped_are_added(
     lake: Lake, database: str, orders: Orders, kind: str
 ) -> None:
@@ -109,7 +140,7 @@ def test_commits_of_others_meanwhile_are_synced_too(lake: Lake, database: str, o
     assert not lake.table("orders").sync().changed
 
 
-@pytest.mark.parametrize("how", ["it failed", "it is old"])
+@pytest.mark.parametrize("how", ["it failed", "it is old", "there are many partitions"])
 def test_without_it_the_sync_looks_itself(
     lake: Lake, database: str, orders: Orders, calls: list[str], monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
@@ -118,8 +149,10 @@ def test_without_it_the_sync_looks_itself(
 
     if how == "it failed":
         monkeypatch.setattr(skep.metastore.syncing, "look_ahead", fail)
-    else:
+    elif how == "it is old":
         monkeypatch.setattr(skep_sync.planning.ahead, "_RECENT_SECONDS", 0.0)
+    else:
+        monkeypatch.setattr(skep.metastore.syncing, "_MOST_PARTITIONS", 0)
     table = lake.create_table("orders", orders(), key="id", ordering="ts", partition_by="day")
     table.upsert(orders(1, day="a"))
     after_commit(lake, database, calls.clear)

@@ -248,6 +248,7 @@ class _BucketWriter:
             self._opened(base) as held,
             self._changes(file) as changes,
         ):
+            rows = _placed_in(base, rows)
             arriving = self._files.new(rows, file.name, merges=True)
             if self._context.deletes:
                 arriving = mark_deleted(arriving)
@@ -346,6 +347,15 @@ def _were_read_in(base: CandidateFile, rows: pa.Table) -> bool:
     if FILE_NAME not in rows.schema.names:
         return False
     return pc.all(pc.equal(rows.column(FILE_NAME), base.path.rpartition("/")[2]), skip_nulls=False).as_py() is True
+
+
+def _placed_in(base: CandidateFile, rows: pa.Table) -> pa.Table:
+    """The rows without positions where some are those in another file, such as an earlier version of the base file."""
+    if POSITION not in rows.schema.names or FILE_NAME not in rows.schema.names:
+        return rows
+    named_otherwise = pc.not_equal(rows.column(FILE_NAME), base.path.rpartition("/")[2])
+    elsewhere = pc.and_(named_otherwise, pc.greater_equal(rows.column(POSITION), 0))
+    return rows.drop_columns(POSITION) if pc.any(elsewhere).as_py() else rows
 
 
 def _placed_once(rows: pa.Table) -> pa.Table:
