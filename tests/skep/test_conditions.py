@@ -144,6 +144,22 @@ def test_they_find_the_rows_of_spark(in_utc: Any, drawn: list[str], table: pa.Ta
     assert not others, table.to_pylist()
 
 
+def test_lists_with_texts_find_the_rows_of_spark(in_utc: Any) -> None:
+    """Spark compares a list that has a text as texts, other than one value with a text."""
+    columns = {name: pa.array((values * 12)[:12], kind) for name, (kind, values) in VALUES.items()}
+    table = pa.table({"id": pa.array(range(12), pa.int64()), **columns})
+    texts = ["'7'", "'07'", "'7.5'", "'2024-03-12'", "'2024-03-12 12:00:00'", "'2024-03-12 12:00:00.000001'", "'true'"]
+    texts += ["'0001-01-01'", "'2024-02-30'", "'x'"]
+    others = ["7", "1.5", "date'2024-03-12'", "timestamp'2024-03-12 12:00:00'", "null"]
+    lists = [f"({text})" for text in texts] + [f"({text}, {other})" for text in texts[:4] for other in others]
+    asked = [f"{name} {sign} {each}" for name in VALUES for sign in ("in", "not in") for each in lists]
+    expected = by_spark(asked, table, in_utc)
+    found = {(way.__name__, each): way(each, table) for each in asked for way in (by_reader, by_sail)}
+    others_found = {way: rows for way, rows in found.items() if rows is not None and rows != expected.get(way[1])}
+    assert not others_found, {way: expected.get(way[1]) for way in others_found}
+    assert found["by_sail", "d in ('2024-03-12')"] == expected["d in ('2024-03-12')"]
+
+
 # Each means something else to a reader that knows no more than Arrow.
 CONDITIONS = [
     *("d >= '2024-03-12 05:00:00'", "d = '20240312'", "cast(s as int) = 7", "cast(t as string) like '2024-03-12%'"),

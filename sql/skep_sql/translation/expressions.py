@@ -233,8 +233,10 @@ class Translator:
         value = self.condition(node.this)
         return made(f"(NOT {value.text})", pa.bool_(), "(NOT {})", value)
 
-    def _comparable(self, node: Node, *sides: Node) -> tuple[list[str], list[EngineValue]]:
+    def _comparable(self, node: Node, *sides: Node, listed: bool = False) -> tuple[list[str], list[EngineValue]]:
         values = [self.value(side) for side in sides]
+        if listed and _are_compared_as_texts(values):
+            raise differs(node, "texts in a list for other values")
         for is_kind, read in ((t.is_timestamp, as_time), (t.is_date, as_date)):
             if any(is_kind(value.type) for value in values):
                 values = [read(value) for value in values]
@@ -278,7 +280,7 @@ class Translator:
         check_only(node, "this", "expressions", "query")
         query = node.args.get("query")
         if query is None:
-            (left, *others), values = self._comparable(node, node.this, *node.expressions)
+            (left, *others), values = self._comparable(node, node.this, *node.expressions, listed=True)
             names = f"({{}} {pattern_of('IN ', len(others))})"
             return made(f"({left} IN ({', '.join(others)}))", pa.bool_(), names, *values)
         value = self.value(node.this)
@@ -505,6 +507,16 @@ class Translator:
 
 def _way(node: Node) -> str:
     return f"{'DESC' if node.args.get('desc') else 'ASC'} NULLS {'FIRST' if node.args.get('nulls_first') else 'LAST'}"
+
+
+def _are_compared_as_texts(listed: Sequence[EngineValue]) -> bool:
+    """Whether Spark compares a value with a list as texts, though not all of them are, and may find other rows so.
+
+    A date equals the text of a day, which is what `as_date` takes.
+    """
+    others = [value for value in listed if value.type != pa.string() and not t.is_null(value.type)]
+    has_texts = any(value.type == pa.string() for value in listed)
+    return has_texts and not all(t.is_date(other.type) for other in others)
 
 
 def _kinds_of_null(values: Sequence[EngineValue]) -> list[pa.DataType]:
