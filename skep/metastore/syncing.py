@@ -124,7 +124,7 @@ class SyncAfterCommit:
     is behind the timeline, and the next sync updates it.
 
     `check` raises a SkepError where the table must not be synced under this name any more. `looks` for `partitions` are
-    under way since `begun`, by the names of targets.
+    under way `since` then, by the names of targets.
     """
 
     syncs: TableSyncs
@@ -132,7 +132,7 @@ class SyncAfterCommit:
     check: Callable[[], None]
     looks: Mapping[str, Future[Ahead]] = field(default_factory=dict)
     partitions: frozenset[str] = frozenset()
-    begun: float = 0
+    since: float = 0
 
     def before(self, table: HudiTable, partitions: Collection[str]) -> SyncAfterCommit:
         """Looks up what the sync will compare with, beside the write.
@@ -141,12 +141,12 @@ class SyncAfterCommit:
         up already.
         """
         now = SYSTEM_CLOCK.monotonic()
-        is_under_way = bool(self.looks) and self.partitions.issuperset(partitions) and now - self.begun < _KEPT_SECONDS
+        is_under_way = bool(self.looks) and self.partitions.issuperset(partitions) and now - self.since < _KEPT_SECONDS
         if is_under_way or not 0 < len(partitions) <= _MOST_PARTITIONS:
             return self
         look = partial(look_ahead, clients=self.syncs.clients, table=table, entry=self.entry, paths=partitions)
         looks = {target.name: beside(partial(look, target, confirm=self._confirm)) for target in self.syncs.targets}
-        return replace(self, looks=looks, partitions=frozenset(partitions), begun=now)
+        return replace(self, looks=looks, partitions=frozenset(partitions), since=now)
 
     def __call__(self, committed: Committed) -> None:
         missed = _Missed(committed.base_path, committed.table_name, self.entry, committed.instant.requested_time)
