@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from skep.base.background import beside
-from skep_format.clock import SYSTEM_CLOCK
 from skep_format.errors import SkepError
 from skep_format.options import Options, boolean, option
 from skep_format.storage import open_storage
@@ -32,7 +31,6 @@ QUEUE = option(
 
 _FOLDER = ".skep/sync"
 _MOST_PARTITIONS: Final = 1_000
-_KEPT_SECONDS: Final = 2.0  # a part of the time for which the answer is used
 
 
 class SyncWarning(UserWarning):
@@ -123,30 +121,25 @@ class SyncAfterCommit:
     """The hook that syncs. A target that fails is reported and queued; if the process dies before, the entry's marker
     is behind the timeline, and the next sync updates it.
 
-    `check` raises a SkepError where the table must not be synced under this name any more. `looks` for `partitions` are
-    under way `since` then, by the names of targets.
+    `check` raises a SkepError where the table must not be synced under this name any more. `looks` are under way, by
+    the names of targets.
     """
 
     syncs: TableSyncs
     entry: str | None
     check: Callable[[], None]
     looks: Mapping[str, Future[Ahead]] = field(default_factory=dict)
-    partitions: frozenset[str] = frozenset()
-    since: float = 0
 
     def before(self, table: HudiTable, partitions: Collection[str]) -> SyncAfterCommit:
         """Looks up what the sync will compare with, beside the write.
 
-        Not for so many partitions that it may take longer than what it finds is used; and nothing that is being looked
-        up already.
+        Not for so many partitions that it may take longer than what it finds is used.
         """
-        now = SYSTEM_CLOCK.monotonic()
-        is_under_way = bool(self.looks) and self.partitions.issuperset(partitions) and now - self.since < _KEPT_SECONDS
-        if is_under_way or not 0 < len(partitions) <= _MOST_PARTITIONS:
+        if len(partitions) > _MOST_PARTITIONS:
             return self
         look = partial(look_ahead, clients=self.syncs.clients, table=table, entry=self.entry, paths=partitions)
         looks = {target.name: beside(partial(look, target, confirm=self._confirm)) for target in self.syncs.targets}
-        return replace(self, looks=looks, partitions=frozenset(partitions), since=now)
+        return replace(self, looks=looks)
 
     def __call__(self, committed: Committed) -> None:
         missed = _Missed(committed.base_path, committed.table_name, self.entry, committed.instant.requested_time)

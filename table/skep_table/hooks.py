@@ -47,8 +47,7 @@ class EarlyHook(Protocol):
     def before(self, table: HudiTable, partitions: Collection[str]) -> CommitHook:
         """The hook to be called in its place after a commit into these partitions, by their paths, if there is one.
 
-        Returns at once, and raises nothing. `table` is the snapshot that the commit is based on. Called once more, of
-        the hook that it returned, where the partitions were a guess before.
+        Returns at once, and raises nothing. `table` is the snapshot that the commit is based on.
         """
 
 

@@ -70,37 +70,6 @@ def test_only_the_lock_and_the_alterations_are_left(
 
 
 @KINDS
-def test_of_a_statement_it_begins_with_the_partitions_of_the_last_commit(
-    lake: Lake, database: str, orders: Orders, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    """Others are looked up once they are known."""
-    looked: list[set[str]] = []
-    look = skep.metastore.syncing.look_ahead
-
-    def noted(*args: Any, paths: frozenset[str], **more: Any) -> Any:
-        looked.append(set(paths))
-        return look(*args, paths=paths, **more)
-
-    monkeypatch.setattr(skep.metastore.syncing, "look_ahead", noted)
-    table = lake.create_table("orders", orders(), key="id", ordering="ts", partition_by="day", type=kind)
-    table.upsert(orders(1, day="a"))
-    table.upsert(pa.concat_tables([orders(2, day="b"), orders(3, day="c")]))
-    for name in VIEWS[kind]:
-        lake.metastore.drop_partitions(database, name, ["day=b", "day=a"])
-    looked.clear()
-    result = table.update(set={"note": "'x'", "ts": "ts + 1"}, where="id = 2")
-    assert looked == [{"b", "c"}]
-    assert markers(lake, database, kind) == {result.instant.requested_time}
-    for name in VIEWS[kind]:
-        assert lake.metastore.partition_names(database, name) == ["day=b", "day=c"]
-    looked.clear()
-    table.update(set={"note": "'y'", "ts": "ts + 1"}, where="id = 1")
-    assert looked == [{"b"}, {"a"}]
-    for name in VIEWS[kind]:
-        assert lake.metastore.partition_names(database, name) == ["day=a", "day=b", "day=c"]
-
-
-@KINDS
 def test_new_partitions_and_ones_that_were_dropped_are_added(
     lake: Lake, database: str, orders: Orders, kind: str
 ) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from skep_catalog.entities import TableEntry, partition_name
+from skep_catalog.entities import TableEntry
 from skep_format.clock import SYSTEM_CLOCK
 
 Registered = dict[tuple[str, ...], str | None]
@@ -17,20 +17,10 @@ _RECENT_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class FoundPartitions:
-    """Those of `names` that an entry has, whose partition keys are `keys`."""
+    """Those of `names` that an entry has."""
 
-    keys: tuple[str, ...]
     names: frozenset[str]
     registered: Registered
-
-    def among(self, names: Collection[str]) -> Registered | None:
-        """Those of some of the names; None of others, and where a partition has a name that is none of them."""
-        if self.names == set(names):
-            return self.registered
-        by_name = {partition_name(self.keys, values): values for values in self.registered}
-        if not self.names.issuperset({*names, *by_name}):
-            return None
-        return {by_name[name]: self.registered[by_name[name]] for name in names if name in by_name}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,4 +48,4 @@ class Ahead:
     def registered(self, entry: str, names: Collection[str]) -> Registered | None:
         """Which of these partitions an entry has; None where others were looked up."""
         found = self.partitions.get(entry)
-        return None if found is None else found.among(names)
+        return found.registered if found is not None and found.names == set(names) else None

@@ -115,9 +115,8 @@ class Planner:
         _, wanted = self.look()
         entries, found = self._actual(wanted), {}
         for entry in (each for each in entries.values() if each is not None and self._needs_changes(each)):
-            layout = self._layout(entry.partition_keys)
-            names = layout.all_names(paths)
-            found[entry.name] = FoundPartitions(layout.keys, frozenset(names), self._located(entry, names))
+            names = self._layout(entry.partition_keys).all_names(paths)
+            found[entry.name] = FoundPartitions(frozenset(names), self._located(entry, names))
         return Ahead(entries, found, confirm, at)
 
     def _actual(self, wanted: WantedEntries) -> Mapping[str, TableEntry | None]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypedDict
@@ -414,8 +414,6 @@ class TableWriter:
                 results = source.stream(plan, context)
                 if results is not None:
                     return self._complete(transaction, plan, results, label, found=found_by_tasks(context, results))
-            if not source.is_steady:
-                self._started = tuple(started(self._hooks, transaction.table, _last_written(transaction.table)))
             rows, former = source.rows(plan, transaction.table), None
             while True:
                 written = self._write_rows(transaction, plan, rows, former, source.replaces)
@@ -471,7 +469,7 @@ class TableWriter:
             transaction.inflight(workload(plan.operation, buckets))
         left, kept = former.rest(buckets) if former else (buckets, ())
         paths = frozenset(bucket.partition_path for bucket in buckets.buckets)
-        self._started = tuple(started(self._started, table, paths))
+        self._started = tuple(started(self._hooks, table, paths))
         plan.index.before_writing(table, transaction.instant.requested_time)
         with events.step("write.files", buckets=len(buckets.buckets)):
             results = rows.write(context, left)
@@ -642,15 +640,6 @@ def _plan_is_outdated(before: HudiTable, now: HudiTable) -> bool:
     if before.timeline.data().completed().last() == now.timeline.data().completed().last():
         return False
     return before.schema() != now.schema() or schema_with_ids(before) != schema_with_ids(now)
-
-
-def _last_written(table: HudiTable) -> frozenset[str]:
-    """The partitions that the last commit wrote to, as the next one may."""
-    last = table.timeline.data().completed().last()
-    with suppress(SkepError, FileNotFoundError):  # what can't be read is reported where it is needed
-        if last is not None:
-            return frozenset(table.commit_metadata(last).partition_to_write_stats)
-    return frozenset()
 
 
 def _settings(table: HudiTable) -> dict[str, str]:
