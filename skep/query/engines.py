@@ -96,9 +96,7 @@ class LakeEngine(QueryEngine):
         self, query: exp.Query, relations: Mapping[str, Relation], ask: Callable[[SparkEngine | SailEngine], T]
     ) -> T:
         why = self._why_given() or self.why_spark(query, relations)
-        if why is None and self._holder.is_started:  # none is started for the size of a statement's query
-            needed = reads_needed(query, relations, in_utc=self.in_utc)
-            why = why_big(bytes_read(needed), self._most_bytes())
+        why = why or self._why_big(lambda: reads_needed(query, relations, in_utc=self.in_utc))
         if why is None:
             try:
                 return ask(self._sail)
@@ -106,6 +104,10 @@ class LakeEngine(QueryEngine):
                 why = str(error)
         with because(why):
             return ask(self._spark)
+
+    def _why_big(self, needed: Callable[[], Mapping[str, Relation]]) -> str | None:
+        """No session is started for the size of a statement's query."""
+        return why_big(bytes_read(needed()), self._most_bytes()) if self._holder.is_started else None
 
     def _why_given(self) -> str | None:
         return None if self._holder.given is None else "the lake was given a session"
@@ -121,6 +123,10 @@ class LakeEngine(QueryEngine):
 
     def numbered(self, query: exp.Query, relations: Mapping[str, Relation], column: str) -> Relation:
         return self._answered(query, relations, lambda engine: engine.numbered(query, relations, column))
+
+    def held(self, relation: Relation) -> pa.Table | None:
+        why = self._why_given() or SailEngine.why_missing() or self._why_big(lambda: {"": relation})
+        return None if why is not None else self._sail.held(relation)
 
     def errors_of_frames(self) -> AbstractContextManager[None]:
         """See `SparkEngine`."""
@@ -254,6 +260,10 @@ class SparkEngine:
     def numbered(self, query: exp.Query, relations: Mapping[str, Relation], column: str) -> Relation:
         """See `Engine`."""
         return skep_writer.numbered(self.frame(query, relations), column)
+
+    def held(self, relation: Relation) -> pa.Table | None:  # noqa: ARG002 - they are in the session
+        """See `Engine`."""
+        return None
 
     def functions(self) -> Collection[str]:
         """See `Engine`."""

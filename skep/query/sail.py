@@ -190,6 +190,12 @@ class SailEngine:
         rows = self.rows(query, relations)
         return rows.append_column(column, pa.array(np.arange(rows.num_rows)))
 
+    def held(self, relation: Relation) -> pa.Table | None:
+        """See `Engine`."""
+        if not isinstance(relation, Rows):
+            return None
+        return pa.Table.from_batches(_stoppable(relation.to_batches()), relation.schema)
+
 
 class SailResult(SqlResult):
     """The answer of Sail; of Spark where more is read than `most_bytes`, or Sail fails for a value."""

@@ -43,6 +43,9 @@ class QueryEngine(Protocol):
     def numbered(self, query: exp.Query, relations: Mapping[str, Relation], column: str) -> Relation:
         """The answer as a relation for another query, with a further column that rises from row to row."""
 
+    def held(self, relation: Relation) -> pa.Table | None:
+        """All rows of a relation in this process; None where queries of it are answered elsewhere."""
+
     def explained(self, query: exp.Query, relations: Mapping[str, Relation]) -> str:
         """How many files of each table the query reads, by which filter, and the engine's plan where there is one."""
 

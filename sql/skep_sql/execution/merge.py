@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
@@ -93,6 +94,9 @@ def merge_rows(merge: MergeInto, scope: Scope, engine: QueryEngine, options: Map
         relation: Relation = merge.target.rows(snapshot, query=QueryType.SNAPSHOT, positions=has_positions(snapshot))
         if held is not None and (names := plan.joined_columns(held.schema)) is not None:
             relation = relation.joined_by(names[0], held.column(names[1]))
+            changes = plan.changes_by_key(relation, *names)
+            if changes is not None:
+                return changes
         functions = {TARGET: lambda *_: relation, _SOURCE: lambda *_: numbered}
         joined = bind(plan.query(), replace(pinned, functions={**scope.functions, **functions}))
         return plan.changes(engine.rows(joined.query, joined.relations))
@@ -226,9 +230,9 @@ class _Plan:
                 condition = exp.and_(condition, clause.condition.copy())
             number = number.when(condition, exp.Literal.number(at))
         number = number.else_(exp.Literal.number(-1))
-        columns = [exp.alias_(self._of_table(name), f"{_OLD}{name}", quoted=True) for name in self._found_by]
+        columns = [exp.alias_(self._of_table(name), _old(name), quoted=True) for name in self._found_by]
         old = self._names_read()
-        columns += [exp.alias_(self._of_table(name), f"{_OLD}{name}", quoted=True) for name in old]
+        columns += [exp.alias_(self._of_table(name), _old(name), quoted=True) for name in old]
         columns.append(exp.column(_ROW, table=exp.to_identifier(merge.source_alias, quoted=True)))
         columns.append(exp.alias_(number, _CLAUSE))
         for at, values in enumerate(self._values):
@@ -306,14 +310,54 @@ class _Plan:
 
     def changes(self, rows: pa.Table) -> pa.Table:
         """The rows that a clause took, as `TableWriter.change` takes them: by clause, and by row of the source."""
-        parts, inserted = [], []
-        for at, clause in enumerate(self._merge.clauses):
-            used = [*(f"{_OLD}{name}" for name in (*self._found_by, *self._names_read())), _ROW]
+
+        def taken(at: int) -> pa.Table:
+            used = [*map(_old, (*self._found_by, *self._names_read())), _ROW]
             used += [
                 name for place in range(len(self._schema)) if (name := f"_skep_v{at}_{place}") in rows.schema.names
             ]
-            taken = rows.select(used).filter(pc.equal(rows.column(_CLAUSE), at))
-            found = self._changed(at, clause, taken.sort_by(_ROW))
+            return rows.select(used).filter(pc.equal(rows.column(_CLAUSE), at)).sort_by(_ROW)
+
+        return self._changes(map(taken, range(len(self._merge.clauses))))
+
+    def changes_by_key(self, stored: Relation, column: str, given: str) -> pa.Table | None:
+        """The same of `stored`, which has only rows with a value of the source's column `given` in theirs, without a
+        query: no row goes to the engine and back.
+
+        None where ON and the clauses ask for more than that these are equal, two rows of the source have one value, or
+        the engine does not read here.
+        """
+        merge, source = self._merge, self._held
+        if source is None or len(self._conditions()) > 1 or any(clause.condition for clause in merge.clauses):
+            return None
+        if any(self._held_column(value) is None for values in self._values for value in values.values()):
+            return None
+        keys = single(source.column(given))
+        if len(keys.unique()) < len(keys):
+            return None
+        read = [*self._found_by, *self._names_read()]
+        rows = self._engine.held(stored.narrowed(frozenset(name.lower() for name in (*read, column))))
+        if rows is None:
+            return None
+        found = pc.index_in(rows.column(column), keys, skip_nulls=True)
+        matched = rows.select(read).rename_columns([*map(_old, read)]).append_column(_ROW, found.cast(pa.int64()))
+        matched = matched.filter(found.is_valid())
+        is_new = np.ones(len(keys), np.bool_)
+        is_new[matched.column(_ROW).to_numpy()] = False
+        new = pa.table({_ROW: np.flatnonzero(is_new)})
+        for name in self._found_by:
+            new = new.append_column(_old(name), pa.nulls(new.num_rows, type_of(name)))
+        kinds = [clause.when for clause in merge.clauses]
+        parts = {"matched": matched, "not matched": new}
+        return self._changes(
+            parts[kind] if at == kinds.index(kind) else parts[kind].slice(0, 0) for at, kind in enumerate(kinds)
+        )
+
+    def _changes(self, taken: Iterable[pa.Table]) -> pa.Table:
+        """Those of the rows that each clause took."""
+        parts, inserted = [], []
+        for at, (clause, rows) in enumerate(zip(self._merge.clauses, taken, strict=True)):
+            found = self._changed(at, clause, rows)
             parts.append(found)
             if clause.action == "insert":
                 inserted.append(found)
@@ -323,7 +367,7 @@ class _Plan:
     def _changed(self, at: int, clause: MergeClause, rows: pa.Table) -> pa.Table:
         values = self._values[at]
         made: dict[str, pa.ChunkedArray] = {
-            name: rows.column(f"{_OLD}{name}").cast(type_of(name)) for name in self._found_by
+            name: rows.column(_old(name)).cast(type_of(name)) for name in self._found_by
         }
         for place, field in enumerate(self._schema):
             if field.name in values:
@@ -335,8 +379,8 @@ class _Plan:
                 column = assigned(given, field.type, field.name, self._name, self._engine, by_name=by_name)
             elif clause.action == "insert":
                 column = pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
-            elif f"{_OLD}{field.name}" in rows.schema.names:
-                column = rows.column(f"{_OLD}{field.name}").cast(field.type)
+            elif _old(field.name) in rows.schema.names:
+                column = rows.column(_old(field.name)).cast(field.type)
             else:  # kept as it is
                 made[field.name] = pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
                 continue
@@ -357,7 +401,7 @@ class _Plan:
     def _check_fixed(self, changed: pa.Table, rows: pa.Table, values: Mapping[str, Node]) -> None:
         """A row keeps its key and its partition."""
         for name in self._fixed & set(values):
-            old, new = rows.column(f"{_OLD}{name}").cast(changed.schema.field(name).type), changed.column(name)
+            old, new = rows.column(_old(name)).cast(changed.schema.field(name).type), changed.column(name)
             same = _same(old, new)
             if pc.all(same).as_py() is False:
                 at = pc.index(same, False).as_py()
@@ -375,7 +419,7 @@ class _Plan:
         """Updated rows, of which those for another partition are new ones, which a global index moves there."""
         stays = pa.chunked_array([pa.repeat(True, rows.num_rows)])
         for name in self._places & set(values):
-            old = rows.column(f"{_OLD}{name}").cast(changed.schema.field(name).type)
+            old = rows.column(_old(name)).cast(changed.schema.field(name).type)
             stays = pc.and_(stays, _same(old, changed.column(name)))
         if pc.all(stays).as_py() is not False:
             return changed
@@ -451,6 +495,11 @@ class _Plan:
                 if not isinstance(value, exp.Column) or (name.lower(), value.name.lower()) not in pairs:
                     return False
         return True
+
+
+def _old(name: str) -> str:
+    """The name of a column of the table among the joined rows."""
+    return f"{_OLD}{name}"
 
 
 def _only_named(name: str, among: Sequence[str]) -> str | None:
