@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_format.basefile.parquet_metadata import LENGTH_BYTES
+from skep_format.schema.types import COMMIT_SEQNO, FILE_NAME
 
 _SAMPLED_ROWS = 2048
 # Where Parquet writers give a dictionary up.
@@ -24,6 +25,8 @@ _DICTIONARY_BYTES = 1 << 20
 _WORTH = 0.8
 ENCODED_TEXT = pa.dictionary(pa.int32(), pa.string())
 """Text with a dictionary: the type in which base files are read and written where that is faster."""
+NEVER_FILTERED = (COMMIT_SEQNO, FILE_NAME)
+"""By these no reader selects: they have no statistics, which cost as much as encoding them."""
 
 
 def constant(text: str, rows: int) -> pa.DictionaryArray:

@@ -7,7 +7,7 @@ files only, and what later rows hold is not known when a file begins: so such bo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
@@ -15,17 +15,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_format.basefile import parquet_metadata as parquet
-from skep_format.basefile.encoding import leaf_values, leaves
+from skep_format.basefile.encoding import ENCODED_TEXT, NEVER_FILTERED, leaf_values, leaves
 from skep_format.basefile.row_groups import ColumnPages, RowGroup, moved_index
-from skep_format.basefile.thrift import I32, I64, Struct
+from skep_format.basefile.thrift import I32, I64, STRUCT, Struct
 
 
 @dataclass(frozen=True, slots=True)
 class _Own:
-    """A row group of the writer: how many bytes later it is than the writer counts, and its columns that hold NaN."""
+    """A row group of the writer: how many bytes later it is than the writer counts, and by the numbers of columns, what
+    its footer is to state of their values.
+    """
 
     later: int
-    with_nan: frozenset[int]
+    statistics: Mapping[int, Struct | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +59,16 @@ class ParquetOutput:
         self.footer: bytes | None = None
         """What the file ends with, where that is not what the writer wrote."""
         self.closed = False
+        self.states_texts = False
+        """Whether the writer leaves out the statistics of text with a dictionary, of which Arrow's take long."""
 
     def add(self, rows: pa.Table) -> None:
         """Takes note of a row group that the writer has written."""
         if self._encrypted:
             return
-        self._groups.append(_Own(self._sink.tell() - self._own_bytes, columns_with_nan(rows)))
+        self._groups.append(
+            _Own(self._sink.tell() - self._own_bytes, corrected_statistics(rows, texts=self.states_texts))
+        )
 
     def copy(self, group: RowGroup) -> None:
         """Writes a row group of another file, behind those that the writer has written."""
@@ -76,7 +82,7 @@ class ParquetOutput:
 
     def hold(self) -> None:
         """Before the writer is closed."""
-        if self._encrypted or any(isinstance(each, _Copied) or each.with_nan for each in self._groups):
+        if self._encrypted or any(isinstance(each, _Copied) or each.statistics for each in self._groups):
             self._held = bytearray()
 
     def release(self) -> None:
@@ -153,22 +159,43 @@ class ParquetOutput:
 def _own_group(group: Struct, own: _Own, behind: int) -> Struct:
     """A row group of the writer, whose filters are `behind` bytes later than the writer counts."""
     chunks = [parquet.moved_chunk(chunk, own.later, behind) for chunk in parquet.chunks_of(group)]
-    for number in own.with_nan:
-        parquet.leave_out_bounds(parquet.meta_data(chunks[number]))
+    correct_statistics(chunks, own.statistics)
     return parquet.group_with(group, chunks)
 
 
-def columns_with_nan(rows: pa.Table) -> frozenset[int]:
-    """The numbers of the columns of a file of these rows that hold NaN, and whose bounds are without it."""
-    found: set[int] = set()
+def correct_statistics(chunks: Sequence[Struct], statistics: Mapping[int, Struct | None]) -> None:
+    """Of column chunks by their numbers: None takes the bounds out."""
+    for number, stated in statistics.items():
+        meta = parquet.meta_data(chunks[number])
+        if stated is None:
+            parquet.leave_out_bounds(meta)
+        else:
+            meta[parquet.STATISTICS] = STRUCT, stated
+
+
+def corrected_statistics(rows: pa.Table, *, texts: bool) -> dict[int, Struct | None]:
+    """By the numbers of the columns of a file of these rows: None where they hold NaN, without which their bounds are.
+
+    `texts`: and the statistics of text with a dictionary, all of whose values occur.
+    """
+    found: dict[int, Struct | None] = {}
     number = 0
     for field, column in zip(rows.schema, rows.columns, strict=True):
         floats = [pa.types.is_floating(kind) for _, kind in leaves(field.name, field.type)]
         if any(floats):
             for chunk in column.chunks:
-                found.update(number + at for at, values in enumerate(leaf_values(chunk)) if _holds_nan(values))
+                nans = (number + at for at, values in enumerate(leaf_values(chunk)) if _holds_nan(values))
+                found.update(dict.fromkeys(nans))
+        elif texts and field.type == ENCODED_TEXT and field.name not in NEVER_FILTERED:
+            found[number] = _text_statistics(column)
         number += len(floats)
-    return frozenset(found)
+    return found
+
+
+def _text_statistics(column: pa.ChunkedArray) -> Struct:
+    ends = pc.min_max(pa.chunked_array([chunk.dictionary.cast(pa.binary()) for chunk in column.chunks])).as_py()
+    bounds = None if ends["min"] is None else (ends["min"], ends["max"])
+    return parquet.text_statistics(column.null_count, bounds)
 
 
 def _holds_nan(values: pa.Array) -> bool:

@@ -17,6 +17,7 @@ from skep_format.basefile.thrift import (
     I64,
     LIST,
     STRUCT,
+    TRUE,
     Buffer,
     Struct,
     parse_struct,
@@ -55,7 +56,9 @@ _META_DATA_FIELDS: Final = {
     10: I64, 11: I64, 12: STRUCT, 13: LIST, 14: I64, 15: I32, 16: STRUCT, 17: STRUCT,
 }  # fmt: skip
 # Statistics
-NULL_COUNT, MAX_VALUE, MIN_VALUE = 3, 5, 6
+NULL_COUNT, MAX_VALUE, MIN_VALUE, _MAX_IS_EXACT, _MIN_IS_EXACT = 3, 5, 6, 7, 8
+# Longer bounds are left out, as Arrow does.
+_LONGEST_BOUND: Final = 4096
 _BYTE_ARRAY: Final = 6
 LENGTH_BYTES: Final = 4
 """What plain text has in front of each value. Text of which a value takes less has a dictionary."""
@@ -258,6 +261,16 @@ def without(chunk: Struct, stated: int) -> Struct:
     """A column chunk without a field of what it states of its pages."""
     meta = {field: found for field, found in meta_data(chunk).items() if field != stated}
     return chunk | {META_DATA: (STRUCT, meta)}
+
+
+def text_statistics(nulls: int, bounds: tuple[bytes, bytes] | None) -> Struct:
+    """The statistics of a column of text with these bounds, the lower one first; None where all values are null."""
+    found: Struct = {NULL_COUNT: (I64, nulls)}
+    fields = (MIN_VALUE, _MIN_IS_EXACT), (MAX_VALUE, _MAX_IS_EXACT)
+    for (bound, is_exact), value in zip(fields, bounds or (), strict=False):
+        if len(value) <= _LONGEST_BOUND:
+            found |= {bound: (BINARY, value), is_exact: (TRUE, True)}
+    return found
 
 
 def leave_out_bounds(meta: Struct) -> None:

@@ -122,7 +122,7 @@ class OpenBaseFile:
             batches = self._orc_batches(wanted)
         else:
             target = None if names else schema
-            kept = () if names else self._encoded(encoded)
+            kept = () if names else self._encoded(encoded, groups)
             # The condition names the columns of today, of which the file may have others by the same names.
             known = None if names else condition
             batches = self._parquet_batches(wanted, known, batch_rows, target, kept, groups, number_as)
@@ -266,9 +266,9 @@ class OpenBaseFile:
     def _with_dictionaries(self, columns: Sequence[str]) -> pq.ParquetFile:
         return self._parquet(tuple(self._encoded(columns)))
 
-    def _encoded(self, among: Collection[str]) -> Sequence[str]:
+    def _encoded(self, among: Collection[str], numbers: Sequence[int] | None = None) -> Sequence[str]:
         groups = self.row_groups if among else None
-        return groups.encoded_columns(among) if groups is not None else ()
+        return groups.encoded_columns(among, numbers) if groups is not None else ()
 
 
 @contextmanager

@@ -137,11 +137,15 @@ class RowGroups:
                 return (low, high) if isinstance(low, bytes) and isinstance(high, bytes) else None
         return None
 
-    def encoded_columns(self, among: Container[str]) -> list[str]:
-        """Those of the flat columns `among` that hold text in dictionaries in all row groups, where that is shorter."""
-        if not self.is_known or not self.groups:
+    def encoded_columns(self, among: Container[str], numbers: Sequence[int] | None = None) -> list[str]:
+        """Those of the flat columns `among` that hold text in dictionaries in all row groups, where that is shorter.
+
+        `numbers`: in these.
+        """
+        groups = self.groups if numbers is None else [self.groups[number] for number in numbers]
+        if not self.is_known or not groups:
             return []
-        columns = zip(*map(parquet.chunks_of, self.groups), strict=False)
+        columns = zip(*map(parquet.chunks_of, groups), strict=False)
         encoded = [chunks[0] for chunks in columns if all(map(parquet.is_encoded_text, chunks))]
         return [name for name in map(parquet.name_of, encoded) if name in among]
 

@@ -18,12 +18,19 @@ import pyarrow.parquet as pq
 
 from skep_format.basefile import keys
 from skep_format.basefile import parquet_metadata as parquet
-from skep_format.basefile.encoding import ENCODED_TEXT, constant, dictionary_columns, leaves, row_group
+from skep_format.basefile.encoding import (
+    ENCODED_TEXT,
+    NEVER_FILTERED,
+    constant,
+    dictionary_columns,
+    leaves,
+    row_group,
+)
 from skep_format.basefile.encryption import ParquetKeys, encryption_of, keys_of
 from skep_format.basefile.footer import BaseFileFooter, damage_named
 from skep_format.basefile.options import CODECS, BaseFileOptions
 from skep_format.basefile.orc_output import OrcOutput, orc_bytes, orc_schema
-from skep_format.basefile.output import ParquetOutput, columns_with_nan
+from skep_format.basefile.output import ParquetOutput, correct_statistics, corrected_statistics
 from skep_format.basefile.reader import OpenBaseFile
 from skep_format.basefile.row_groups import ColumnPages, FileInMemory, RowGroups, without_level_sizes
 from skep_format.basefile.thrift import Struct
@@ -34,13 +41,12 @@ from skep_format.errors import UnsupportedError
 from skep_format.names import BaseFormat
 from skep_format.schema.arrow import rebuilt, to_arrow, without_metadata
 from skep_format.schema.avro import avro_text
-from skep_format.schema.types import COMMIT_SEQNO, FILE_NAME, META_FIELDS, RECORD_KEY, Schema, cached_by_schema
+from skep_format.schema.types import FILE_NAME, META_FIELDS, RECORD_KEY, Schema, cached_by_schema
 from skep_format.storage import Storage
 
 R = TypeVar("R", pa.RecordBatch, pa.Table)
 # File bytes per byte of Arrow data until the first row group is measured: a high guess, so that it is written early.
 _FIRST_RATIO = 1.0
-_NEVER_FILTERED = (COMMIT_SEQNO, FILE_NAME)
 # What Arrow writes comes together in memory: for each write, of which a page takes two, it waits for Python.
 _BUFFER_BYTES = 1 << 20
 # A table is one row group.
@@ -49,6 +55,9 @@ _ALL_ROWS = 2**31 - 1
 _MOST_BLOCKS = 1.5
 # A filter over more keys than so many times the rows of its file is built from the keys of these.
 _MOST_KEYS = 1.25
+# Arrow looks each value of a text with a dictionary up for its statistics, which takes longer than to encode it: of so
+# many values that is worth correcting the footer of a file that is written.
+_MANY_TEXTS = 50_000
 # Values of a column that are encoded together. Arrow's own number is the least.
 _LEAST_AT_ONCE, _MOST_AT_ONCE = 1024, 16_384
 
@@ -232,7 +241,7 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         elif is_named:
             pages = self._name_pages(rows, write_page_index=has_index)
         # Hudi 0.15 takes a column for null in row groups that lack its statistics, where others have them.
-        group = held.row_groups.read(number, pages).without_statistics(_NEVER_FILTERED)
+        group = held.row_groups.read(number, pages).without_statistics(NEVER_FILTERED)
         if self._keyed and new_keys:
             for batch in held.rows(columns=[RECORD_KEY], groups=(number,)):
                 self._add_keys(batch.column(0))
@@ -321,7 +330,9 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
 
     def _start(self, rows: pa.Table) -> pq.ParquetWriter:
         self._buffer = pa.BufferedOutputStream(pa.PythonFile(self._output, "w"), _BUFFER_BYTES)
-        self._file = _parquet_writer(self._buffer, rows, self._options, keys=self._keys)
+        self._output.states_texts = self._keys is None and _texts_looked_up(rows) >= _MANY_TEXTS
+        texts = not self._output.states_texts
+        self._file = _parquet_writer(self._buffer, rows, self._options, keys=self._keys, texts=texts)
         self._buffer.flush()
         return self._file
 
@@ -384,11 +395,11 @@ def _column_pages(
     """The pages of columns in one row group of the file at `path`, by their dotted names."""
     plain = pa.schema([f.with_type(f.type.value_type) if f.type == ENCODED_TEXT else f for f in batch.schema])
     rows, data = row_group([batch], plain, None), pa.BufferOutputStream()
-    with _parquet_writer(data, rows, options, write_page_index=write_page_index) as file:
+    texts = write_page_index  # which has them, too
+    with _parquet_writer(data, rows, options, write_page_index=write_page_index, texts=texts) as file:
         file.write_table(rows, row_group_size=_ALL_ROWS)
     columns = RowGroups(FileInMemory(data.getvalue()), path).read(0).columns
-    for number in columns_with_nan(rows):
-        parquet.leave_out_bounds(parquet.meta_data(columns[number].chunk))
+    correct_statistics([each.chunk for each in columns], corrected_statistics(rows, texts=not texts))
     return {parquet.name_of(each.chunk): each for each in columns}
 
 
@@ -412,8 +423,11 @@ def _parquet_writer(
     *,
     write_page_index: bool = False,
     keys: ParquetKeys | None = None,
+    texts: bool = True,
 ) -> pq.ParquetWriter:
-    """`rows`: the first row group, from which the encoding of each column is chosen."""
+    """`rows`: the first row group, from which the encoding of each column is chosen. `texts`: with statistics of text
+    with a dictionary.
+    """
     if keys is not None and options.value_filters.wanted:
         raise UnsupportedError(
             f"{FILTERS.key}: Arrow writes no filters into encrypted files",
@@ -427,7 +441,7 @@ def _parquet_writer(
         use_dictionary=dictionary_columns(rows) if options.dictionary else False,
         data_page_size=options.page_bytes,
         write_batch_size=_rows_at_once(rows, options.page_bytes),
-        write_statistics=_with_statistics(rows.schema, floats=keys is None),
+        write_statistics=_with_statistics(rows.schema, floats=keys is None, texts=texts),
         write_page_checksum=True,  # as JVM Hudi's files have them: nothing else shows a flipped bit in most pages
         store_schema=False,  # the Avro schema is the one that counts
         write_page_index=write_page_index,
@@ -436,13 +450,16 @@ def _parquet_writer(
     )
 
 
-def _with_statistics(schema: pa.Schema, *, floats: bool) -> list[str]:
-    """All but two meta columns, by which no reader selects: statistics of text cost as much as encoding it.
-
-    Without `floats` where the footer can't be corrected for NaN: see `ParquetOutput`.
-    """
-    columns = (each for field in schema if field.name not in _NEVER_FILTERED for each in leaves(field.name, field.type))
+def _with_statistics(schema: pa.Schema, *, floats: bool, texts: bool) -> list[str]:
+    """All that readers select by. Without `floats` where the footer can't be corrected for NaN: see `ParquetOutput`."""
+    fields = (field for field in schema if field.name not in NEVER_FILTERED and (texts or field.type != ENCODED_TEXT))
+    columns = (each for field in fields for each in leaves(field.name, field.type))
     return [path for path, kind in columns if floats or not pa.types.is_floating(kind)]
+
+
+def _texts_looked_up(rows: pa.Table) -> int:
+    columns = (column.chunk(0).dictionary for column in rows.columns if column.type == ENCODED_TEXT)
+    return rows.num_rows * sum(len(dictionary) > 1 for dictionary in columns)
 
 
 def _rows_at_once(rows: pa.Table, page_bytes: int) -> int:

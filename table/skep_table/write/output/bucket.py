@@ -292,9 +292,7 @@ class _BucketWriter:
             return None
         ordering = (name.partition(".")[0] for name in context.rule.ordering_fields)
         checked = () if POSITION not in rows.schema.names or _were_read_in(base, rows) else (RECORD_KEY,)
-        return frozenset(
-            (COMMIT_TIME, COMMIT_SEQNO, FILE_NAME, *checked, *partial.names, *ordering, context.event_time)
-        )
+        return frozenset((COMMIT_TIME, COMMIT_SEQNO, *checked, *partial.names, *ordering, context.event_time))
 
     def _changes(self, file: OpenFile) -> AbstractContextManager[ChangeLog | None]:
         return changes_beside(self._context, self._bucket.partition_path, file.name)
