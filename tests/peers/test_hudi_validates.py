@@ -77,7 +77,7 @@ def narrower(record: Record) -> list[Record]:
 
 
 def of_other_keys(record: Record) -> list[Record]:
-    other = build_bloom(pa.array(["nobody"])).to_text().encode()
+    other = build_bloom(pa.array(["nobody"])).to_base64()
     found = {**record["record"]["BloomFilterMetadata"], "bloomFilter": other}
     return [{**record, "record": {**record["record"], "BloomFilterMetadata": found}}]
 

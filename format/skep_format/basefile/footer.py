@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from skep_format.basefile import keys
 from skep_format.basefile.encryption import Encrypted, ParquetKeys, encryption_of, keys_of, without_keys
+from skep_format.basefile.key_filter import without_filter
 from skep_format.basefile.orc_file import without_avro
 from skep_format.basefile.parquet_metadata import ENCRYPTED_MAGIC, MAGIC
 from skep_format.bloom import BloomFilter, StoredBloom
@@ -30,13 +31,15 @@ from skep_format.storage.ranged import TAIL_BYTES
 class BaseFileFooter:
     """The footer of a base file. The bloom filter and the schemas are decoded on first access.
 
-    `encrypted`: of an encrypted file, for its readers; None of others.
+    `entries` are without the filter, whose text is `key_filter`. `encrypted`: of an encrypted file, for its readers;
+    None of others.
     """
 
     path: str
     num_rows: int
     arrow_schema: pa.Schema
     entries: Mapping[str, str]
+    key_filter: bytes | None = None
     encrypted: Encrypted | None = None
 
     @property
@@ -58,8 +61,8 @@ class BaseFileFooter:
     @property
     def stored_bloom(self) -> StoredBloom | None:
         """The same, as it is there."""
-        text = self.entries.get(keys.BLOOM_FILTER) or self.entries.get(keys.OLD_BLOOM_FILTER)
-        return None if text is None else StoredBloom(text, self.entries.get(keys.BLOOM_TYPE), self.path)
+        text = self.key_filter
+        return StoredBloom(text, self.entries.get(keys.BLOOM_TYPE), self.path) if text else None
 
     @cached_property
     def schema(self) -> Schema:
@@ -88,8 +91,8 @@ def read_footer(storage: Storage, path: str) -> BaseFileFooter:
 def opened_footer(
     source: pa.NativeFile, path: str, own: ParquetKeys | None
 ) -> tuple[BaseFileFooter, pq.FileMetaData | None, bytes | None]:
-    """The footer of an opened base file, the Parquet metadata it was made of, and the bytes of these, with some that
-    are before them. Errors as `read_footer`.
+    """The footer of an opened base file, the Parquet metadata it was made of, and the bytes of these at their end, both
+    without the filter. Errors as `read_footer`.
     """
     if BaseFormat.of(path) is BaseFormat.ORC:
         return _orc_footer(source, path), None, None
@@ -109,14 +112,30 @@ def _parquet_footer(
     tail = parquet_tail(suffix, path)
     if own is None and tail.endswith(ENCRYPTED_MAGIC):
         raise without_keys(path)
+    left, text = without_filter(tail) if own is None else (tail, None)
+    if text is not None:
+        with suppress(CorruptFileError):  # what was left out was part of something else, or the footer is damaged
+            found = _parsed_footer(left, path, own)
+            if found[0].key_filter == b"":
+                return replace(found[0], key_filter=text), *found[1:]
+    return _parsed_footer(tail, path, own)
+
+
+def _parsed_footer(tail: bytes, path: str, own: ParquetKeys | None) -> tuple[BaseFileFooter, pq.FileMetaData, bytes]:
     properties = None if own is None else own.reading()
     with damage_named(path), pq.ParquetFile(pa.BufferReader(tail), decryption_properties=properties) as file:
         metadata = file.metadata
         encrypted = encryption_of(lambda length: tail[-length:], metadata, own, path)
-        # Not `metadata.schema`: the two would refer to each other, and the megabyte of a footer with a bloom filter
-        # would stay until a garbage collection, which so few objects don't bring about.
-        schema = file.schema_arrow.remove_metadata()
-        return BaseFileFooter(path, metadata.num_rows, schema, _texts(metadata.metadata), encrypted), metadata, tail
+        # Not `metadata.schema`: the two would refer to each other, and stay until a garbage collection.
+        schema, entries = file.schema_arrow.remove_metadata(), _texts(metadata.metadata)
+        text = _key_filter(entries)
+        return BaseFileFooter(path, metadata.num_rows, schema, entries, text, encrypted), metadata, tail
+
+
+def _key_filter(entries: dict[str, str]) -> bytes | None:
+    """Takes the text of the filter out; None where there is none."""
+    found = [entries.pop(key) for key in (keys.BLOOM_FILTER, keys.OLD_BLOOM_FILTER) if key in entries]
+    return None if not found else (found[0] or found[-1]).encode()
 
 
 def parquet_tail(suffix: Callable[[int], bytes], path: str) -> bytes:
@@ -140,9 +159,8 @@ def _orc_footer(source: pa.NativeFile, path: str) -> BaseFileFooter:
     with damage_named(path):
         file = orc.ORCFile(source)
         entries, schema = _texts(file.metadata), file.schema.remove_metadata()
-        return BaseFileFooter(
-            path, file.nrows, schema if keys.ORC_AVRO_SCHEMA in entries else without_avro(schema), entries
-        )
+        schema = schema if keys.ORC_AVRO_SCHEMA in entries else without_avro(schema)
+        return BaseFileFooter(path, file.nrows, schema, entries, _key_filter(entries))
 
 
 @contextmanager

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from skep_format.basefile import parquet_metadata as parquet
 from skep_format.basefile.encoding import ENCODED_TEXT, NEVER_FILTERED, leaf_values, leaves
+from skep_format.basefile.key_filter import with_filter
 from skep_format.basefile.row_groups import ColumnPages, RowGroup, moved_index
 from skep_format.basefile.thrift import I32, I64, STRUCT, Struct
 
@@ -56,8 +57,10 @@ class ParquetOutput:
         self._groups: list[_Own | _Copied] = []
         self._own_bytes = 0  # as the writer counts them
         self._held: bytearray | None = None
+        self._key_filter: bytes | None = None
+        self._corrects = False
         self.footer: bytes | None = None
-        """What the file ends with, where that is not what the writer wrote."""
+        """What the file ends with, but for its filter of keys, where that is not what the writer wrote."""
         self.closed = False
         self.states_texts = False
         """Whether the writer leaves out the statistics of text with a dictionary, of which Arrow's take long."""
@@ -80,9 +83,13 @@ class ParquetOutput:
             self._sink.write(column.data)
         self._groups.append(_Copied(group.without_data(), tuple(starts)))
 
-    def hold(self) -> None:
-        """Before the writer is closed."""
-        if self._encrypted or any(isinstance(each, _Copied) or each.statistics for each in self._groups):
+    def hold(self, key_filter: bytes | None = None) -> None:
+        """Before the writer is closed. `key_filter`: the text that belongs in the place of an empty one, but in an
+        encrypted file.
+        """
+        self._key_filter = key_filter
+        self._corrects = any(isinstance(each, _Copied) or each.statistics for each in self._groups)
+        if self._encrypted or self._corrects or key_filter is not None:
             self._held = bytearray()
 
     def release(self) -> None:
@@ -94,6 +101,13 @@ class ParquetOutput:
             self._sink.write(written)
             self.footer = written
             return
+        if self._corrects:
+            written = self.footer = self._corrected(written)
+        for piece in [written] if self._key_filter is None else with_filter(written, self._key_filter):
+            self._sink.write(piece)
+
+    def _corrected(self, written: bytes) -> bytes:
+        """The footer of all row groups, made of the writer's, before which what belongs there is written."""
         footer, size = parquet.footer_of(written)
         behind = self._sink.tell() - (self._own_bytes - len(written))
         self._sink.write(written[:-size])  # the filters of the writer's own row groups
@@ -108,8 +122,7 @@ class ParquetOutput:
             else:
                 groups.append(_own_group(next(own), each, behind))
         self._write_apart(copied)
-        self.footer = parquet.footer_bytes(parquet.with_groups(footer, groups))
-        self._sink.write(self.footer)
+        return parquet.footer_bytes(parquet.with_groups(footer, groups))
 
     def _write_apart(self, copied: Sequence[tuple[ColumnPages, int, Struct]]) -> None:
         """The filters and indexes of copied column chunks, each kind together as readers expect it."""

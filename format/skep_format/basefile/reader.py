@@ -90,8 +90,7 @@ class OpenBaseFile:
             self.footer()
         if self._encrypted is not None or self._calendar_of(self._metadata) is not None:
             return None
-        tail, self._tail = self._tail, None  # its filter is large
-        return RowGroups(self._source, self._path, tail)
+        return RowGroups(self._source, self._path, self._tail)
 
     def rows(
         self,
@@ -248,7 +247,7 @@ class OpenBaseFile:
         return self._files[encoded]
 
     def _calendar_of(self, metadata: pq.FileMetaData) -> LegacyCalendar | None:
-        """Made once: Arrow copies all entries of the footer for it, the filter among them."""
+        """Made once: Arrow copies all entries of the footer for it."""
         if self._calendar is None:
             self._calendar = (LegacyCalendar.of(metadata, self._path),)
         return self._calendar[0]

@@ -316,9 +316,10 @@ def share_of_columns(storage: Storage, path: str, columns: Container[str]) -> fl
         return 1.0
     with storage.open_input(path) as source:
         # CorruptFileError for a footer that lacks what every one has
-        if opened_footer(source, path, keys_of(storage))[0].encrypted is not None:
+        footer, _, tail = opened_footer(source, path, keys_of(storage))
+        if footer.encrypted is not None:
             return 1.0
-        sizes = list(RowGroups(source, path).column_bytes())
+        sizes = list(RowGroups(source, path, tail).column_bytes())
     return share(sizes, lambda name: name.lower() in columns)
 
 

@@ -264,12 +264,16 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         """Writes what is held and the footer. The answer of a second call is the first one's."""
         if self._written is None:
             self.flush()
+            entries, key_filter = self._entries()
             if self._orc is not None:
-                self._orc.close(self._entries())
+                self._orc.close(entries if key_filter is None else entries | {keys.BLOOM_FILTER: key_filter.decode()})
             else:
                 file = self._file or self._start(self._arrow.empty_table())
-                file.add_key_value_metadata(self._entries())
-                self._output.hold()
+                apart = key_filter is not None and self._keys is None
+                if key_filter is not None:
+                    entries[keys.BLOOM_FILTER] = "" if apart else key_filter.decode()
+                file.add_key_value_metadata(entries)
+                self._output.hold(key_filter if apart else None)
                 file.close()
                 self._buffer.flush()
                 self._output.release()
@@ -343,17 +347,17 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
             ends = (*found, *(self._range or ()))
             self._range = min(ends, key=_java_order), max(ends, key=_java_order)
 
-    def _entries(self) -> dict[str, str]:
+    def _entries(self) -> tuple[dict[str, str], bytes | None]:
+        """Those of the footer, and the text of the filter, which belongs to them."""
         entries = _orc_entries(self._schema) if self._is_orc else _schema_entries(self._schema)
         if not self._keyed:
-            return entries
+            return entries, None
         bloom = self._bloom.finished()
-        entries[keys.BLOOM_FILTER] = bloom.to_text()
         if bloom.type_code is not None:
             entries[keys.BLOOM_TYPE] = bloom.type_code
         if self._range is not None:
             entries[keys.MIN_RECORD_KEY], entries[keys.MAX_RECORD_KEY] = self._range
-        return entries
+        return entries, bloom.to_base64()
 
 
 def _statistics(groups: Sequence[pq.Statistics | None]) -> ColumnRange:

@@ -126,9 +126,9 @@ class BloomFilter:
             raise reader.corrupt("bytes after the end of the filter", size - reader.at)
         return parsed
 
-    def to_text(self) -> str:
-        """The footer's base64 text."""
-        return base64.b64encode(self.to_bytes()).decode("ascii")
+    def to_base64(self) -> bytes:
+        """The footer's text."""
+        return base64.b64encode(self.to_bytes())
 
     def to_bytes(self) -> bytes:
         """As Hadoop's BloomFilter, or Hudi's dynamic one, serialises itself."""
@@ -187,12 +187,12 @@ class StoredBloom:
     `path` is named in errors.
     """
 
-    text: str
+    text: bytes
     type_code: str | None = None
     path: str | None = None
 
-    def to_text(self) -> str:
-        """The footer's base64 text."""
+    def to_base64(self) -> bytes:
+        """The footer's text."""
         return self.text
 
     def parsed(self) -> BloomFilter:
@@ -205,7 +205,7 @@ class StoredBloom:
         Raises as `parsed`.
         """
         try:
-            data = _Encoded(self.text.encode("ascii"))
+            data = _Encoded(self.text)
             if self.type_code == BloomKind.DYNAMIC_V0:
                 return BloomFilter.read(_Reader(data, self.path, skips_bits=True), BloomKind.DYNAMIC_V0)
         except ValueError:  # the decoder states what is wrong
@@ -217,8 +217,8 @@ class _Encoded:
     """The bytes behind base64 text, decoded where they are read. ValueError for other characters, wherever they are."""
 
     def __init__(self, text: bytes) -> None:
-        padding = len(text) - len(text.rstrip(b"="))
-        if len(text) % 4 or padding > 2 or text.translate(None, _BASE64) != b"=" * padding:
+        padding = text[-2:].count(b"=")
+        if len(text) % 4 or text.translate(None, _BASE64) != b"=" * padding:
             raise ValueError("not base64")
         self._text, self._size = text, len(text) // 4 * 3 - padding
 

@@ -111,7 +111,7 @@ def indexes(table: HudiTable) -> dict[str, Any]:
             found[f"{PARTITION_STATS} {name}"] = sorted_rows(parts)
     blooms = metadata.bloom([file for file in files if not file[1].startswith(".")])
     assert blooms is not None
-    found[BLOOM_FILTERS] = {file: bloom.to_text() for file, bloom in blooms.items()}
+    found[BLOOM_FILTERS] = {file: bloom.to_base64() for file, bloom in blooms.items()}
 
     places = metadata.record_index(pa.array(EVERY_KEY))
     assert places is not None

@@ -438,7 +438,7 @@ def test_keys_that_look_ups_pass_over(made: Any) -> None:
     newest = {slice_.base_file.path for slice_ in made.table.view(metadata=False).slices("p")}
     path = made.folder / min(newest)
     rows, metadata = pq.read_table(path), pq.read_metadata(path).metadata
-    other = BloomFilter.parse(build_bloom(pa.array(["z"])).to_text(), "DYNAMIC_V0").to_text()
+    other = BloomFilter.parse(build_bloom(pa.array(["z"])).to_base64(), "DYNAMIC_V0").to_base64()
     entries = {**metadata, b"org.apache.hudi.bloomfilter": other, b"hoodie_min_record_key": b"y"}
     with pq.ParquetWriter(path, rows.schema.remove_metadata(), store_schema=False) as file:
         file.write_table(rows)

@@ -20,7 +20,7 @@ def bloom_filters_update(
 ) -> PartitionUpdate:
     """The filters of base files that were written, and marks for those that were deleted."""
     kind = type_of(BLOOM_FILTERS, release)
-    filters = [(bloom.type_code or BloomKind.SIMPLE.value, bloom.to_text().encode()) for bloom in written.values()]
+    filters = [(bloom.type_code or BloomKind.SIMPLE.value, bloom.to_base64()) for bloom in written.values()]
     records = [
         *({"type": code, "bloomFilter": text, "isDeleted": False} for code, text in filters),
         *({"type": "", "bloomFilter": b"", "isDeleted": True} for _ in deleted),

@@ -212,7 +212,7 @@ def _problem(table: HudiTable, base: BaseFile, stated: BloomFilter | None) -> tu
     footer = read_footer(table.storage, base.path)
     if stated is None:
         return (MetadataProblem.MISSING, "the base file has no filter here") if footer.bloom is not None else None
-    if footer.bloom is not None and footer.bloom.to_text() == stated.to_text():
+    if footer.bloom is not None and footer.bloom.to_base64() == stated.to_base64():
         return None
     stored = StoredKeys.of(table.config, table.stored_schema())
     for rows in read_base(table.storage, base.path, size=base.known_size, schema=stored.schema):
