@@ -1,6 +1,6 @@
 """The Bloom filter of record keys in the bytes of a Parquet footer: taken out, and put in.
 
-It is most of a footer, hundreds of kilobytes of text, of which whoever reads or writes the other entries makes a copy.
+It is most of a footer, hundreds of kilobytes of text, and each step of reading or writing the other entries copies it.
 An empty text stays in its place.
 """
 

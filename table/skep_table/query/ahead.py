@@ -34,10 +34,10 @@ def default_workers() -> int:
 def in_order(
     tasks: Iterable[T], read: Callable[[T], Iterator[B]], workers: int | None = None
 ) -> Generator[B, None, None]:
-    """What `read` yields for each task, tasks in order, while the next `workers - 1` tasks are read by other threads.
+    """What `read` yields for each task, tasks in order, while `workers` threads read this one and the next ones.
 
-    At most `workers * BATCHES_AHEAD` batches wait. When the caller stops early, or a task fails, the other tasks are
-    stopped before this returns.
+    At most `BATCHES_AHEAD` batches wait of each of these, and of the one that is taken from. When the caller stops
+    early, or a task fails, the other tasks are stopped before this returns.
     """
     workers = workers or default_workers()
     upcoming = iter(tasks)
@@ -52,7 +52,8 @@ def in_order(
     with ThreadPoolExecutor(workers, thread_name_prefix="skep-read") as pool, contextlib.ExitStack() as cleanup:
         cleanup.callback(stop.set)
         while True:
-            for task in itertools.islice(upcoming, workers - len(running)):
+            # One more than there are threads: what a task has left is taken while all of them go on.
+            for task in itertools.islice(upcoming, workers + 1 - len(running)):
                 waiting: queue.Queue[B | _Done] = queue.Queue(BATCHES_AHEAD)
                 running.append(waiting)
                 pool.submit(_fill, waiting, read, task, stop)
