@@ -206,6 +206,15 @@ class KeyGenerator:
         for name in (*self.record_fields, *self.partition_fields):
             column_of(empty, name)
 
+    def column_of_key(self, schema: pa.Schema) -> str | None:
+        """The column that keys are the text of, and whose values are equal where the keys are; None for none."""
+        if self.own or self.prefixed or len(self.record_fields) != 1:
+            return None
+        (name,) = self.record_fields
+        at = schema.get_field_index(name)
+        is_exact = at >= 0 and (pa.types.is_string(schema.field(at).type) or pa.types.is_integer(schema.field(at).type))
+        return name if is_exact else None
+
     def record_keys(self, batch: pa.RecordBatch | pa.Table) -> pa.Array:
         """The record key of each row. KeyFieldError, with the count, for rows that have none."""
         if self.own:

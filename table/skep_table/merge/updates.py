@@ -71,6 +71,11 @@ class Updates:
         """
         return not self._whole
 
+    @property
+    def replaces_rows(self) -> bool:
+        """Whether base rows that have an update are replaced by it or stay, and none is deleted or combined with it."""
+        return not self._whole and not self._is_delete.any()
+
     def __len__(self) -> int:
         return len(self._keys)
 

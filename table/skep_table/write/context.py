@@ -62,7 +62,8 @@ class WriteContext:
     `on_written` is called with the new keys of each finished base file: see `Index.on_written`. `partial`: of some
     rows, or of all, only some columns count. `changes` is what change logs hold, in a table that has them. `facts`
     reads of finished files what column statistics record, in a table that keeps them. `event_time` is the column whose
-    bounds stats record; empty for none. `metafile` is the name of the table's partition metafiles.
+    bounds stats record; empty for none. `metafile` is the name of the table's partition metafiles. `key_column`:
+    see `KeyGenerator.column_of_key`.
     """
 
     storage: Storage
@@ -89,6 +90,7 @@ class WriteContext:
     facts: ColumnReader | None = None
     event_time: str = ""
     metafile: str = PARTITION_METAFILE
+    key_column: str | None = None
 
     @property
     def deletes(self) -> bool:

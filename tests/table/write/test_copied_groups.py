@@ -16,7 +16,7 @@ from copied_groups import changed_columns, copied_groups
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skep_format.basefile import BaseFileWriter, read_footer
+from skep_format.basefile import BaseFileWriter, OpenBaseFile, read_footer
 from skep_format.basefile.pages import damaged_pages
 from skep_format.basefile.row_groups import RowGroups
 from skep_format.errors import CorruptFileError
@@ -254,6 +254,46 @@ def test_an_upsert_writes_the_columns_that_it_changes(tmp_path: Path) -> None:
     assert changed == [(*CHANGED, "ts", "l")] * len(groups_of(table))  # nested values are not compared
     found = read(table.reload(), ReadRequest(columns=tuple(SCHEMA.names))).to_arrow()
     assert repr(found.to_pylist()) == repr(given.to_pylist())
+    check_files(table)
+
+
+@pytest.mark.parametrize(
+    ("ids", "spec", "is_read"),
+    [
+        (pa.array([f"k{at}" for at in range(40)]), {}, False),
+        (pa.array(range(-20, 20), pa.int32()), {}, False),
+        (pa.array(range(40), pa.int64()), {"ordering": "id"}, True),
+        (pa.array(range(40), pa.date32()), {}, True),
+        (pa.array([at / 2 for at in range(40)]), {}, True),
+        (pa.array([f"k{at}" for at in range(40)]), {"record_key": ("id", "ts")}, True),
+    ],
+)
+def test_an_upsert_reads_no_column_that_keys_are_the_text_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ids: pa.Array, spec: dict[str, Any], *, is_read: bool
+) -> None:
+    """Rows of one key have its values in common, where the text of a value is that of no other."""
+    stored = pa.table({"id": ids, "ts": [1] * 40, "text": [f"text {at}" for at in range(40)]})
+    spec = {"record_key": ("id",), "ordering": "ts", **spec}
+    table = create_table(LocalStorage(str(tmp_path)), TableSpec(name="t", schema=stored.schema, **spec))
+    LocalWriter(table).bulk_insert(stored)
+    given = stored.slice(3, 5).set_column(2, "text", pa.array(["new"] * 5))
+    read_columns: list[list[str]] = []
+    read_rows = OpenBaseFile.rows
+
+    def noted(file: OpenBaseFile, **how: Any) -> Any:
+        if how.get("schema") is not None:
+            read_columns.append(how["schema"].names())
+        return read_rows(file, **how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OpenBaseFile, "rows", noted)
+        LocalWriter(table).upsert(given)
+    assert ["id" in names for names in read_columns] == [is_read]
+    assert not any("_hoodie_partition_path" in names for names in read_columns)
+    found = read(table.reload(), ReadRequest(columns=("id", "_hoodie_record_key", "text"))).to_arrow()
+    assert found["id"].to_pylist() == ids.to_pylist()
+    assert found["text"].to_pylist() == [f"text {at}" if not 3 <= at < 8 else "new" for at in range(40)]
+    assert len(pc.unique(found["_hoodie_record_key"])) == 40
     check_files(table)
 
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from skep_format.basefile import OpenBaseFile, open_base
 from skep_format.errors import CorruptFileError, FormatError
 from skep_format.names import BaseFormat, MarkerType
-from skep_format.schema.types import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, RECORD_KEY
+from skep_format.schema.types import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY
 from skep_format.storage import FileStatus
 from skep_format.timeline.metadata import WriteStat
 from skep_table.merge import DELETED, MergeRule, Updates, latest_per_key, mark_deleted
@@ -262,7 +262,7 @@ class _BucketWriter:
                 arriving = arriving.append_column(POSITION, pa.array(passing.positions))
             kept = () if partial is None else partial.kept_in_files
             updates = Updates(arriving, self._context.rule, changes, kept)
-            needed = self._needed(base, rows, passing.positions) if kept and changes is None else None
+            needed = self._needed(base, rows, passing.positions, updates) if changes is None else None
             for batch in passing.batches(self._texts if updates.takes_encoded else (), needed):
                 merged = updates.apply(self._keyed(batch), passing.start)
                 passing.write(merged, file.name)
@@ -282,17 +282,26 @@ class _BucketWriter:
             changes=logged,
         )
 
-    def _needed(self, base: CandidateFile, rows: pa.Table, positions: Positions | None) -> Collection[str] | None:
-        """The columns of stored rows that may get other values, where `rows` are updates of some columns or new.
+    def _needed(
+        self, base: CandidateFile, rows: pa.Table, positions: Positions | None, updates: Updates
+    ) -> Collection[str] | None:
+        """The columns of stored rows that may get other values, where `rows` are updates, of all columns or of some, or
+        new; None for all.
 
         And their keys, where the positions were not found in this very file.
         """
         context, partial = self._context, self._context.partial
-        if partial is None or positions is None or not (partial.flags(rows) | (positions == NOT_HELD)).all():
+        if positions is None or not updates.replaces_rows:
             return None
-        ordering = (name.partition(".")[0] for name in context.rule.ordering_fields)
         checked = () if POSITION not in rows.schema.names or _were_read_in(base, rows) else (RECORD_KEY,)
-        return frozenset((COMMIT_TIME, COMMIT_SEQNO, *checked, *partial.names, *ordering, context.event_time))
+        compared = {*checked, *(name.partition(".")[0] for name in context.rule.ordering_fields), context.event_time}
+        if partial is None:  # rows of one key in one partition have these in common
+            fixed = {RECORD_KEY, PARTITION_PATH, FILE_NAME, context.key_column}
+            every = frozenset(context.schema.with_meta().names())
+            return every - fixed | compared if self._are_keys_stored else None
+        if not partial.kept_in_files or not (partial.flags(rows) | (positions == NOT_HELD)).all():
+            return None
+        return frozenset((COMMIT_TIME, COMMIT_SEQNO, *partial.names, *compared))
 
     def _changes(self, file: OpenFile) -> AbstractContextManager[ChangeLog | None]:
         return changes_beside(self._context, self._bucket.partition_path, file.name)
@@ -304,11 +313,17 @@ class _BucketWriter:
         keys = self._context.keys
         return batch if keys is None else keys.filled(batch)
 
+    @property
+    def _are_keys_stored(self) -> bool:
+        """And not made of columns, as in tables without meta columns."""
+        keys = self._context.keys
+        return keys is None or keys.generator is None
+
     @cached_property
     def _texts(self) -> Collection[str]:
         """The columns that may keep the dictionaries which they have in a base file: none that rows are compared by."""
         context = self._context
-        if context.keys is not None and context.keys.generator is not None:  # keys are made of columns
+        if not self._are_keys_stored:
             return ()
         return frozenset(context.schema.with_meta().names()) - {RECORD_KEY, *context.rule.ordering_fields}
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from skep_format.basefile import BaseFileOptions
 from skep_format.errors import KeyFieldError
 from skep_format.logfile.options import LogFileOptions
+from skep_format.schema.arrow import to_arrow
 from skep_format.schema.policy import hint_of_case
 from skep_format.schema.types import Schema
 from skep_format.storage import AppendingStorage
@@ -140,6 +141,7 @@ class WritePlan:
             facts=self._facts_of(table),
             event_time=settings.event_time,
             metafile=table.config.metafile,
+            key_column=self.keyer.generator.column_of_key(to_arrow(self.in_files)),
         )
 
     def _logs(self, table: HudiTable) -> LogFileOptions:
