@@ -91,8 +91,8 @@ def read_footer(storage: Storage, path: str) -> BaseFileFooter:
 def opened_footer(
     source: pa.NativeFile, path: str, own: ParquetKeys | None
 ) -> tuple[BaseFileFooter, pq.FileMetaData | None, bytes | None]:
-    """The footer of an opened base file, the Parquet metadata it was made of, and the bytes of these at their end, both
-    without the filter. Errors as `read_footer`.
+    """The footer of an opened base file, the Parquet metadata it was made of, and the bytes of these, both without the
+    filter. Errors as `read_footer`.
     """
     if BaseFormat.of(path) is BaseFormat.ORC:
         return _orc_footer(source, path), None, None
@@ -139,7 +139,7 @@ def _key_filter(entries: dict[str, str]) -> bytes | None:
 
 
 def parquet_tail(suffix: Callable[[int], bytes], path: str) -> bytes:
-    """The end of the file with the whole footer. CorruptFileError when the file is cut or is no Parquet."""
+    """The end of the file, which is its footer. CorruptFileError when the file is cut or is no Parquet."""
     tail = suffix(TAIL_BYTES)
     if len(tail) < 12 or tail[-4:] not in (MAGIC, ENCRYPTED_MAGIC):
         problem = "no Parquet footer at the end"
@@ -150,7 +150,7 @@ def parquet_tail(suffix: Callable[[int], bytes], path: str) -> bytes:
         if needed > len(tail):
             problem = f"a footer of {needed} bytes in a file of {len(tail)}"
             raise CorruptFileError.of_file(path, problem, found=needed, expected=len(tail))
-    return tail
+    return tail[-needed:]  # what is in front of it would be held with it
 
 
 def _orc_footer(source: pa.NativeFile, path: str) -> BaseFileFooter:

@@ -328,7 +328,9 @@ class _Plan:
         the engine does not read here.
         """
         merge, source = self._merge, self._held
-        if source is None or len(self._conditions()) > 1 or any(clause.condition for clause in merge.clauses):
+        if source is None or len(self._conditions()) > 1:
+            return None
+        if any(clause.condition is not None for clause in merge.clauses):
             return None
         if any(self._held_column(value) is None for values in self._values for value in values.values()):
             return None
