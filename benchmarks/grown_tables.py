@@ -152,7 +152,7 @@ def _filter_text(key: str) -> bytes:
     entries = fitted(1, BLOOM_ENTRIES.default)
     builder = BloomBuilder(BLOOM_TYPE.default, entries, BLOOM_FPP.default, BLOOM_MAX_ENTRIES.default)
     builder.add(pa.array([key]))
-    return builder.finish().to_text().encode()
+    return builder.finish().to_base64()
 
 
 def _commits(place: Path, table: HudiTable, done: Instant, first: CommitMetadata, stat: WriteStat, count: int) -> None:

@@ -162,7 +162,8 @@ def check_footers(pair: Pair) -> None:
         name = file.relative_to(pair.folder).parts[0]
         by_java = pair.hudi.request("orc_footer", path=str(file))["entries"]
         footer = read_footer(pair.table(name).storage, str(file.relative_to(pair.folder / name)))
-        assert by_java == dict(footer.entries)
+        assert footer.key_filter is not None
+        assert by_java == {**footer.entries, "org.apache.hudi.bloomfilter": footer.key_filter.decode()}
         assert {"orc.avro.schema", "org.apache.hudi.bloomfilter", "hoodie_min_record_key"} <= set(by_java)
         assert footer.bloom is not None
         assert footer.min_key in {row["_hoodie_record_key"] for row in pair.read(name)}
