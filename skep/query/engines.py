@@ -125,8 +125,8 @@ class LakeEngine(QueryEngine):
         return self._answered(query, relations, lambda engine: engine.numbered(query, relations, column))
 
     def held(self, relation: Relation) -> pa.Table | None:
-        why = self._why_given() or SailEngine.why_missing() or self._why_big(lambda: {"": relation})
-        return None if why is not None else self._sail.held(relation)
+        elsewhere = self._why_given() or self._why_big(lambda: {"": relation})
+        return None if elsewhere else self._sail.held(relation)
 
     def errors_of_frames(self) -> AbstractContextManager[None]:
         """See `SparkEngine`."""
@@ -260,10 +260,6 @@ class SparkEngine:
     def numbered(self, query: exp.Query, relations: Mapping[str, Relation], column: str) -> Relation:
         """See `Engine`."""
         return skep_writer.numbered(self.frame(query, relations), column)
-
-    def held(self, relation: Relation) -> pa.Table | None:  # noqa: ARG002 - they are in the session
-        """See `Engine`."""
-        return None
 
     def functions(self) -> Collection[str]:
         """See `Engine`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -16,7 +15,7 @@ from skep_format.basefile import keys
 from skep_format.basefile.encryption import Encrypted, ParquetKeys, encryption_of, keys_of, without_keys
 from skep_format.basefile.key_filter import without_filter
 from skep_format.basefile.orc_file import without_avro
-from skep_format.basefile.parquet_metadata import ENCRYPTED_MAGIC, MAGIC
+from skep_format.basefile.parquet_metadata import ENCRYPTED_MAGIC, MAGIC, footer_size
 from skep_format.bloom import BloomFilter, StoredBloom
 from skep_format.errors import CorruptFileError, EncryptedFileError, SchemaError, SkepError
 from skep_format.names import BaseFormat
@@ -144,7 +143,7 @@ def parquet_tail(suffix: Callable[[int], bytes], path: str) -> bytes:
     if len(tail) < 12 or tail[-4:] not in (MAGIC, ENCRYPTED_MAGIC):
         problem = "no Parquet footer at the end"
         raise CorruptFileError.of_file(path, problem, found=tail[-4:].hex(), expected=MAGIC.hex())
-    needed: int = struct.unpack("<I", tail[-8:-4])[0] + 8
+    needed = footer_size(tail)
     if needed > len(tail):
         tail = suffix(needed)
         if needed > len(tail):

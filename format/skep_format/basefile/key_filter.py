@@ -6,13 +6,11 @@ An empty text stays in its place.
 
 from __future__ import annotations
 
-from struct import pack, unpack
 from typing import Final
 
 from skep_format.basefile import keys
-from skep_format.basefile.parquet_metadata import MAGIC
-from skep_format.basefile.thrift import ThriftError, varint
-from skep_format.protobuf import put_varint
+from skep_format.basefile.parquet_metadata import ending, footer_size
+from skep_format.protobuf import Cut, format_varint, read_varint
 
 # A KeyValue of parquet.thrift up to the length of its value: a key and a value, both bytes in the compact protocol.
 _ENTRY: Final = b"\x18" + bytes([len(keys.BLOOM_FILTER)]) + keys.BLOOM_FILTER.encode() + b"\x18"
@@ -24,20 +22,20 @@ def without_filter(tail: bytes) -> tuple[bytes, bytes | None]:
 
     Those who read the footer see whether the text was that of the entry, and not part of something else: it is empty.
     """
-    start = len(tail) - 8 - int(unpack("<I", tail[-8:-4])[0])
+    start = len(tail) - footer_size(tail)
     at = tail.rfind(_ENTRY, max(0, start)) + len(_ENTRY)
     if start < 0 or at < len(_ENTRY):
         return tail, None
     try:
-        size, begin = varint(tail, at)
-    except (IndexError, ThriftError):
+        size, begin = read_varint(tail, at)
+    except Cut:
         return tail, None
     end = begin + size
     if not size or end > len(tail) - 8:
         return tail, None
     view = memoryview(tail)
     left = b"".join((view[start:at], b"\0", view[end:-8]))
-    return left + pack("<I", len(left)) + MAGIC, bytes(view[begin:end])
+    return left + ending(len(left)), bytes(view[begin:end])
 
 
 def with_filter(tail: bytes, text: bytes) -> list[bytes]:
@@ -45,7 +43,7 @@ def with_filter(tail: bytes, text: bytes) -> list[bytes]:
     at = tail.rindex(_ENTRY) + len(_ENTRY)
     if tail[at]:
         raise ValueError("the footer has a filter")
-    size = bytearray()
-    put_varint(size, len(text))
-    length = int(unpack("<I", tail[-8:-4])[0]) + len(size) - 1 + len(text)
-    return [tail[:at] + bytes(size), text, tail[at + 1 : -8] + pack("<I", length) + MAGIC]
+    size = format_varint(len(text))
+    before, after = tail[:at] + size, tail[at + 1 : -8]
+    start = len(tail) - footer_size(tail)
+    return [before, text, after + ending(len(before) + len(text) + len(after) - start)]

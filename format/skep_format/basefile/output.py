@@ -58,7 +58,6 @@ class ParquetOutput:
         self._own_bytes = 0  # as the writer counts them
         self._held: bytearray | None = None
         self._key_filter: bytes | None = None
-        self._corrects = False
         self.footer: bytes | None = None
         """What the file ends with, but for its filter of keys, where that is not what the writer wrote."""
         self.closed = False
@@ -88,12 +87,16 @@ class ParquetOutput:
         encrypted file.
         """
         self._key_filter = key_filter
-        self._corrects = any(isinstance(each, _Copied) or each.statistics for each in self._groups)
         if self._encrypted or self._corrects or key_filter is not None:
             self._held = bytearray()
 
+    @property
+    def _corrects(self) -> bool:
+        """Whether the writer's footer does not state what is in the file."""
+        return any(isinstance(each, _Copied) or each.statistics for each in self._groups)
+
     def release(self) -> None:
-        """After the writer is closed: in place of its footer, that of all row groups is written."""
+        """After the writer is closed: in place of its footer, that of all row groups is written, with the filter."""
         if self._held is None:
             return
         written, self._held = bytes(self._held), None

@@ -32,12 +32,13 @@ def damaged_pages(storage: Storage, path: str) -> Iterator[str]:
             yield from OrcRows(orc.ORCFile(source), source, path).damage()
             return
         keys = keys_of(storage)
-        encrypted = opened_footer(source, path, keys)[0].encrypted
+        footer, _, tail = opened_footer(source, path, keys)
+        encrypted = footer.encrypted
         properties = None if keys is None else keys.reading()
         file = pq.ParquetFile(source, page_checksum_verification=True, decryption_properties=properties)
         if encrypted is not None:
             encrypted.check(None, path)
-        stated = None if encrypted is not None else RowGroups(source, path).metadata()
+        stated = None if encrypted is not None else RowGroups(source, path, tail).metadata()
         for group in range(file.num_row_groups):
             for name in file.schema_arrow.names:
                 problem = _damage(file, group, name, path, stated)

@@ -173,16 +173,27 @@ def _are_structs(struct: Struct, field: int) -> bool:
     return of == STRUCT or not values
 
 
+def footer_size(tail: Buffer) -> int:
+    """How many bytes of the end of a file are its footer, by the last eight, which are among them."""
+    size: int = unpack("<I", tail[-8:-4])[0]
+    return size + 8
+
+
+def ending(size: int) -> bytes:
+    """What comes after the struct of a footer, which has so many bytes."""
+    return pack("<I", size) + MAGIC
+
+
 def footer_of(tail: Buffer) -> tuple[Struct, int]:
     """The footer of a whole file, or of its end, and how many bytes of the end are its."""
-    (size,) = unpack("<I", tail[-8:-4])
-    return parse_struct(tail[-8 - size : -8])[0], size + 8
+    size = footer_size(tail)
+    return parse_struct(tail[-size:-8])[0], size
 
 
 def footer_bytes(footer: Struct) -> bytes:
     """What a file ends with."""
     data = struct_bytes(footer)
-    return data + pack("<I", len(data)) + MAGIC
+    return data + ending(len(data))
 
 
 def with_groups(footer: Struct, groups: Sequence[Struct]) -> Struct:

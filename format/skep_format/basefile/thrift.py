@@ -74,7 +74,7 @@ def _struct(data: Buffer, at: int, depth: int) -> tuple[Struct, int]:
             value = data[at]
             at += 1
             if value >= 0x80:
-                value, at = varint(data, at - 1)
+                value, at = _varint(data, at - 1)
             if kind != BINARY:
                 value = (value >> 1) ^ -(value & 1)
             else:
@@ -94,7 +94,7 @@ def _value(data: Buffer, at: int, kind: int, depth: int) -> tuple[Any, int]:
     if I16 <= kind <= I64:
         return _integer(data, at)
     if kind == BINARY:
-        size, at = varint(data, at)
+        size, at = _varint(data, at)
         if at + size > len(data):
             raise IndexError
         return bytes(data[at : at + size]), at + size
@@ -102,7 +102,7 @@ def _value(data: Buffer, at: int, kind: int, depth: int) -> tuple[Any, int]:
         return _struct(data, at, depth + 1)
     if kind in (LIST, SET):
         head = data[at]
-        size, at = (head >> 4, at + 1) if head >> 4 < 0x0F else varint(data, at + 1)
+        size, at = (head >> 4, at + 1) if head >> 4 < 0x0F else _varint(data, at + 1)
         of = head & 0x0F
         if size > len(data) - at:  # an element takes a byte at least
             raise IndexError
@@ -123,8 +123,7 @@ def _value(data: Buffer, at: int, kind: int, depth: int) -> tuple[Any, int]:
     raise ThriftError(f"type {kind} at byte {at} of a Thrift struct is not known in Parquet")
 
 
-def varint(data: Buffer, at: int) -> tuple[int, int]:
-    """The number that begins at a byte, and where it ends. IndexError where it is cut, ThriftError for a longer one."""
+def _varint(data: Buffer, at: int) -> tuple[int, int]:
     byte = data[at]
     at += 1
     if byte < 0x80:
@@ -142,7 +141,7 @@ def varint(data: Buffer, at: int) -> tuple[int, int]:
 
 
 def _integer(data: Buffer, at: int) -> tuple[int, int]:
-    zigzag, at = varint(data, at)
+    zigzag, at = _varint(data, at)
     return (zigzag >> 1) ^ -(zigzag & 1), at
 
 

@@ -265,13 +265,13 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         if self._written is None:
             self.flush()
             entries, key_filter = self._entries()
+            apart = self._orc is None and self._keys is None
+            if key_filter is not None:
+                entries[keys.BLOOM_FILTER] = "" if apart else key_filter.decode()
             if self._orc is not None:
-                self._orc.close(entries if key_filter is None else entries | {keys.BLOOM_FILTER: key_filter.decode()})
+                self._orc.close(entries)
             else:
                 file = self._file or self._start(self._arrow.empty_table())
-                apart = key_filter is not None and self._keys is None
-                if key_filter is not None:
-                    entries[keys.BLOOM_FILTER] = "" if apart else key_filter.decode()
                 file.add_key_value_metadata(entries)
                 self._output.hold(key_filter if apart else None)
                 file.close()
