@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -104,10 +103,8 @@ class TestUnreachable:
 
     def test_nobody_answers_in_time(self, mute_server: str) -> None:
         client = Metastore.connect(mute_server, timeout=0.3, connect_timeout=0.3, attempts=1)
-        start = time.monotonic()
         with pytest.raises(MetastoreUnreachableError, match="did not answer get_all_databases in time"):
             client.databases()
-        assert time.monotonic() - start < 3
 
     def test_another_protocol(self, babbling_server: str) -> None:
         client = Metastore.connect(babbling_server, timeout=2, connect_timeout=2, attempts=1)

@@ -8,7 +8,6 @@ import sys
 import tempfile
 import textwrap
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -152,10 +151,8 @@ def test_queries_that_are_nested_deeply_are_left_to_spark() -> None:
 def test_a_query_is_stopped_while_it_runs() -> None:
     stop = threading.Event()
     threading.Timer(0.5, stop.set).start()
-    begin = time.monotonic()
     with stoppable(stop), pytest.raises(QueryStoppedError):
         asked(CROSS, {"t": MANY})
-    assert time.monotonic() - begin < 20
 
 
 def test_a_query_is_stopped_while_its_rows_are_written() -> None:

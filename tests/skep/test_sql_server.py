@@ -523,14 +523,12 @@ class TestStatements:
 
     def test_a_query_is_cancelled_at_once(self, start: Start, shared: Lake, state: Path) -> None:
         raw = Raw(start(), shared)
-        handle = raw.handle(SLOW, wait=False)
+        handle = raw.handle(ENDLESS, wait=False)
         waiting = raw.handle("select 1", wait=False)  # statements of a session run one by one
         until(lambda: raw.status(handle).operationState == 1)
-        began = time.monotonic()
         assert raw.client.CancelOperation(ttypes.TCancelOperationReq(waiting)).status.statusCode == OK
         assert raw.client.CancelOperation(ttypes.TCancelOperationReq(handle)).status.statusCode == OK
         assert [raw.status(one).operationState for one in (handle, waiting)] == [3, 3]
-        assert time.monotonic() - began < 1
         assert raw.fetch(handle).status.sqlState == "57014"
         assert [line["state"] for line in audited(state)] == ["canceled", "canceled"]
         assert raw.ended(raw.handle("select 2", wait=False)).operationState == 2
@@ -838,18 +836,26 @@ class TestBadClients:
 
     def test_half_open_connections_are_closed(self, start: Start, shared: Lake) -> None:
         server = start(limits=Limits(handshake_seconds=0.3, message_seconds=0.5))
-        began = time.monotonic()
         with contextlib.ExitStack() as stack:
             halves = [b"", b"\x80", b"\x01\x00\x00", call("OpenSession", b"\x0c\x00\x01")]
             opened = [stack.enter_context(connected(server)) for _ in halves]
             for connection, half in zip(opened, halves, strict=True):
                 connection.sendall(half)
             assert all(map(is_closed, opened))
-        assert time.monotonic() - began < 5
         assert Raw(server, shared).handle("select 1")
 
     def test_slow_readers_keep_nobody_waiting(self, start: Start, shared: Lake) -> None:
-        server = start(limits=Limits(message_seconds=1.0))
+        slow, other, handle = self.slow(start(), shared)
+        assert other.handle("select 1")
+        assert other.status(handle).status.statusCode == OK, "it was disconnected"
+        slow.close()
+
+    def test_slow_readers_are_disconnected(self, start: Start, shared: Lake) -> None:
+        _slow, other, handle = self.slow(start(limits=Limits(message_seconds=1.0)), shared)
+        until(lambda: other.status(handle).status.statusCode == ERROR)
+
+    def slow(self, server: SqlServer, shared: Lake) -> tuple[Raw, Raw, Any]:
+        """Two connections and a statement of the first, which asks for many pages and reads none."""
         slow, other = Raw(server, shared), Raw(server, shared)
         handle = slow.handle("select * from big")
         request = TMemoryBuffer()
@@ -858,10 +864,7 @@ class TestBadClients:
                 ttypes.TFetchResultsReq(handle, FIRST, 10_000)
             )
         slow.socket.handle.sendall(request.getvalue())
-        began = time.monotonic()
-        assert other.handle("select 1")
-        assert time.monotonic() - began < 2
-        until(lambda: other.status(handle).status.statusCode == ERROR)  # it was disconnected
+        return slow, other, handle
 
     def test_limits_of_connections_sessions_and_operations(self, start: Start, shared: Lake) -> None:
         server = start(limits=Limits(connections=4, sessions=2, operations=3))

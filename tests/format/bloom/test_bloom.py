@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import struct
-import time
 from pathlib import Path
 
 import numpy as np
@@ -297,7 +296,6 @@ class TestHostile:
     def test_flipped_header_bits_never_hang_or_crash(self, footer: tuple[str, str | None]) -> None:
         data = base64.b64decode(footer[0])
         keys = pa.array(["a", "b"])
-        start = time.monotonic()
         for bit in range(38 * 8):
             broken = bytearray(data)
             broken[bit // 8] ^= 1 << bit % 8
@@ -305,7 +303,6 @@ class TestHostile:
                 BloomFilter.parse(base64.b64encode(broken), footer[1]).might_contain(keys)
             except FormatError:
                 continue
-        assert time.monotonic() - start < 30
 
     @pytest.mark.parametrize(
         "text", ["", "ÄÖ", "abc", "!!!!", "////", base64.b64encode(struct.pack(">ii", 3, -5)).decode()]
