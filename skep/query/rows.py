@@ -95,9 +95,8 @@ class Rows(ReadResult):
         is_shared: bool = False,
     ) -> None:
         """`is_shared`: of a snapshot that other reads have, too."""
-        inner, only = read(table, request), request.only
-        batches = inner.to_batches if only is None else lambda: only.filtered(inner.to_batches())
-        super().__init__(inner.schema, batches, inner.count)
+        inner = read(table, request)
+        super().__init__(inner.schema, inner.to_batches, inner.count)
         self._table, self._request, self._spark, self._is_shared = table, request, spark, is_shared
 
     def __repr__(self) -> str:

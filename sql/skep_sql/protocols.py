@@ -145,7 +145,7 @@ class TableCatalog(Protocol):
     database: str
 
     def looking_once(self) -> AbstractContextManager[None]:
-        """Within it, what was looked up of a name is not looked up again: for blocks that change nothing."""
+        """Within it, what was looked up of a name is not looked up again: for blocks that do not change names."""
 
     def table(self, name: str) -> TargetTable:
         """NoSuchTableError when there is none."""

@@ -45,7 +45,7 @@ def make(path: Path, kind: str, stored: pa.Table, **spec: Any) -> Table:
 
 
 def found(table: Table) -> list[Row]:
-    rows_ = table.read(columns=["id", "n", "word", "part"]).to_arrow().to_pylist()
+    rows_ = table.read(columns=[RECORD_KEY, "id", "n", "word", "part"]).to_arrow().to_pylist()
     return sorted(rows_, key=lambda each: tuple(map(repr, each.values())))
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from skep_format.storage import LocalStorage
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.merge.rows import POSITION
 from skep_table.query import ReadRequest, read
+from skep_table.query.filters.among import OneOf
 from skep_table.write.indexes.bloom_lookup import BloomLookUp
 from skep_table.write.local import LocalWriter
 from tests.tables_at import create_at
@@ -181,6 +183,32 @@ def test_positions_are_those_in_the_files(tmp_path: Path, where: str | None) -> 
     assert found.num_rows == {None: 300, "n < 30 or n = 77": 31, "n >= 290": 10}[where]
     for each in found.to_pylist():
         assert files[each["_hoodie_file_name"]][each[POSITION]] == each["id"]
+
+
+@pytest.mark.parametrize("only", [None, OneOf("id", pa.array([4, 7, 8, 9_000], pa.int64()))], ids=["all", "some"])
+def test_rows_name_the_file_that_they_were_read_in(
+    tmp_path: Path, only: OneOf | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its columns of names and of partition paths, which are the same in all rows, are not decoded."""
+    table = make(tmp_path / "t")
+    table.bulk_insert(rows(list(range(10))))
+    columns = ("_hoodie_file_name", "_hoodie_partition_path", "id")
+    expected = read(table.hudi, ReadRequest(columns=columns, only=only)).to_arrow()
+    decoded: list[str] = []
+    read_rows = OpenBaseFile.rows
+
+    def noted(file: OpenBaseFile, **how: Any) -> Any:
+        decoded.extend(how["schema"].names())
+        return read_rows(file, **how)
+
+    monkeypatch.setattr(OpenBaseFile, "rows", noted)
+    where = "_hoodie_partition_path >= 'p' and id < 8 and _hoodie_file_name <> ''"
+    for condition, left in ((None, expected), (where, expected.filter(pc.less(expected.column("id"), 8)))):
+        request = ReadRequest(columns=(*columns, POSITION), where=condition, only=only, positions=True)
+        found = read(table.hudi, request).to_arrow()
+        assert found.select(columns).equals(left)
+        assert found.schema.field("_hoodie_file_name").type == pa.string()
+    assert set(decoded) == {"id", POSITION}
 
 
 @pytest.mark.parametrize("kind", ["logs", "orc"])

@@ -8,7 +8,7 @@ and comparing a text for each row: of the meta columns most are one text for all
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -83,18 +83,24 @@ def _without_unused(column: pa.ChunkedArray, used: npt.NDArray[np.bool_]) -> pa.
     return pa.chunked_array(chunks, ENCODED_TEXT)
 
 
-def dictionary_columns(rows: pa.Table) -> list[str]:
-    """Parquet paths of the columns that a dictionary makes smaller; those within nested ones all get one."""
+def dictionary_columns(rows: pa.Table, plain: Collection[str] = ()) -> list[str]:
+    """Parquet paths of the columns that a dictionary makes smaller; those within nested ones all get one, and the
+    `plain` ones none.
+    """
     count = rows.num_rows
     if count == 1:
         return []
-    chosen = [field.name for field in rows.schema if field.type == ENCODED_TEXT]
-    rows = rows.drop_columns(chosen) if chosen else rows
-    for field, column in zip(rows.schema, _sample(rows).columns, strict=True):
-        if pa.types.is_nested(field.type):
-            chosen += [path for path, kind in leaves(field.name, field.type) if not pa.types.is_boolean(kind)]
-        elif _is_worth_it(column, count):
+    chosen, measured = [], []
+    for field in rows.schema:
+        if field.type == ENCODED_TEXT:
             chosen.append(field.name)
+        elif pa.types.is_nested(field.type):
+            chosen += [path for path, kind in leaves(field.name, field.type) if not pa.types.is_boolean(kind)]
+        elif field.name not in plain:
+            measured.append(field.name)
+    if measured:
+        sample = _sample(rows.select(measured))
+        chosen += [name for name in measured if _is_worth_it(sample.column(name), count)]
     return chosen
 
 

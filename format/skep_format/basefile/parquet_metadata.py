@@ -258,12 +258,17 @@ def _move(struct: Struct, field: int, by: int) -> None:
         struct[field] = kind, offset + by
 
 
+def has_dictionary(chunk: Struct) -> bool:
+    """Whether a column chunk begins with a page of the values that its others name by number."""
+    return bool(value_of(meta_data(chunk), DICTIONARY_PAGE))
+
+
 def is_encoded_text(chunk: Struct) -> bool:
     """Whether a column chunk holds text in a dictionary that makes it shorter."""
     meta = meta_data(chunk)
     return bool(
         value_of(meta, PHYSICAL_TYPE) == _BYTE_ARRAY
-        and value_of(meta, DICTIONARY_PAGE)
+        and has_dictionary(chunk)
         and value_of(meta, UNCOMPRESSED) < LENGTH_BYTES * value_of(meta, NUM_VALUES)
     )
 

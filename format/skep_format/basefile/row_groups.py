@@ -71,7 +71,7 @@ class RowGroup:
 
 
 class FileInMemory:
-    """A Parquet file in memory, of which nothing is copied where it is read."""
+    """A Parquet file that was just written into memory: it is read without a copy, and its pages are not checked."""
 
     def __init__(self, data: pa.Buffer) -> None:
         self._data = memoryview(data).cast("B")  # those of Arrow are signed
@@ -148,6 +148,15 @@ class RowGroups:
         columns = zip(*map(parquet.chunks_of, groups), strict=False)
         encoded = [chunks[0] for chunks in columns if all(map(parquet.is_encoded_text, chunks))]
         return [name for name in map(parquet.name_of, encoded) if name in among]
+
+    def plain_columns(self, number: int) -> frozenset[str]:
+        """The columns of a row group, fields of nested ones by dotted names, that have no dictionary."""
+        chunks = parquet.chunks_of(self.groups[number])
+        return frozenset(
+            name
+            for name, chunk in zip(map(parquet.name_of, chunks), chunks, strict=True)
+            if not parquet.has_dictionary(chunk)
+        )
 
     def metadata(self) -> pq.FileMetaData | None:
         """The footer as Arrow reads it, for statistics, without its entries, of which a filter is large; None where it
@@ -247,7 +256,8 @@ class RowGroups:
             if data is None:
                 yield None
                 continue
-            parquet.check_pages(chunk, data, self._path)
+            if not isinstance(self._source, FileInMemory):
+                parquet.check_pages(chunk, data, self._path)
             bounds = self._index(chunk, parquet.COLUMN_INDEX, parquet.COLUMN_INDEX_BYTES)
             places = self._index(chunk, parquet.OFFSET_INDEX, parquet.OFFSET_INDEX_BYTES)
             yield ColumnPages(

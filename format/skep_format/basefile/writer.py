@@ -6,7 +6,7 @@ import io
 import logging
 import posixpath
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from typing import IO, TypeVar
@@ -222,12 +222,19 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         return can_copy(held, self._schema, self._options)
 
     def copy(
-        self, held: OpenBaseFile, number: int, *, new_keys: bool = True, changed: pa.RecordBatch | None = None
+        self,
+        held: OpenBaseFile,
+        number: int,
+        *,
+        new_keys: bool = True,
+        changed: pa.RecordBatch | None = None,
+        are_few: bool = False,
     ) -> None:
         """Appends the rows of a row group as the bytes that they are in another file, but for the column of file names
         and the `changed` columns, of which all values are given, as for `write`; keys are not among them.
 
-        `new_keys`: see `continue_keys`. Raises CorruptFileError before anything is written.
+        `new_keys`: see `continue_keys`. `are_few`: of the values few are new, for which no column gets a dictionary
+        that has none. Raises CorruptFileError before anything is written.
         """
         assert held.row_groups is not None
         pages: Mapping[str, ColumnPages] = {}
@@ -237,7 +244,10 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
             given = changed if self._options.meta else without_meta_values(changed)
             if is_named:
                 given = given.append_column(FILE_NAME, constant(posixpath.basename(self._path), rows))
-            pages = _column_pages(self._typed(given), self._options, self._path, write_page_index=has_index)
+            plain = held.row_groups.plain_columns(number) if are_few else ()
+            pages = _column_pages(
+                self._typed(given), self._options, self._path, write_page_index=has_index, plain=plain
+            )
         elif is_named:
             pages = self._name_pages(rows, write_page_index=has_index)
         # Hudi 0.15 takes a column for null in row groups that lack its statistics, where others have them.
@@ -394,13 +404,20 @@ def bytes_of(schema: Schema, rows: pa.Table, options: BaseFileOptions) -> int:
 
 
 def _column_pages(
-    batch: pa.RecordBatch, options: BaseFileOptions, path: str, *, write_page_index: bool
+    batch: pa.RecordBatch,
+    options: BaseFileOptions,
+    path: str,
+    *,
+    write_page_index: bool,
+    plain: Collection[str] = (),
 ) -> dict[str, ColumnPages]:
-    """The pages of columns in one row group of the file at `path`, by their dotted names."""
-    plain = pa.schema([f.with_type(f.type.value_type) if f.type == ENCODED_TEXT else f for f in batch.schema])
-    rows, data = row_group([batch], plain, None), pa.BufferOutputStream()
+    """The pages of columns in one row group of the file at `path`, by their dotted names. The `plain` ones have no
+    dictionary.
+    """
+    schema = pa.schema([f.with_type(f.type.value_type) if f.type == ENCODED_TEXT else f for f in batch.schema])
+    rows, data = row_group([batch], schema, None), pa.BufferOutputStream()
     texts = write_page_index  # which has them, too
-    with _parquet_writer(data, rows, options, write_page_index=write_page_index, texts=texts) as file:
+    with _parquet_writer(data, rows, options, write_page_index=write_page_index, texts=texts, plain=plain) as file:
         file.write_table(rows, row_group_size=_ALL_ROWS)
     columns = RowGroups(FileInMemory(data.getvalue()), path).read(0).columns
     correct_statistics([each.chunk for each in columns], corrected_statistics(rows, texts=not texts))
@@ -428,9 +445,10 @@ def _parquet_writer(
     write_page_index: bool = False,
     keys: ParquetKeys | None = None,
     texts: bool = True,
+    plain: Collection[str] = (),
 ) -> pq.ParquetWriter:
-    """`rows`: the first row group, from which the encoding of each column is chosen. `texts`: with statistics of text
-    with a dictionary.
+    """`rows`: the first row group, from which the encoding of each column is chosen, but of the `plain` ones. `texts`:
+    with statistics of text with a dictionary.
     """
     if keys is not None and options.value_filters.wanted:
         raise UnsupportedError(
@@ -442,7 +460,7 @@ def _parquet_writer(
         sink,
         rows.schema,
         compression=options.codec,
-        use_dictionary=dictionary_columns(rows) if options.dictionary else False,
+        use_dictionary=dictionary_columns(rows, plain) if options.dictionary else False,
         data_page_size=options.page_bytes,
         write_batch_size=_rows_at_once(rows, options.page_bytes),
         write_statistics=_with_statistics(rows.schema, floats=keys is None, texts=texts),

@@ -73,6 +73,11 @@ def merge_rows(merge: MergeInto, scope: Scope, engine: QueryEngine, options: Map
 
     InputError for new rows with a key that is stored, or of which there are several: ON does not compare keys then.
     """
+    with scope.catalog.looking_once():  # the source is bound again for each attempt, over what is stored then
+        return _merge_rows(merge, scope, engine, options)
+
+
+def _merge_rows(merge: MergeInto, scope: Scope, engine: QueryEngine, options: Mapping[str, object]) -> WriteResult:
     table = merge.target.hudi
     check_has_meta(table, merge.target, "MERGE")
     _check_order(merge.clauses, merge.target.name)
@@ -146,6 +151,9 @@ class _Plan:
         )
         self._fixed, self._places = (keys, places) if index.is_global and index.moves else (keys | places, set[str]())
         self._values = [self._values_of(clause) for clause in merge.clauses]
+        keeps_keys = has_positions(table) and not index.is_global  # whatever the source has for them
+        generator = KeyGenerator.of(config, table.options)
+        self._key_column = generator.column_of_key(self._schema) if keeps_keys else None
 
     def _values_of(self, clause: MergeClause) -> dict[str, Node]:
         """Column → expression."""
@@ -338,9 +346,13 @@ class _Plan:
         if len(keys.unique()) < len(keys):
             return None
         read = [*self._found_by, *self._names_read()]
-        rows = self._engine.held(stored.narrowed(frozenset(name.lower() for name in (*read, column))))
+        is_key = column == self._key_column
+        needed = {*read, column} - ({RECORD_KEY} if is_key else set())
+        rows = self._engine.held(stored.narrowed(frozenset(map(str.lower, needed))))
         if rows is None:
             return None
+        if is_key:
+            rows = rows.append_column(RECORD_KEY, rows.column(column).cast(pa.string()))
         found = pc.index_in(rows.column(column), keys, skip_nulls=True)
         matched = rows.select(read).rename_columns([*map(_old, read)]).append_column(_ROW, found.cast(pa.int64()))
         matched = matched.filter(found.is_valid())

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from skep_format.basefile import read_footer
+from skep_format.basefile.encoding import constant
 from skep_format.basefile.reader import open_base
 from skep_format.logfile import read_blocks
 from skep_format.schema.exact import cast_exactly
@@ -23,7 +24,10 @@ from skep_table.view import FileSlice
 
 
 def run(task: ReadTask) -> Iterator[pa.RecordBatch]:
-    """The rows of one slice that belong to the answer, in batches of its schema."""
+    """The rows of one slice that belong to the answer, in batches of its schema.
+
+    Where rows with one of many values are asked for (`Scan.only`), a text that all rows have comes as a dictionary.
+    """
     scan = task.scan
     constants = scan.constants(task.slice)
     numbers_rows = scan.numbers_rows(task.slice)
@@ -46,11 +50,11 @@ def run(task: ReadTask) -> Iterator[pa.RecordBatch]:
     for rows in batches:
         if scan.commit_times is not None:
             rows = rows.filter(scan.commit_times.mask(rows.column(COMMIT_TIME)))
-        kept = _with_constants(rows, constants, scan)
         if scan.predicate is not None:
-            kept = scan.predicate.filter(kept)
-        if kept.num_rows:
-            yield kept.select(list(scan.columns))
+            looked_at = {name: value for name, value in constants.items() if name in scan.predicate.columns}
+            rows = scan.predicate.filter(_with_constants(rows, looked_at, scan))
+        if rows.num_rows:
+            yield _with_constants(rows, constants, scan).select(list(scan.columns))
 
 
 def _has_partial_updates(scan: Scan, found: FileSlice) -> bool:
@@ -123,11 +127,17 @@ def _columns_of_files(scan: Scan, constants: dict[str, pa.Scalar]) -> tuple[str,
 def _with_constants(rows: pa.RecordBatch, constants: dict[str, pa.Scalar], scan: Scan) -> pa.RecordBatch:
     held = {*rows.schema.names, *constants}
     names = [name for name in scan.columns_read if name in held]
-    schema = scan.schema_of(names)
-    columns = [
-        pa.repeat(constants[field.name], rows.num_rows)
-        if field.name in constants
-        else cast_exactly(rows.column(field.name), field.type, field.name)  # costs nothing where the type is the file's
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    fields, columns = list(scan.schema_of(names)), []
+    for at, field in enumerate(fields):
+        if field.name not in rows.schema.names:
+            columns.append(_repeated(field.name, constants[field.name], rows.num_rows, scan.only))
+            fields[at] = field.with_type(columns[-1].type)
+        else:  # costs nothing where the type is the file's
+            columns.append(cast_exactly(rows.column(field.name), field.type, field.name))
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _repeated(name: str, value: pa.Scalar, rows: int, only: OneOf | None) -> pa.Array:
+    if only is not None and name != only.column and value.is_valid and pa.types.is_string(value.type):
+        return constant(value.as_py(), rows)
+    return pa.repeat(value, rows)

@@ -19,7 +19,7 @@ from skep_format.options import Options
 from skep_format.schema.arrow import from_arrow_type, to_arrow
 from skep_format.schema.history import SchemaVersion
 from skep_format.schema.policy import OPERATION_FIELD
-from skep_format.schema.types import Field, LongType, Schema
+from skep_format.schema.types import FILE_NAME, PARTITION_PATH, Field, LongType, Schema
 from skep_table.merge.rows import POSITION
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, FILES, PARTITION_STATS
@@ -106,13 +106,17 @@ class Scan:
         return to_arrow(self.schema.select(tuple(columns)))
 
     def constants(self, slice: FileSlice) -> dict[str, pa.Scalar]:
-        """The columns that have one value all over the slice: that of its folder."""
+        """The columns that have one value all over the slice: that of its folder, or beside positions, of the file."""
         base = slice.base_file
         if base is not None and base.name.instant_time == METADATA_BOOTSTRAP:
             # The source of a bootstrap need not hold the partition columns: its folders did.
             fields = tuple(to_arrow(self.schema).field(name) for name in self.partitions.fields if name in self.schema)
             return replace(self.partitions, columns=fields).of(slice.partition_path)
-        return self.partitions.of(slice.partition_path)
+        found = self.partitions.of(slice.partition_path)
+        if base is not None and self.numbers_rows(slice):
+            found[FILE_NAME] = pa.scalar(base.path.rpartition("/")[2])
+            found[PARTITION_PATH] = pa.scalar(slice.partition_path)
+        return found
 
     def numbers_rows(self, slice: FileSlice) -> bool:
         """Whether the rows of a slice come with their numbers in its base file."""

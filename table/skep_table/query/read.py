@@ -69,7 +69,8 @@ def _batches(table: HudiTable, request: ReadRequest) -> Generator[pa.RecordBatch
     if request.query is QueryType.CDC:
         return in_order(cdc.plan_changes(table, request), cdc.run, 1 if request.limit is not None else None)
     tasks = plan(table, request)
-    return in_order(tasks, execute.run, 1 if request.limit is not None or _is_small(tasks) else None)
+    batches = in_order(tasks, execute.run, 1 if request.limit is not None or _is_small(tasks) else None)
+    return batches if request.only is None else request.only.filtered(batches, read_schema(table, request))
 
 
 def _with_unwritten(stored: HudiTable, found: Unwritten, request: ReadRequest) -> Generator[pa.RecordBatch, None, None]:

@@ -47,7 +47,8 @@ class ReadRequest:
     partition columns from the folders; None lets table and query decide as Hudi does. `full_scan` True answers an
     incremental query from the table as it is when files that it needs were cleaned; None as the table's release.
     `only`: of rows that fail this condition it does not matter whether they are in the answer. `positions` adds the
-    column POSITION: the numbers of rows in their base file, null where it has logs or is not of Parquet.
+    column POSITION: the numbers of rows in their base file, null where it has logs or is not of Parquet. Beside a
+    number, the columns of the file's name and of the partition path are those of where the row was read.
     """
 
     query: QueryType = QueryType.SNAPSHOT

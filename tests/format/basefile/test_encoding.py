@@ -41,6 +41,11 @@ def test_columns_are_chosen_by_what_they_hold() -> None:
     assert not chosen & {"unique", "many", "large", "flag"}
 
 
+def test_plain_columns_get_none() -> None:
+    table = pa.table(COLUMNS)
+    assert set(dictionary_columns(table, plain=["few", "unique"])) == set(dictionary_columns(table)) - {"few"}
+
+
 def test_paths_of_nested_columns_are_parquets_own(tmp_path: Path) -> None:
     table = pa.table({name: COLUMNS[name].slice(0, 10) for name in ("nested", "map")})
     chosen = dictionary_columns(table)

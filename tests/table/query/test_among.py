@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -59,22 +60,41 @@ class TestValues:
     def test_rows_with_others_are_left_out(self, most_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(among, "_COMPARED_BYTES", most_bytes)
         batches = [pa.record_batch({"id": [f"k{at}", None, f"k{at + 1}"], "n": [at, at, 1]}) for at in range(0, 90, 2)]
-        found = pa.Table.from_batches(OneOf("id", pa.array(["k3", "k40", "k700"])).filtered(batches), batches[0].schema)
+        only, schema = OneOf("id", pa.array(["k3", "k40", "k700", None])), batches[0].schema
+        found = pa.Table.from_batches(only.filtered(batches, schema), schema)
         assert found.to_pydict() == {"id": ["k3", "k40"], "n": [1, 40]}
 
     def test_they_are_hashed_once_for_many_batches(self, monkeypatch: pytest.MonkeyPatch) -> None:
         class Compute:
             calls = 0
 
-            def is_in(self, column: pa.ChunkedArray, value_set: pa.Array) -> pa.ChunkedArray:
+            def is_in(self, column: pa.ChunkedArray, **given: Any) -> pa.ChunkedArray:
                 self.calls += 1
-                return pc.is_in(column, value_set=value_set)
+                return pc.is_in(column, **given)
 
         compute = Compute()
         monkeypatch.setattr(among, "pc", compute)
         batches = [pa.record_batch({"id": [f"k{at}"]}) for at in range(50)]
-        assert sum(each.num_rows for each in OneOf("id", pa.array(["k7"])).filtered(batches)) == 1
+        found = OneOf("id", pa.array(["k7"])).filtered(batches, batches[0].schema)
+        assert sum(each.num_rows for each in found) == 1
         assert compute.calls == 1
+
+    @pytest.mark.parametrize("kind", [pa.string(), pa.int32(), pa.int64(), pa.date32()], ids=str)
+    def test_many_rows_are_joined_to_the_same_answer(self, kind: pa.DataType, monkeypatch: pytest.MonkeyPatch) -> None:
+        random = np.random.default_rng(3)
+        stored, wanted = (
+            pa.array(random.integers(0, 3000, count), pa.int32(), mask=random.random(count) < 0.1).cast(kind)
+            for count in (100_000, 700)
+        )
+        only, few = (
+            OneOf("c", wanted),
+            pa.table({"c": pa.chunked_array([stored.slice(0, 40_000), stored.slice(40_000)])}),
+        )
+        joined = only.mask(few)
+        monkeypatch.setattr(among, "_JOINED_ROWS", 1 << 30)
+        looked_up = only.mask(few).combine_chunks()
+        assert joined.equals(looked_up)
+        assert 10_000 < pc.sum(joined).as_py() < 30_000
 
     def test_without_any_there_is_no_range(self) -> None:
         nothing = OneOf("id", pa.array([None, None], pa.string()))

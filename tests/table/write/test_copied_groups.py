@@ -217,7 +217,7 @@ def test_positions_that_do_not_fit_the_file_are_an_error(tmp_path: Path, monkeyp
     writer = LocalWriter(table)
     writer.bulk_insert(rows(range(400)))
     confirm = BloomLookUp.confirm
-    monkeypatch.setattr(BloomLookUp, "confirm", lambda *given: confirm(*given) + 200)
+    monkeypatch.setattr(BloomLookUp, "confirm", lambda *given: confirm(*given) + 400)
     with pytest.raises(CorruptFileError, match="5 keys are not in the row groups in which they were found"):
         writer.upsert(rows(range(100, 105), ts=2))
     monkeypatch.undo()
@@ -295,6 +295,26 @@ def test_an_upsert_reads_no_column_that_keys_are_the_text_of(
     assert found["text"].to_pylist() == [f"text {at}" if not 3 <= at < 8 else "new" for at in range(40)]
     assert len(pc.unique(found["_hoodie_record_key"])) == 40
     check_files(table)
+
+
+def test_a_column_gets_a_dictionary_with_many_new_values(tmp_path: Path) -> None:
+    """Few of them do not make it worth one."""
+    table = make(tmp_path, {"hoodie.parquet.block.size": "200000"})
+    writer = LocalWriter(table)
+    numbers = list(range(1000))
+    writer.bulk_insert(rows(numbers).set_column(3, "text", pa.array([f"own {at}" for at in numbers])))
+
+    def has_dictionary() -> bool:
+        (path,) = base_files(table)
+        group = pq.read_metadata(f"{table.storage.root}/{path}").row_group(0)
+        columns = {group.column(at).path_in_schema: group.column(at) for at in range(group.num_columns)}
+        return bool(columns["text"].has_dictionary_page)
+
+    for count, expected in ((200, False), (1000, True)):
+        writer.upsert(rows(numbers[:count], ts=2))
+        assert has_dictionary() == expected
+        check_files(table)
+    assert content(table)["k00007"] == (2, "text 7 of 2")
 
 
 def test_floats_are_compared_bit_by_bit(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import itertools
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,6 +18,9 @@ from skep_format.batching import in_groups
 
 # Of rows that are compared at once with the values.
 _COMPARED_BYTES: Final = 32 << 20
+# From so many on, Arrow's join takes a third of the time of its look-up: it has a faster hash table, and threads.
+_JOINED_ROWS: Final = 100_000
+_NUMBER: Final = "_skep_number"
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,13 +50,23 @@ class OneOf:
         return (pc.field(self.column) >= least) & (pc.field(self.column) <= greatest)
 
     def mask(self, rows: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
-        return pc.is_in(rows.column(self.column), value_set=self.values)
+        column = rows.column(self.column)
+        if len(column) < _JOINED_ROWS:
+            return pc.is_in(column, value_set=self.values, skip_nulls=True)
+        numbered = pa.table([column, np.arange(len(column))], [self.column, _NUMBER])
+        found = numbered.join(pa.table([self.values], [self.column]), self.column, join_type="left semi")
+        mask = np.zeros(len(column), np.bool_)
+        mask[found.column(_NUMBER).to_numpy()] = True
+        return pa.array(mask)
 
-    def filtered(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of batches, several of which are compared at once."""
-        for group in in_groups(batches, lambda batch: int(batch.nbytes), _COMPARED_BYTES):
-            rows = pa.Table.from_batches(group)
-            yield from rows.filter(self.mask(rows)).to_batches()
+    def filtered(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Generator[pa.RecordBatch, None, None]:
+        """The rows of batches, several of which are compared at once, in a schema that has plain columns in place of
+        their dictionaries.
+        """
+        for _, alike in itertools.groupby(batches, lambda batch: batch.schema):
+            for group in in_groups(alike, lambda batch: int(batch.nbytes), _COMPARED_BYTES):
+                rows = pa.Table.from_batches(group)
+                yield from rows.filter(self.mask(rows)).cast(schema).to_batches()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

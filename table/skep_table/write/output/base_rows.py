@@ -34,6 +34,8 @@ from skep_table.write.tags import NOT_HELD, SEVERAL, Positions
 _LARGEST_BATCH_BYTES = 64 << 20
 # Two row groups are small whose pages together take less than one of so many parts of a large one's Arrow data.
 _SMALL = 4
+# Fewer keys arrive than one of so many parts of the rows: what a column's values are like stays.
+_FEW = 4
 # The least part of a row group's bytes for which columns are copied.
 _WORTH_COPYING = 0.3
 
@@ -74,8 +76,8 @@ class BaseRows:
     those of which columns may be.
 
     `known`: the writer has the keys of the file from its footer. `positions`: those of the arriving keys, where they
-    are known and the file has each of them once at most. `start`: where these are known, that of the first row of the
-    batch that came last.
+    are known and the file has each of them once at most. `are_few`: few of the file's rows have one of the keys.
+    `start`: where the positions are known, that of the first row of the batch that came last.
     """
 
     base: CandidateFile
@@ -86,6 +88,7 @@ class BaseRows:
     positions: Positions | None = None
     unchanged: frozenset[int] = frozenset()
     updated: frozenset[int] = frozenset()
+    are_few: bool = False
     start: int | None = None
     _passing: tuple[int, pa.RecordBatch] | None = None
 
@@ -111,7 +114,8 @@ class BaseRows:
         joined = set(_written_again(groups.rows, arriving.appended + new, largest))
         unchanged = frozenset(range(len(groups.rows))) - changed - joined
         alone = frozenset(_alone(groups.sizes, changed | joined, writer.block_bytes)) - joined
-        return cls(base, held, writer, context, known, placed, unchanged, alone)
+        are_few = len(arriving.keys) * _FEW <= sum(groups.rows)
+        return cls(base, held, writer, context, known, placed, unchanged, alone, are_few)
 
     def batches(self, encoded: Collection[str], needed: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The other rows in their order, each batch to be written before the next is taken: what lies between them is
@@ -154,7 +158,9 @@ class BaseRows:
             columns = zip(before.columns, rows.columns, rows.schema.names, strict=True)
             changed = [name for old, new, name in columns if name != FILE_NAME and not _is_same(old, new)]
             if self._is_worth_it(number, changed, rows.num_columns):
-                self.writer.copy(self.held, number, new_keys=not self.known, changed=rows.select(changed))
+                self.writer.copy(
+                    self.held, number, new_keys=not self.known, changed=rows.select(changed), are_few=self.are_few
+                )
                 return
         self.writer.write(renamed(rows, file_name), new_keys=not self.known)
 

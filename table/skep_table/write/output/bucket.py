@@ -288,12 +288,12 @@ class _BucketWriter:
         """The columns of stored rows that may get other values, where `rows` are updates, of all columns or of some, or
         new; None for all.
 
-        And their keys, where the positions were not found in this very file.
+        And their keys, where some rows name another file than this one, or none.
         """
         context, partial = self._context, self._context.partial
         if positions is None or not updates.replaces_rows:
             return None
-        checked = () if POSITION not in rows.schema.names or _were_read_in(base, rows) else (RECORD_KEY,)
+        checked = () if _are_positions_in(base, rows) else (RECORD_KEY,)
         compared = {*checked, *(name.partition(".")[0] for name in context.rule.ordering_fields), context.event_time}
         if partial is None:  # rows of one key in one partition have these in common
             fixed = {RECORD_KEY, PARTITION_PATH, FILE_NAME, context.key_column}
@@ -355,10 +355,10 @@ def _without_deletes(rows: pa.Table, rule: MergeRule) -> pa.Table:
     return rows.filter(pa.array(~deletes)) if deletes.any() else rows
 
 
-def _were_read_in(base: CandidateFile, rows: pa.Table) -> bool:
-    """Whether all rows name a base file as the one that they were read in."""
+def _are_positions_in(base: CandidateFile, rows: pa.Table) -> bool:
+    """Whether the positions of rows are those in a base file: the index looked them up there, or all rows name it."""
     if FILE_NAME not in rows.schema.names:
-        return False
+        return True
     return pc.all(pc.equal(rows.column(FILE_NAME), base.path.rpartition("/")[2]), skip_nulls=False).as_py() is True
 
 
