@@ -150,13 +150,10 @@ class RowGroups:
         return [name for name in map(parquet.name_of, encoded) if name in among]
 
     def plain_columns(self, number: int) -> frozenset[str]:
-        """The columns of a row group, fields of nested ones by dotted names, that have no dictionary."""
+        """The columns of a row group, fields of nested ones by dotted names, without dictionary, if others have one."""
         chunks = parquet.chunks_of(self.groups[number])
-        return frozenset(
-            name
-            for name, chunk in zip(map(parquet.name_of, chunks), chunks, strict=True)
-            if not parquet.has_dictionary(chunk)
-        )
+        plain = frozenset(parquet.name_of(chunk) for chunk in chunks if not parquet.has_dictionary(chunk))
+        return plain if len(plain) < len(chunks) else frozenset()
 
     def metadata(self) -> pq.FileMetaData | None:
         """The footer as Arrow reads it, for statistics, without its entries, of which a filter is large; None where it
