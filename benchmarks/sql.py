@@ -45,7 +45,7 @@ SUMS = (
     "sum(ts) as ts",
     "sum(quantity) as quantity",
 )
-FASTER_THAN_HUDI, FASTER_THAN_DELTA = 4, 1.2
+FASTER_THAN_HUDI, FASTER_THAN_DELTA = 4, 1
 
 HUDI_SETTINGS = {
     "hoodie.metadata.enable": "false",

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from types import MappingProxyType
 from typing import Final
 
@@ -32,8 +32,16 @@ _JAVA: Final = re.compile(rb"parquet-mr version (1\.[1-9]\d+|[2-9]|[1-9]\d+)\.")
 _ARROW: Final = b"parquet-cpp-arrow version "
 # A header of a bloom filter takes a few bytes; without its length in the footer, so many are read for it.
 _FILTER_HEADER_BYTES: Final = 64
+# Of larger footers what they state is not kept: it takes many times as much memory as they do.
+_KEPT_BYTES: Final = 64 << 10
 # Fewer bytes between two column chunks are read along: a request to a store takes longer.
 _READ_ALONG_BYTES: Final = 1 << 20
+
+
+@lru_cache(maxsize=16)
+def _parsed(tail: bytes) -> Struct:
+    """The footer at the end of a file, which nobody changes: keys are looked up in a file, and then it is copied."""
+    return parquet.footer_of(tail)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +98,9 @@ class RowGroups:
 
     def __init__(self, source: pa.NativeFile | FileInMemory, path: str, tail: Buffer | None = None) -> None:
         with damage_named(path):  # of an encrypted file it is no Thrift: see `OpenBaseFile.row_groups`
-            self._footer, _ = parquet.footer_of(tail or parquet_tail(partial(read_end, source), path))
+            end = tail or parquet_tail(partial(read_end, source), path)
+            is_kept = isinstance(end, bytes) and len(end) <= _KEPT_BYTES
+            self._footer = _parsed(end) if is_kept else parquet.footer_of(end)[0]
         self._source, self._path = source, path
         self._size = source.size()
 

@@ -245,11 +245,11 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
             if is_named:
                 given = given.append_column(FILE_NAME, constant(posixpath.basename(self._path), rows))
             plain = held.row_groups.plain_columns(number) if are_few else ()
-            pages = _column_pages(
-                self._typed(given), self._options, self._path, write_page_index=has_index, plain=plain
+            (pages,) = _column_pages(
+                [self._typed(given)], self._options, self._path, write_page_index=has_index, plain=plain
             )
         elif is_named:
-            pages = self._name_pages(rows, write_page_index=has_index)
+            pages = self._name_pages(held.row_groups, number)
         # Hudi 0.15 takes a column for null in row groups that lack its statistics, where others have them.
         group = held.row_groups.read(number, pages).without_statistics(NEVER_FILTERED)
         if self._keyed and new_keys:
@@ -261,13 +261,20 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         self._copied_bytes += self._sink.tell() - before
         self._rows += group.rows
 
-    def _name_pages(self, rows: int, *, write_page_index: bool) -> Mapping[str, ColumnPages]:
-        """The column of file names in a row group: one name, in so many rows."""
-        key = rows, write_page_index
+    def _name_pages(self, groups: RowGroups, number: int) -> Mapping[str, ColumnPages]:
+        """The column of file names in a row group: one name, in so many rows.
+
+        Encoded together for all row groups: to begin a file takes longer than what is written into it.
+        """
+        key = groups.rows[number], groups.has_page_index(number)
         if key not in self._names:
-            column = pa.record_batch({FILE_NAME: constant(posixpath.basename(self._path), rows)})
+            name, has_index = posixpath.basename(self._path), key[1]
+            alike = {rows for at, rows in enumerate(groups.rows) if groups.has_page_index(at) == has_index}
+            counts = sorted(alike, reverse=True)  # the first decides whether there is a dictionary
+            columns = [pa.record_batch({FILE_NAME: constant(name, rows)}) for rows in counts]
             options = replace(self._options, value_filters=ValueFilters())
-            self._names[key] = _column_pages(column, options, self._path, write_page_index=write_page_index)
+            made = _column_pages(columns, options, self._path, write_page_index=has_index)
+            self._names |= {(rows, has_index): pages for rows, pages in zip(counts, made, strict=True)}
         return self._names[key]
 
     def close(self) -> WrittenFile:
@@ -404,24 +411,30 @@ def bytes_of(schema: Schema, rows: pa.Table, options: BaseFileOptions) -> int:
 
 
 def _column_pages(
-    batch: pa.RecordBatch,
+    groups: Sequence[pa.RecordBatch],
     options: BaseFileOptions,
     path: str,
     *,
     write_page_index: bool,
     plain: Collection[str] = (),
-) -> dict[str, ColumnPages]:
-    """The pages of columns in one row group of the file at `path`, by their dotted names. The `plain` ones have no
-    dictionary.
+) -> list[dict[str, ColumnPages]]:
+    """The pages of the same columns in some row groups of the file at `path`, by their dotted names. The `plain` ones
+    have no dictionary.
     """
-    schema = pa.schema([f.with_type(f.type.value_type) if f.type == ENCODED_TEXT else f for f in batch.schema])
-    rows, data = row_group([batch], schema, None), pa.BufferOutputStream()
+    fields = (f.with_type(f.type.value_type) if f.type == ENCODED_TEXT else f for f in groups[0].schema)
+    schema, data = pa.schema(fields), pa.BufferOutputStream()
+    first = row_group(groups[:1], schema, None)
+    tables = [first, *(row_group([rows], schema, first.schema) for rows in groups[1:])]
     texts = write_page_index  # which has them, too
-    with _parquet_writer(data, rows, options, write_page_index=write_page_index, texts=texts, plain=plain) as file:
-        file.write_table(rows, row_group_size=_ALL_ROWS)
-    columns = RowGroups(FileInMemory(data.getvalue()), path).read(0).columns
-    correct_statistics([each.chunk for each in columns], corrected_statistics(rows, texts=not texts))
-    return {parquet.name_of(each.chunk): each for each in columns}
+    with _parquet_writer(data, first, options, write_page_index=write_page_index, texts=texts, plain=plain) as file:
+        for rows in tables:
+            file.write_table(rows, row_group_size=_ALL_ROWS)
+    written, found = RowGroups(FileInMemory(data.getvalue()), path), []
+    for number, rows in enumerate(tables):
+        columns = written.read(number).columns
+        correct_statistics([each.chunk for each in columns], corrected_statistics(rows, texts=not texts))
+        found.append({parquet.name_of(each.chunk): each for each in columns})
+    return found
 
 
 def _in_memory(rows: pa.Table, options: BaseFileOptions, entries: Mapping[str, str]) -> bytes:
