@@ -15,15 +15,20 @@ from skep_format.basefile import BaseFileWriter, OpenBaseFile
 def copied_groups() -> Iterator[list[int]]:
     """The number of each row group in its old file, in the order in which they are copied by this process."""
     copied: list[int] = []
-    copy = BaseFileWriter.copy
+    copy, copy_all = BaseFileWriter.copy, BaseFileWriter.copy_all
 
     def noted(writer: BaseFileWriter, held: OpenBaseFile, number: int, **more: Any) -> None:
         copy(writer, held, number, **more)
         if more.get("changed") is None:
             copied.append(number)
 
+    def all_noted(writer: BaseFileWriter, held: OpenBaseFile, numbers: list[int], **more: Any) -> None:
+        copy_all(writer, held, numbers, **more)
+        copied.extend(numbers)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(BaseFileWriter, "copy", noted)
+        patch.setattr(BaseFileWriter, "copy_all", all_noted)
         yield copied
 
 

@@ -7,6 +7,7 @@ import logging
 import posixpath
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from typing import IO, TypeVar
@@ -32,7 +33,7 @@ from skep_format.basefile.options import CODECS, BaseFileOptions
 from skep_format.basefile.orc_output import OrcOutput, orc_bytes, orc_schema
 from skep_format.basefile.output import ParquetOutput, correct_statistics, corrected_statistics
 from skep_format.basefile.reader import OpenBaseFile
-from skep_format.basefile.row_groups import ColumnPages, FileInMemory, RowGroups, without_level_sizes
+from skep_format.basefile.row_groups import ColumnPages, FileInMemory, RowGroup, RowGroups, without_level_sizes
 from skep_format.basefile.thrift import Struct
 from skep_format.basefile.value_filters import ENABLED as FILTERS
 from skep_format.basefile.value_filters import ValueFilters
@@ -236,22 +237,32 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         `new_keys`: see `continue_keys`. `are_few`: of the values few are new, for which no column gets a dictionary
         that has none. Raises CorruptFileError before anything is written.
         """
-        assert held.row_groups is not None
-        pages: Mapping[str, ColumnPages] = {}
-        has_index, rows = held.row_groups.has_page_index(number), held.row_groups.rows[number]
-        is_named = self._options.meta and FILE_NAME in self._schema
+        pages = None
         if changed is not None and changed.num_columns:
-            given = changed if self._options.meta else without_meta_values(changed)
-            if is_named:
-                given = given.append_column(FILE_NAME, constant(posixpath.basename(self._path), rows))
-            plain = held.row_groups.plain_columns(number) if are_few else ()
-            (pages,) = _column_pages(
-                [self._typed(given)], self._options, self._path, write_page_index=has_index, plain=plain
-            )
-        elif is_named:
-            pages = self._name_pages(held.row_groups, number)
+            pages = self._changed_pages(_groups_of(held), number, changed, are_few=are_few)
+        self._append(held, number, self._read(held, number, pages), new_keys=new_keys)
+
+    def copy_all(self, held: OpenBaseFile, numbers: Sequence[int], *, new_keys: bool = True) -> None:
+        """The same for some row groups, of which one is read while the one before it is written.
+
+        Raises CorruptFileError before anything is written of a row group that is damaged.
+        """
+        with ThreadPoolExecutor(1, thread_name_prefix="skep-copy") as pool:
+            ahead = [pool.submit(self._read, held, number) for number in numbers[:1]]
+            for at, number in enumerate(numbers):
+                group = ahead.pop().result()
+                ahead = [pool.submit(self._read, held, following) for following in numbers[at + 1 : at + 2]]
+                self._append(held, number, group, new_keys=new_keys)
+
+    def _read(self, held: OpenBaseFile, number: int, pages: Mapping[str, ColumnPages] | None = None) -> RowGroup:
+        """A row group as it is to be written: with the `pages` of some columns, at least of file names."""
+        groups = _groups_of(held)
+        if pages is None:
+            pages = self._name_pages(groups, number) if self._is_named else {}
         # Hudi 0.15 takes a column for null in row groups that lack its statistics, where others have them.
-        group = held.row_groups.read(number, pages).without_statistics(NEVER_FILTERED)
+        return groups.read(number, pages).without_statistics(NEVER_FILTERED)
+
+    def _append(self, held: OpenBaseFile, number: int, group: RowGroup, *, new_keys: bool) -> None:
         if self._keyed and new_keys:
             for batch in held.rows(columns=[RECORD_KEY], groups=(number,)):
                 self._add_keys(batch.column(0))
@@ -260,6 +271,22 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         self._output.copy(group)
         self._copied_bytes += self._sink.tell() - before
         self._rows += group.rows
+
+    @property
+    def _is_named(self) -> bool:
+        return self._options.meta and FILE_NAME in self._schema
+
+    def _changed_pages(
+        self, groups: RowGroups, number: int, changed: pa.RecordBatch, *, are_few: bool
+    ) -> Mapping[str, ColumnPages]:
+        given = changed if self._options.meta else without_meta_values(changed)
+        if self._is_named:
+            given = given.append_column(FILE_NAME, constant(posixpath.basename(self._path), groups.rows[number]))
+        plain, has_index = groups.plain_columns(number) if are_few else (), groups.has_page_index(number)
+        (pages,) = _column_pages(
+            [self._typed(given)], self._options, self._path, write_page_index=has_index, plain=plain
+        )
+        return pages
 
     def _name_pages(self, groups: RowGroups, number: int) -> Mapping[str, ColumnPages]:
         """The column of file names in a row group: one name, in so many rows.
@@ -501,6 +528,12 @@ def _rows_at_once(rows: pa.Table, page_bytes: int) -> int:
     """Values that are encoded together, after which the size of a page is looked at: fewer where values are large."""
     widest = max((column.nbytes for column in rows.columns), default=0) // max(1, rows.num_rows)
     return max(_LEAST_AT_ONCE, min(_MOST_AT_ONCE, page_bytes // max(1, widest)))
+
+
+def _groups_of(held: OpenBaseFile) -> RowGroups:
+    """Of a file that `can_copy`."""
+    assert held.row_groups is not None
+    return held.row_groups
 
 
 def can_copy(held: OpenBaseFile, schema: Schema, options: BaseFileOptions) -> bool:

@@ -132,7 +132,9 @@ class BaseRows:
         starts = [0, *itertools.accumulate(groups.rows)]
         for number, count in enumerate(groups.rows):
             if number in self.unchanged:
-                self.writer.copy(self.held, number, new_keys=not self.known)
+                if number - 1 not in self.unchanged:
+                    behind = itertools.takewhile(self.unchanged.__contains__, itertools.count(number))
+                    self.writer.copy_all(self.held, list(behind), new_keys=not self.known)
                 continue
             is_one = groups.sizes[number] <= _LARGEST_BATCH_BYTES and number in self.updated
             names = tuple(name for name in every.names() if not is_one or needed is None or name in needed)
