@@ -183,6 +183,50 @@ def test_statistics_are_those_of_the_old_file_and_the_new_rows(old: LocalStorage
             assert before.column(at).statistics == after.column(at).statistics
 
 
+def test_row_groups_that_are_read_ahead_are_those_that_are_copied_one_by_one(old: LocalStorage) -> None:
+    with open_base(old, OLD) as held:
+        for path, numbers in (("one.parquet", [0, 1, 3]), ("all.parquet", [])):
+            with BaseFileWriter(old, path, SCHEMA) as writer:
+                for number in numbers:
+                    writer.copy(held, number)
+                if not numbers:
+                    writer.copy_all(held, [0, 1, 3])
+    kept = [name for name in SCHEMA.names() if name != FILE_NAME]
+    one, every = (pq.read_table(old.local_path(name)) for name in ("one.parquet", "all.parquet"))
+    assert repr(one.select(kept).to_pylist()) == repr(every.select(kept).to_pylist())
+    assert set(every.column(FILE_NAME).to_pylist()) == {"all.parquet"}
+    assert list(damaged_pages(old, "all.parquet")) == []
+
+
+def test_of_a_damaged_row_group_nothing_is_written(old: LocalStorage) -> None:
+    """Those before it may be: the write fails, and leaves no file."""
+    metadata = pq.read_metadata(old.local_path(OLD))
+    data = bytearray(old.read(OLD))
+    data[metadata.row_group(2).column(0).data_page_offset] ^= 0xFF
+    old.create_exclusive("cut.parquet", bytes(data))
+    with (
+        pytest.raises(CorruptFileError, match=r"cut\.parquet"),
+        open_base(old, "cut.parquet") as held,
+        BaseFileWriter(old, NEW, SCHEMA) as writer,
+    ):
+        writer.copy_all(held, [0, 1, 2, 3])
+    assert not old.exists(NEW)
+
+
+def test_a_footer_that_is_kept_stays_as_it_is(old: LocalStorage) -> None:
+    with open_base(old, OLD) as held, BaseFileWriter(old, NEW, SCHEMA) as writer:
+        writer.copy_all(held, [0, 1])
+        writer.copy(held, 2, changed=rows(100, 50).select(["price", "note"]).combine_chunks().to_batches()[0])
+        assert held.row_groups is not None
+        kept = held.row_groups._footer
+        with open_base(old, OLD) as again:
+            assert again.row_groups is not None
+            assert again.row_groups._footer is kept
+    fresh, _ = parquet.footer_of(Path(old.local_path(OLD)).read_bytes())
+    ignored = parquet.KEY_VALUES  # without the filter
+    assert {k: v for k, v in kept.items() if k != ignored} == {k: v for k, v in fresh.items() if k != ignored}
+
+
 def test_the_filter_goes_on_without_hashing_keys(old: LocalStorage) -> None:
     """The keys of the old file are known from its footer, in a filter of the size that the new file has."""
     options = BaseFileOptions(filter_fits=False)
