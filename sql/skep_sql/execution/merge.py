@@ -152,8 +152,8 @@ class _Plan:
         self._fixed, self._places = (keys, places) if index.is_global and index.moves else (keys | places, set[str]())
         self._values = [self._values_of(clause) for clause in merge.clauses]
         keeps_keys = has_positions(table) and not index.is_global  # whatever the source has for them
-        generator = KeyGenerator.of(config, table.options)
-        self._key_column = generator.column_of_key(self._schema) if keeps_keys else None
+        self._generator = KeyGenerator.of(config, table.options)
+        self._key_column = self._generator.column_of_key(self._schema) if keeps_keys else None
 
     def _values_of(self, clause: MergeClause) -> dict[str, Node]:
         """Column → expression."""
@@ -450,9 +450,8 @@ class _Plan:
         """
         if not new.num_rows or self._compares_keys():
             return changed
-        generator = KeyGenerator.of(self._table.config, self._table.options)
-        keys = generator.record_keys(new)
-        places = joined_places(generator.partition_paths(new), keys)
+        keys = self._generator.record_keys(new)
+        places = joined_places(self._generator.partition_paths(new), keys)
         is_deleted = changed.column(DELETED)
         deleted = changed.filter(is_deleted)
         at = pc.index_in(places, joined_places(deleted.column(PARTITION_PATH), deleted.column(RECORD_KEY)))

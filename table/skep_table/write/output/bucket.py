@@ -288,7 +288,7 @@ class _BucketWriter:
         """The columns of stored rows that may get other values, where `rows` are updates, of all columns or of some, or
         new; None for all.
 
-        And their keys, where some rows name another file than this one, or none.
+        And their keys, where rows come with positions and some name another file than this one, or none.
         """
         context, partial = self._context, self._context.partial
         if positions is None or not updates.replaces_rows:
@@ -356,8 +356,10 @@ def _without_deletes(rows: pa.Table, rule: MergeRule) -> pa.Table:
 
 
 def _are_positions_in(base: CandidateFile, rows: pa.Table) -> bool:
-    """Whether the positions of rows are those in a base file: the index looked them up there, or all rows name it."""
-    if FILE_NAME not in rows.schema.names:
+    """Whether the positions of rows are those in a base file: its keys were looked through for them, by the index or
+    since they came with none, or all rows name it.
+    """
+    if not {POSITION, FILE_NAME} <= set(rows.schema.names):
         return True
     return pc.all(pc.equal(rows.column(FILE_NAME), base.path.rpartition("/")[2]), skip_nulls=False).as_py() is True
 
