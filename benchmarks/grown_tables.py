@@ -6,6 +6,7 @@ as long as that of the original, is the file that a write of these would have ma
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from skep_format.clock import SYSTEM_CLOCK, LateClock
 from skep_format.instant_time import CompletionTime, InstantTime
 from skep_format.storage import LocalStorage
 from skep_format.table_config import TableType
+from skep_format.table_config.keys import PROPERTIES_PATH
 from skep_format.timeline.instant import Action, Instant, State
 from skep_format.timeline.metadata import CommitMetadata, WriteStat
 from skep_table.commit.create import TableSpec, create_table
@@ -103,6 +105,8 @@ def make(place: Path, kind: Kind, size: Size) -> None:
         if kind.type is TableType.MERGE_ON_READ:
             compact(HudiTable.open(place, kind.options))
     upsert(place, kind)
+    # Settings that were just written are read again by each snapshot: on a fast machine those of small tables would be.
+    os.utime(place / PROPERTIES_PATH, (early.now().timestamp(),) * 2)
 
 
 def upsert(place: Path, kind: Kind) -> None:
